@@ -65,12 +65,14 @@ def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...])
 def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report that would take the place of one of SRC or OUT, or can't be written."""
     check_replaceable(report, "--report", {})
-    folder, taken = report.parent.resolve(), {CONFIG, INDEX, JOURNAL, *(path.name for path in source.iterdir())}
+    folder, whole = report.parent.resolve(), out.resolve()
+    beside = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # what is copied to there
+    taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in beside.iterdir())} if beside and beside.is_dir() else set()
     if folder.is_relative_to(source.resolve()):
         reason = "lies in SRC, in which nothing is written"
-    elif folder / report.name == out.resolve():
+    elif folder / report.name == whole:
         reason = "is OUT itself"
-    elif folder == out.resolve() and report.name.casefold() in {name.casefold() for name in taken}:
+    elif report.name.casefold() in {name.casefold() for name in taken}:
         reason = "is a file of the model in OUT"
     else:
         return
@@ -173,9 +175,9 @@ def convert_command(
             named = zip((pattern for pattern, _ in schemes), others, strict=True)
             rules = Rules(first, ignore, tuple(named), include, unequal)
             conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
-            for line in conversion.plan.notes:
+            for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes]:
                 note(f"{source}: {line}")
-        with _resumable(out), progress_bar(opened.tensors.values()) as advance:
+        with _resumable(out), progress_bar(conversion.source.tensors.values()) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=note)
     print_table(rows, CONVERTED, total=total_of(rows))
     print_line(total_text(rows))
@@ -183,7 +185,7 @@ def convert_command(
         with failures(source, report):
             write_report(report, rows, conversion)
     if isinstance(conversion, Quantization):
-        for line in loading(out, opened.config, {matrix.scheme for matrix in conversion.plan.matrices}):
+        for line in loading(out, conversion.source, conversion.plan.matrices):
             note(line)
 
 

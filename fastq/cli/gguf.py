@@ -132,9 +132,9 @@ def gguf(
     OUT is a GGUF file that llama.cpp runs, with the metadata of IN. TYPE is a mix: Q4_K_M has most tensors in Q4_K and
     the sensitive ones in Q6_K. --dequantize is the way back. Of a model in parts IN is any of them, OUT is one file.
 
-    What was not used, left out or copied without being known is said on standard error. Exit codes: 0, 1 for a file
-    that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors, 2 for
-    wrong arguments.
+    What was not used, left out or copied without being known is said on standard error. Exit codes: 0; 1 for a file
+    that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors; 2 for
+    wrong arguments; 4 where an option gave no tensor its type.
     """  # fmt: skip
     overrides = TypeOverrides(pure, named, output_tensor_type, token_embedding_type)
     if dequantize and (imatrix or allow_requantize or overrides != TypeOverrides()):
@@ -150,8 +150,12 @@ def gguf(
         weights = (str(imatrix), load_imatrix(imatrix)) if imatrix else None
         request = Request(found, overrides, weights, allow_requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
-            rows = convert_gguf(opened, out, request, say=files.note, progress=advance)
+            rows = convert_gguf(opened, out, request, say=_say, progress=advance)
     _print_conversions(rows, as_json=as_json)
+
+
+def _say(line: str, in_part: bool = False) -> None:
+    files.note(line, files.IN_PART if in_part else 0)
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
@@ -159,7 +163,8 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     with files.failures(files.called(source), source):
         opened = open_gguf(source, whole=False)
     if opened.missing:
-        files.note(f"parts of the model are missing: {', '.join(opened.missing)}; shown are the tensors of the others")
+        missing = f"parts of the model are missing: {', '.join(opened.missing)}"
+        _say(f"{missing}; shown are the tensors of the others", in_part=True)
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)
         return

@@ -19,10 +19,15 @@ from typing import IO, Any, BinaryIO, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from fastq.system.arguments import reason, without_duplicates
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype, safetensors_header
+
+try:
+    from safetensors import SafetensorError, safe_open
+except ModuleNotFoundError as error:
+    needed = "files of tensors need safetensors: pip install 'fastq-kernels[cli]'"
+    raise ModuleNotFoundError(needed, name=error.name) from error
 
 POINTER = b"version https://git-lfs."  # what a clone without Git LFS has for a file
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file

@@ -43,6 +43,9 @@ class Tensors(Mapping[str, QuantizedArray | Array]):
         with failures(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
             return tensor.load()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors  # that of a mapping reads the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 

@@ -26,6 +26,7 @@ from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 Shape = tuple[int, ...]
+PIECE = 1 << 20  # elements squared together; bounds the temporaries
 WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
 Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
 
@@ -58,7 +59,10 @@ def sums_of(measured: Comparison, values: Array) -> Errors:
     """Return the sums behind what was measured of values."""
     noise = measured.mse * values.size
     if not noise:
-        return Errors(0.0, float(np.square(values, dtype=np.float64).sum()), measured.max_abs_error)
+        rows = values.reshape(1, -1) if values.ndim < 2 else values
+        step = max(PIECE * len(rows) // max(values.size, 1), 1)
+        parts = (np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step))
+        return Errors(0.0, float(sum(parts)), measured.max_abs_error)
     return Errors(noise, noise * 10 ** (measured.sqnr_db / 10), measured.max_abs_error)
 
 

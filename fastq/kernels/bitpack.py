@@ -5,12 +5,14 @@ The first code is in the lowest bits unless `highest_first` is asked for.
 
 from __future__ import annotations
 
+import functools
+
 from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, njit, specialize
+from fastq.engine.jit import intrinsic, njit, traced
 from fastq.kernels.storage import codes_in_group
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
@@ -80,20 +82,18 @@ register_model(Bits)(v.ElementModel)
 register_model(LowBits)(v.ElementModel)
 
 
-def _extending(bits: int, signed: bool):
-    """Make the function that gives codes in the lowest bits of bytes their sign, if they have one."""
-    sign = 1 << (bits - 1)
-    if not signed:
-        return njit(lambda codes: codes)
-    return njit(lambda codes: (codes ^ v.constant(sign, codes)) - v.constant(sign, codes))
+@traced
+def _extended(codes, bits, signed):
+    """Give codes in the lowest bits of bytes their sign, if they have one."""
+    sign = v.constant(1 << (bits - 1), codes)
+    return (codes ^ sign) - sign if signed else codes
 
 
-@specialize
-def from_low_bits(value, kind):
+@traced
+def from_low_bits(value, form):
     """Return the codes in the lowest bits of bytes."""
-    form = kind.instance_type
-    mask, extend, code_type = (1 << form.code_bits) - 1, _extending(form.code_bits, form.signed), form.code_type
-    return lambda value, kind: extend(v.convert(value & v.constant(mask, value), code_type))
+    codes = v.convert(value & v.constant((1 << form.code_bits) - 1, value), form.code_type)
+    return _extended(codes, form.code_bits, form.signed)
 
 
 # --- many codes -------------------------------------------------------------------------------------------------------
@@ -140,106 +140,77 @@ def _scattered(typingctx, packed, kind):
     return v.Vec(types.uint8, n)(packed, kind), emit
 
 
-def _merging(merges: list[tuple[int, int, int]]):
-    """Make the function that joins codes in a byte each to groups without gaps."""
-    if not merges:
-        return njit(lambda words: words)
-    (distance, low, high), following = merges[0], _merging(merges[1:])
-
-    def merge(words):
-        upper = (words >> v.constant(distance, words)) & v.constant(high, words)
-        return following((words & v.constant(low, words)) | upper)
-
-    return njit(merge)
-
-
-def _splitting(merges: list[tuple[int, int, int]]):
-    """Make the inverse of what `_merging` makes."""
-    if not merges:
-        return njit(lambda words: words)
-    (distance, low, high), following = merges[-1], _splitting(merges[:-1])
-
-    def split(words):
-        upper = (words & v.constant(high, words)) << v.constant(distance, words)
-        return following((words & v.constant(low, words)) | upper)
-
-    return njit(split)
-
-
-@specialize
-def pack_lanes(codes, kind):
+@traced
+def pack_lanes(codes, form):
     """Pack codes in 8 bit lanes, whole groups of them; the higher bits of a lane are ignored.
 
     A mask is codes of 1 bit.
     """
-    form = kind.instance_type
     if v.lane_type(codes) == types.boolean:
-        return lambda codes, kind: v.bitcast(_ordered(codes, kind), types.uint8)
-    word, mask, merge = form.word, form.mask(form.bitwidth, 8), _merging(form.merges)
+        return v.bitcast(_ordered(codes, form), types.uint8)
+    words = v.bitcast(_ordered(codes, form), form.word)
+    words = words & v.constant(form.mask(form.bitwidth, 8), words)
+    for distance, low, high in form.merges:
+        upper = (words >> v.constant(distance, words)) & v.constant(high, words)
+        words = (words & v.constant(low, words)) | upper
+    return _gathered(v.bitcast(words, types.uint8), form)
 
-    def packed(codes, kind):
-        words = v.bitcast(_ordered(codes, kind), word)
-        return _gathered(v.bitcast(merge(words & v.constant(mask, words)), types.uint8), kind)
 
-    return packed
-
-
-@specialize
-def unpack_lanes(packed, kind):
+@traced
+def unpack_lanes(packed, form):
     """Unpack codes into 8 bit lanes."""
-    form = kind.instance_type
-    word, split, code_type = form.word, _splitting(form.merges), form.code_type
-    extend = _extending(form.bitwidth, form.signed)
-    return lambda packed, kind: extend(
-        _ordered(v.bitcast(split(v.bitcast(_scattered(packed, kind), word)), code_type), kind)
-    )
+    words = v.bitcast(_scattered(packed, form), form.word)
+    for distance, low, high in form.merges[::-1]:
+        upper = (words & v.constant(high, words)) << v.constant(distance, words)
+        words = (words & v.constant(low, words)) | upper
+    return _extended(_ordered(v.bitcast(words, form.code_type), form), form.bitwidth, form.signed)
 
 
 # --- one code ---------------------------------------------------------------------------------------------------------
 
 
-@specialize
-def _place(i, kind):
+@traced
+def _place(i, form):
     """Return the byte in which code i begins, and the position of its lowest bit there."""
-    form = kind.instance_type
-    bits = form.bitwidth
     if form.highest_first:
-        return lambda i, kind: (i >> 3, 7 - (i & 7))
-    return lambda i, kind: (i * bits >> 3, i * bits & 7)
+        return i >> 3, 7 - (i & 7)
+    return i * form.bitwidth >> 3, i * form.bitwidth & 7
 
 
-@specialize
-def load_code(where, i, kind):
-    """Load code i of the bytes at a pointer."""
-    form = kind.instance_type
-    bits, code_type, top = form.bitwidth, form.code_type, 64 - form.bitwidth
-    signed = form.signed
+@functools.cache
+def _one_code(form: Bits):
+    """Make what loads one code of the bytes at a pointer, and what stores one."""
+    bits, code_type, signed, mask = form.bitwidth, form.code_type, form.signed, (1 << form.bitwidth) - 1
+    top, first_up = 64 - bits, 7 if form.highest_first else 0
 
-    def loaded(where, i, kind):
-        k, up = _place(i, kind)
+    @njit
+    def load(where, i):
+        k, up = _place(i, form)
         word = types.int64(where[k]) >> up
         if up + bits > 8:
             word |= types.int64(where[k + 1]) << (8 - up)
         word <<= top
-        word = word >> top if signed else (word >> top) & ((1 << bits) - 1)
-        return v.convert(word, code_type)
+        return v.convert(word >> top if signed else (word >> top) & mask, code_type)
 
-    return loaded
-
-
-@specialize
-def store_code(where, i, code, kind):
-    """Store code i of the bytes at a pointer, keeping the codes before it in its byte and writing zeros after it."""
-    form = kind.instance_type
-    bits, mask = form.bitwidth, (1 << form.bitwidth) - 1
-    first_up = 7 if form.highest_first else 0
-
-    def stored(where, i, code, kind):
-        k, up = _place(i, kind)
+    @njit
+    def store(where, i, code):
+        k, up = _place(i, form)
         word = (types.int64(code) & mask) << up
         before = types.int64(0) if up == first_up else types.int64(where[k])
         where[k] = v.convert(before | word, types.uint8)
         if up + bits > 8:
             where[k + 1] = v.convert(word >> 8, types.uint8)
 
-    return stored
+    return load, store
+
+
+@traced
+def load_code(where, i, form):
+    """Load code i of the bytes at a pointer."""
+    return _one_code(form)[0](where, i)
+
+
+@traced
+def store_code(where, i, code, form):
+    """Store code i of the bytes at a pointer, keeping the codes before it in its byte and writing zeros after it."""
+    _one_code(form)[1](where, i, code)

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 from numba import from_dtype, types
-from numba.core.extending import models, register_model
 
 from fastq.engine import jit
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, specialize
+from fastq.engine.jit import Constants, intrinsic, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.bitpack import Bits, LowBits
@@ -31,7 +30,7 @@ from fastq.system import tuning
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
 
 
-class Kernel(types.Opaque):
+class Kernel(Constants):
     """Type of the first argument of `entry`, which is nothing at run time and chooses the code.
 
     Parameters
@@ -47,9 +46,6 @@ class Kernel(types.Opaque):
     def __init__(self, loop: Callable[..., Any], operands: Any, spec: types.Type) -> None:
         self.loop, self.operands, self.spec = loop, operands, spec
         super().__init__(name=f"Kernel({loop.__module__}.{loop.__qualname__}, {operands}, {spec})")
-
-
-register_model(Kernel)(models.OpaqueModel)
 
 
 @intrinsic
@@ -83,11 +79,10 @@ def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
     return computes_in(spec, scale) if spec.scale_kind else scale.dtype
 
 
-@specialize
+@traced
 def run_loop(kernel, operands, args, units):
     """Call the loop of a kernel."""
-    loop, compute = kernel.loop, args_type(kernel.spec, operands)
-    return lambda kernel, operands, args, units: loop(spec_of(kernel), operands, load_args(args, compute), units)
+    return kernel.loop(spec_of(kernel), operands, load_args(args, args_type(kernel.spec, operands)), units)
 
 
 def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, intrinsic, njit, specialize
+from fastq.engine.jit import TARGET, intrinsic, traced
 from fastq.engine.simd.vector import call_llvm, llvm_type
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 
@@ -137,21 +137,19 @@ def _code_of(row: Codebook):
     return intrinsic(code_of)
 
 
-@specialize
-def decode_by_table(bits, kind):
+@traced
+def decode_by_table(bits, form):
     """Look up the float32 numbers of the codes of a codebook."""
-    value_of = value_of_code(words(kind.instance_type.row.values))
-    return lambda bits, kind: value_of(v.convert(bits, types.int32))
+    return value_of_code(words(form.row.values))(v.convert(bits, types.int32))
 
 
-@specialize
-def encode_by_table(x, kind):
+@traced
+def encode_by_table(x, form):
     """Find the codes of values in units of the scale: the number at the place of as many thresholds as are below."""
-    code_of = _code_of(kind.instance_type.row)
-    return lambda x, kind: v.convert(code_of(_rounded_up(x)), types.uint8)
+    return v.convert(_code_of(form.row)(_rounded_up(x)), types.uint8)
 
 
-@specialize
+@traced
 def _rounded_up(x):
     """Return float lanes as float32, rounded up: above a number of float32 is then what was above it before.
 
@@ -159,18 +157,14 @@ def _rounded_up(x):
     ranges 1.5.
     """
     if v.lane_type(x) == types.float32:
-        return lambda x: x
-
-    def up(x):
-        near = v.convert(x, types.float32)
-        bits, zero = v.bitcast(near, types.int32), v.constant(0, near)
-        above = bits + v.select(near < zero, v.constant(-1, bits), v.constant(1, bits))
-        return v.select(v.convert(near, types.float64) < x, v.bitcast(above, types.float32), near)
-
-    return up
+        return x
+    near = v.convert(x, types.float32)
+    bits, zero = v.bitcast(near, types.int32), v.constant(0, near)
+    above = bits + v.select(near < zero, v.constant(-1, bits), v.constant(1, bits))
+    return v.select(v.convert(near, types.float64) < x, v.bitcast(above, types.float32), near)
 
 
-@njit
+@traced
 def codebook_factor(scale):
     """Return what values are multiplied by: the reciprocal of the scale, of one that is too small that of the least."""
     return v.constant(1, scale) / v.maximum(scale, v.constant(LEAST_SCALE, scale))

@@ -5,14 +5,14 @@ Loops and formulas are those of kernels. Checks here are of what only run time t
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.core.extending import models, register_model
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, njit, specialize
+from fastq.engine.jit import Constants, intrinsic, njit, traced
 from fastq.engine.simd.vector import named_type
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
@@ -25,7 +25,7 @@ from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
 
 
-class Conversion(types.Opaque):
+class Conversion(Constants):
     """Type of an argument that is nothing at run time and says what becomes of an array or scalar.
 
     Parameters
@@ -67,9 +67,6 @@ class Conversion(types.Opaque):
         return self.spec.code if self.spec.op == "quantize" and self.spec.code is not None else self.result
 
 
-register_model(Conversion)(models.OpaqueModel)
-
-
 class CodeBounds(NamedTuple):
     """What loops and formulas read of `Args` where there is one run."""
 
@@ -85,11 +82,29 @@ def conversion_of(typingctx, kind):
     return conversion(kind), lambda context, builder, sig, args: context.get_constant_null(conversion)
 
 
-@specialize
+@traced
 def bounds_of(conversion):
     """Return the first and the last code in use."""
-    lowest, highest = map(float, conversion.code_range)
-    return lambda conversion: CodeBounds(lowest, highest, False)
+    lowest, highest = conversion.code_range
+    return CodeBounds(float(lowest), float(highest), False)
+
+
+@functools.cache
+def _check(message: str) -> Any:
+    """Make what raises a ValueError with a message unless something holds."""
+
+    @njit
+    def check(holds):
+        if not holds:
+            raise ValueError(message)
+
+    return check
+
+
+@traced
+def check_nan(conversion, found):
+    """Raise the error for NaN in compiled code; `fastq.dispatch.refusal` has that of calls from Python."""
+    _check(f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0")(found ^ True)
 
 
 @intrinsic
@@ -107,198 +122,148 @@ def data_of(typingctx, array, element):
 # --- given parameters -------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def convert_with(conversion, x, scale, zero_point, out):
     """Convert x under a scale and zero point as the caller gives them."""
     given = checked_scale(conversion, scale), checked_zero_point(conversion, zero_point)
     return convert_any(conversion, x, given, out)
 
 
-@specialize
+@traced
 def checked_scale(conversion, scale):
     """Return a scale in the type of scales; it is finite there, and positive unless it is to be multiplied with."""
-    dtype, signed, infinity = conversion.scale, conversion.spec.rule.signed, float("inf")
-    zero = conversion.spec.op == "dequantize"
-    refusal = f"scale must be {WANTED_SCALES[signed, zero]} in {dtype}"
-
-    def checked(conversion, scale):
-        value = v.convert(only_element(scale), dtype)
-        size = v.absolute(value) if signed else value
-        if not (size > 0 or (zero and size == 0)) or not size < infinity:
-            raise ValueError(refusal)
-        return value
-
-    return checked
+    dtype, signed, may_be_zero = conversion.scale, conversion.spec.rule.signed, conversion.spec.op == "dequantize"
+    value = v.convert(only_element(scale), dtype)
+    size, zero = v.absolute(value) if signed else value, v.constant(0, value)
+    check = _check(f"scale must be {WANTED_SCALES[signed, may_be_zero]} in {dtype}")
+    check((size >= zero if may_be_zero else size > zero) & (size < v.constant(float("inf"), size)))
+    return value
 
 
-@specialize
+@traced
 def checked_zero_point(conversion, zero_point):
     """Return a zero point in the type of scales; it is a code, or finite where the convention has floats."""
-    dtype, infinity = conversion.scale, float("inf")
-    if isinstance(zero_point, types.NoneType):
-        return lambda conversion, zero_point: v.convert(0, dtype)
+    dtype = conversion.scale
+    if zero_point is None:
+        return v.convert(0, dtype)
+    value = only_element(zero_point)
     if conversion.zero_points is None:
-        not_finite = f"zero_point must be finite in {dtype}"
-
-        def number(conversion, zero_point):
-            value = v.convert(only_element(zero_point), dtype)
-            if not v.absolute(value) < infinity:
-                raise ValueError(not_finite)
-            return value
-
-        return number
+        value = v.convert(value, dtype)
+        _check(f"zero_point must be finite in {dtype}")(v.absolute(value) < v.constant(float("inf"), value))
+        return value
     first, last = conversion.zero_points
-    no_code = f"zero_point must be from {first} to {last} for {conversion.qtype}"
-
-    def code(conversion, zero_point):
-        value = only_element(zero_point)
-        if value < first or value > last:
-            raise ValueError(no_code)
-        return v.convert(value, dtype)
-
-    return code
+    check = _check(f"zero_point must be from {first} to {last} for {conversion.qtype}")
+    check((value >= first) & (value <= last))
+    return v.convert(value, dtype)
 
 
-@specialize
+@traced
 def only_element(parameter):
     """Return a parameter, which may be the one element of an array."""
     if not isinstance(parameter, types.Array):
-        return lambda parameter: parameter
-    dtype = parameter.dtype
-
-    def element(parameter):
-        if parameter.size != 1:
-            raise ValueError("scale and zero_point must be one number each in compiled code")
-        return v.load(data_of(parameter, dtype), 0, dtype)
-
-    return element
+        return parameter
+    _check("scale and zero_point must be one number each in compiled code")(parameter.size == 1)
+    return v.load(data_of(parameter, parameter.dtype), 0, parameter.dtype)
 
 
 # --- parameters from the range ----------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def convert_by_range(conversion, x, out):
     """Convert x under the scale and zero point of the range of all of it."""
     return convert_any(conversion, x, None, out)
 
 
-@specialize
+@traced
 def parameters_of_range(conversion, lo, hi, nan):
     """Return scale and zero point of a range; refuse what has none."""
-    scale_type, refuses_nan, name = conversion.scale, conversion.spec.nan == "raise", conversion.argument
-    infinite = f"{name} has infinite values: their range has no scale; clip {name}"
-
-    def of_range(conversion, lo, hi, nan):
-        if refuses_nan and nan:
-            raise_for_nan(conversion)
-        spec = spec_of(conversion)
-        lo, hi = count_nan_as_zero(spec, lo, hi, nan)
-        scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, scale_type))
-        if is_infinite(scale):
-            raise ValueError(infinite)
-        return scale, zero_point
-
-    return of_range
-
-
-@specialize
-def raise_for_nan(conversion):
-    """Raise the error for NaN in compiled code; `fastq.dispatch.refusal` has that of calls from Python."""
-    message = f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0"
-
-    def refuse(conversion):
-        raise ValueError(message)
-
-    return refuse
+    if conversion.spec.nan == "raise":
+        check_nan(conversion, nan)
+    spec, name = spec_of(conversion), conversion.argument
+    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
+    scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, conversion.scale))
+    _check(f"{name} has infinite values: their range has no scale; clip {name}")(is_infinite(scale) ^ True)
+    return scale, zero_point
 
 
 # --- scalars and arrays -----------------------------------------------------------------------------------------------
 
 
-@specialize
+@traced
 def convert_any(conversion, x, given, out):
     """Convert a scalar to a scalar, or an array to a new one in C order or to out; `given` are scale and zero point."""
     if not isinstance(x, types.Array):
         return _convert_scalar(conversion, x, given)
-    return _convert_to_new(conversion) if isinstance(out, types.NoneType) else _convert_to_out(out)
+    if out is None:
+        return _convert_to_new(conversion, x, given)
+    return (_convert_to_out if out.layout == "C" else _convert_by_copy)(conversion, x, given, out)
 
 
+@traced
 def _convert_scalar(conversion, x, given):
-    kind, element, scale_type, by_range = types.unliteral(x), conversion.element, conversion.scale, given == types.none
-
-    def converted(conversion, x, given, out):
-        spec, x, like = spec_of(conversion), v.convert(x, kind), v.pointer(0, scale_type)
-        if nan_mask(spec, x):
-            raise_for_nan(conversion)
-        scale, zero_point = parameters_of_range(conversion, x, x, x != x) if by_range else given
-        value = to_compute(spec, x, like)
-        return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, element))
-
-    return converted
+    spec, like = spec_of(conversion), v.pointer(0, conversion.scale)
+    check_nan(conversion, nan_mask(spec, x))
+    scale, zero_point = parameters_of_range(conversion, x, x, x != x) if given is None else given
+    value = to_compute(spec, x, like)
+    return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, conversion.element))
 
 
-def _convert_to_new(conversion):
-    dtype = conversion.result
-
-    def converted(conversion, x, given, out):
-        result = np.empty(x.shape, dtype)
-        _fill(conversion, _contiguous(x), given, result)
-        return result
-
-    return converted
+@njit
+def _convert_to_new(conversion, x, given):
+    result = np.empty(x.shape, conversion.result)
+    _fill(conversion, x, given, result)
+    return result
 
 
-def _convert_to_out(out):
-    direct = out.layout == "C"
-
-    def converted(conversion, x, given, out):
-        if x.shape != out.shape:
-            raise ValueError("out has another shape than the result")
-        if direct and not _overlap(x, out):
-            _fill(conversion, _contiguous(x), given, out)
-        else:
-            out[...] = convert_any(conversion, x, given, None)
-        return out
-
-    return converted
+@njit
+def _convert_by_copy(conversion, x, given, out):
+    if x.shape != out.shape:
+        raise ValueError("out has another shape than the result")
+    out[...] = _convert_to_new(conversion, x, given)
+    return out
 
 
-@specialize
-def _contiguous(x):
-    return (lambda x: x) if x.layout == "C" else (lambda x: x.copy())
+@njit
+def _convert_to_out(conversion, x, given, out):
+    if x.shape != out.shape or _overlap(x, out):
+        return _convert_by_copy(conversion, x, given, out)
+    _fill(conversion, x, given, out)
+    return out
 
 
-@specialize
+@traced
 def _overlap(x, out):
     """Whether a contiguous out shares memory with x; one that is not contiguous is copied."""
     if x.layout != "C":
         return False
-    byte = types.uint8
-
-    def share(x, out):
-        first, second = v.address_of(data_of(x, byte)), v.address_of(data_of(out, byte))
-        return first < second + out.nbytes and second < first + x.nbytes
-
-    return share
+    first, second = v.address_of(data_of(x, types.uint8)), v.address_of(data_of(out, types.uint8))
+    return (first < second + out.nbytes) & (second < first + x.nbytes)
 
 
-@specialize
+@traced
 def _fill(conversion, x, given, out):
+    """Write what x becomes to out, which is contiguous."""
+    (_fill_from_contiguous if x.layout == "C" else _fill_from_copy)(conversion, x, given, out)
+
+
+@njit
+def _fill_from_copy(conversion, x, given, out):
+    _fill_from_contiguous(conversion, x.copy(), given, out)
+
+
+@traced
+def _fill_from_contiguous(conversion, x, given, out):
     """Write what x becomes to out, both contiguous. Callers hold both: a pointer keeps no array alive."""
-    source, element, scale_type, by_range = x.dtype, conversion.element, conversion.scale, given == types.none
+    like = v.pointer(0, conversion.scale)
+    operands = ElementOperands(data_of(x, x.dtype), data_of(out, conversion.element), like, like)
+    scale, zero_point = _of_range(conversion, operands.src, x.size) if given is None else given
+    bounds = bounds_of(conversion)
+    found = convert_run(spec_of(conversion), operands, bounds, scale, zero_point, 0, x.size, PREFETCH)
+    check_nan(conversion, found)
 
-    def fill(conversion, x, given, out):
-        spec, bounds, like = spec_of(conversion), bounds_of(conversion), v.pointer(0, scale_type)
-        operands = ElementOperands(data_of(x, source), data_of(out, element), like, like)
-        if by_range:
-            if x.size == 0:
-                raise ValueError("the range of no elements has no minimum and no maximum")
-            lo, hi, nan = min_max(operands.src, 0, x.size)
-            scale, zero_point = parameters_of_range(conversion, lo, hi, nan)
-        else:
-            scale, zero_point = given
-        if convert_run(spec, operands, bounds, scale, zero_point, 0, x.size, PREFETCH):
-            raise_for_nan(conversion)
 
-    return fill
+@traced
+def _of_range(conversion, src, size):
+    _check("the range of no elements has no minimum and no maximum")(size > 0)
+    return parameters_of_range(conversion, *min_max(src, 0, size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import specialize
+from fastq.engine.jit import traced
 from fastq.kernels.bitpack import (
     Bits,
     LowBits,
@@ -21,7 +21,10 @@ from fastq.system import tuning
 PREFETCH = tuning.current().prefetch
 
 
-@specialize
+_BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integers
+
+
+@traced
 def prefetch_distance(where):
     """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
     return PREFETCH if where.dtype.bitwidth > 8 else tuning.current().prefetch_codes
@@ -40,79 +43,56 @@ def group_size(where) -> int:
     return packed.group if packed else 1
 
 
-@specialize
-def group_of(where):
-    """Return the least number of elements that fills whole bytes."""
-    return group_size(where)
+group_of = traced(group_size)
 
 
-@specialize
+@traced
 def load_elements(where, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats are decoded to float32."""
-    dtype = where.dtype
-    if isinstance(dtype, Minifloat):
-        return lambda where, index, kind: decode(load_bits(where, index, kind), dtype)
-    if isinstance(dtype, PowerOfTwo):
-        return lambda where, index, kind: decode_power(load_bits(where, index, kind), dtype)
-    return lambda where, index, kind: load_bits(where, index, kind)
+    bits = load_bits(where, index, kind)
+    if isinstance(where.dtype, Minifloat):
+        return decode(bits, where.dtype)
+    return decode_power(bits, where.dtype) if isinstance(where.dtype, PowerOfTwo) else bits
 
 
-@specialize
+@traced
 def load_bits(where, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
-    dtype, packed = where.dtype, _packed(where.dtype)
-    n = getattr(kind.instance_type, "n", 0) if isinstance(kind, types.TypeRef) else 0
-    if packed is not None and n:
-        vec, bits = v.Vec(types.uint8, n * packed.bitwidth // 8), packed.bitwidth
-        return lambda where, index, kind: unpack_lanes(
-            v.load(v.cast_pointer(where, types.uint8), index * bits >> 3, vec), packed
-        )
+    dtype, packed, octets = where.dtype, _packed(where.dtype), v.cast_pointer(where, types.uint8)
+    if packed is not None and not isinstance(kind, v.Vec):
+        return load_code(octets, index, packed)
     if packed is not None:
-        return lambda where, index, kind: load_code(v.cast_pointer(where, types.uint8), index, packed)
+        lanes = v.Vec(types.uint8, kind.n * packed.bitwidth // 8)
+        return unpack_lanes(v.load(octets, index * packed.bitwidth >> 3, lanes), packed)
     if isinstance(dtype, LowBits):
-        lanes = v.Vec(types.uint8, n) if n else types.uint8
-        return lambda where, index, kind: from_low_bits(v.load(v.cast_pointer(where, types.uint8), index, lanes), dtype)
-    if isinstance(dtype, Minifloat | PowerOfTwo):
-        word = dtype.bits
-        words = v.Vec(word, n) if n else word
-        return lambda where, index, kind: v.load(v.cast_pointer(where, word), index, words)
-    return lambda where, index, kind: v.load(where, index, kind)
+        return from_low_bits(v.load(octets, index, v.with_lane_type(kind, types.uint8)), dtype)
+    if isinstance(dtype, _BITS):
+        return v.load(v.cast_pointer(where, dtype.bits), index, v.with_lane_type(kind, dtype.bits))
+    return v.load(where, index, kind)
 
 
-@specialize
+@traced
 def prefetch_lanes(where, index, kind):
     """Prefetch the cache lines that the lanes of `kind` fill from ``where[index]`` on."""
-    n = kind.instance_type.n
-    if n * where.dtype.bitwidth <= 8 * v.LINE:
-        return lambda where, index, kind: v.prefetch(where, index)
-    half, rest = v.Vec(where.dtype, n // 2), n // 2
-
-    def both(where, index, kind):
-        prefetch_lanes(where, index, half)
-        prefetch_lanes(where, index + rest, half)
-
-    return both
+    lines = max(1, kind.n * where.dtype.bitwidth // (8 * v.LINE))
+    for k in range(lines):
+        v.prefetch(where, index + k * (kind.n // lines))
 
 
 def _storing(write, doc: str):
     """Make `store_elements` on `store` or `stream`."""
 
     def store_elements(where, index, value):
-        dtype, packed = where.dtype, _packed(where.dtype)
-        if packed is not None and isinstance(value, v.Vec):
-            bits = packed.bitwidth
-            return lambda where, index, value: write(
-                v.cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
-            )
-        if packed is not None:
-            return lambda where, index, value: store_code(v.cast_pointer(where, types.uint8), index, value, packed)
-        if isinstance(dtype, Minifloat | PowerOfTwo):
-            word = dtype.bits
-            return lambda where, index, value: write(v.cast_pointer(where, word), index, value)
-        return lambda where, index, value: write(where, index, value)
+        dtype, packed, octets = where.dtype, _packed(where.dtype), v.cast_pointer(where, types.uint8)
+        if packed is not None and not isinstance(value, v.Vec):
+            store_code(octets, index, value, packed)
+        elif packed is not None:
+            write(octets, index * packed.bitwidth >> 3, pack_lanes(value, packed))
+        else:
+            write(v.cast_pointer(where, dtype.bits) if isinstance(dtype, _BITS) else where, index, value)
 
     store_elements.__doc__ = doc
-    return specialize(store_elements)
+    return traced(store_elements)
 
 
 store_elements = _storing(
@@ -128,11 +108,10 @@ _stream_lines = _storing(
 _stream_granules = _storing(v.stream_granules, "`store_elements` past the cache; the address begins a granule.")
 
 
-@specialize
+@traced
 def stream_elements(where, index, value):
     """Do `store_elements` past the cache; the address begins a granule for `in_granules`, else a line."""
-    write = _stream_granules if in_granules(where.dtype) else _stream_lines
-    return lambda where, index, value: write(where, index, value)
+    (_stream_granules if in_granules(where.dtype) else _stream_lines)(where, index, value)
 
 
 def in_granules(dtype) -> bool:
@@ -144,13 +123,12 @@ def in_granules(dtype) -> bool:
     return int(dtype.bitwidth) >= 32
 
 
-@specialize
+@traced
 def encode_as(value, where):
     """Convert lanes, in range, to the elements of a pointer, as `store_elements` takes them; minifloats are rounded."""
     dtype = where.dtype
     if isinstance(dtype, Minifloat):
-        return lambda value, where: encode(value, dtype)
+        return encode(value, dtype)
     if isinstance(dtype, PowerOfTwo):
-        return lambda value, where: encode_power(value, dtype)
-    target = dtype.code_type if isinstance(dtype, Bits) else dtype
-    return lambda value, where: v.convert(value, target)
+        return encode_power(value, dtype)
+    return v.convert(value, dtype.code_type if isinstance(dtype, Bits) else dtype)

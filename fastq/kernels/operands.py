@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numba import from_dtype, types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
@@ -96,14 +96,15 @@ def _others(args):
     return args.outgrows_cache != 0, args.repeat, *sizes
 
 
-@specialize
+@traced
 def parameter_bits(operands):
     """Return pointers to the bits of scales and of zero points."""
-    pointers = pointer_types(operands)
-    scale, zero_point = (
-        types.Integer.from_bitwidth(pointers[name].dtype.bitwidth, False) for name in ("scale", "zero_point")
-    )
-    return lambda operands: (v.cast_pointer(operands.scale, scale), v.cast_pointer(operands.zero_point, zero_point))
+    return _as_bits(operands.scale), _as_bits(operands.zero_point)
+
+
+@traced
+def _as_bits(where):
+    return v.cast_pointer(where, types.Integer.from_bitwidth(where.dtype.bitwidth, False))
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
@@ -120,9 +121,9 @@ def widest_bits(elements: Iterable[types.Type], scale: types.Type | None = None)
     return widest if scale is None else max(widest, scale.bitwidth, 32)
 
 
-@specialize
+@traced
 def register_lanes(operands):
     """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
     widest = widest_bits([dtypes[name] for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale"))
-    return v.Vec(operands.types[0].dtype, v.REGISTER_BITS // widest)
+    return v.Vec(operands[0].dtype, v.REGISTER_BITS // widest)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from numba import types
-from numba.core.extending import models, register_model
-
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import Constants, traced
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 
 
-class KernelSpec(types.Opaque):
+class KernelSpec(Constants):
     """Type of an argument that is nothing at run time and chooses the code.
 
     Parameters
@@ -74,74 +71,73 @@ class KernelSpec(types.Opaque):
         return not range_rule.widened or range_rule.degenerate == "value"
 
     @property
+    def refuses_nan(self) -> bool:
+        """Whether NaN is reported."""
+        return self.nan == "raise"
+
+    @property
+    def omits_nan(self) -> bool:
+        """Whether NaN is no element."""
+        return self.nan == "omit"
+
+    @property
     def keeps_nan_in_scale(self) -> bool:
         """Whether NaN in a block is kept as a scale of NaN."""
         return self.nan == "keep" and bool(self.scale_kind)
 
 
-register_model(KernelSpec)(models.OpaqueModel)
-
-
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def status_of(nan, infinite):
     """Combine what a kernel has to report into status bits."""
     return HAS_NAN * nan | HAS_INFINITE_RANGE * infinite
 
 
-@specialize
+@traced
 def nan_mask(spec, x):
     """Mask of the lanes to report as NaN."""
-    if v.is_float(x) and spec.nan == "raise":
-        return lambda spec, x: v.is_nan(x)
-    return False
+    return v.is_nan(x) if v.is_float(x) and spec.nan == "raise" else False
 
 
-@specialize
+@traced
 def nan_mask_of_two(spec, x, y):
     """Mask of the lanes where x or y has NaN to report: one comparison looks at both."""
-    if v.is_float(x) and spec.nan == "raise":
-        return lambda spec, x, y: v.either_nan(x, y)
-    return False
+    return v.either_nan(x, y) if v.is_float(x) and spec.nan == "raise" else False
 
 
-@specialize
+@traced
 def parameter_nan_mask(spec, x):
     """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
-    if v.is_float(x) and spec.nan_widens_range:
-        return lambda spec, x: v.is_nan(x)
-    return False
+    return v.is_nan(x) if v.is_float(x) and spec.nan_widens_range else False
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-@specialize
+@traced
 def compute_lanes(spec, scale, registers):
     """Vec type of the type to compute in that fills so many registers, a literal."""
-    if not isinstance(registers, types.IntegerLiteral):
-        return None
     compute = computes_in(spec, scale)
-    return v.Vec(compute, registers.literal_value * v.REGISTER_BITS // compute.bitwidth)
+    return v.Vec(compute, registers * v.REGISTER_BITS // compute.bitwidth)
 
 
-@specialize
+@traced
 def parameter_type(spec, scale):
     """Type of scales and zero points in registers: that in memory, or the type to compute in of prescribed scales."""
     return computes_in(spec, scale) if spec.scale_kind else scale.dtype
 
 
-@specialize
+@traced
 def min_max_identities(x):
     """Return the identities of a minimum and of a maximum, in as many lanes as x has."""
     dtype = v.lane_type(x)
     least, most = (-float("inf"), float("inf")) if v.is_float(x) else (dtype.minval, dtype.maxval)
-    return lambda x: (v.full_like(v.constant(most, x), x), v.full_like(v.constant(least, x), x))
+    return v.full_like(v.constant(most, x), x), v.full_like(v.constant(least, x), x)
 
 
-@njit
+@traced
 def first_min_max(x):
     """Return the minima and maxima of x alone, the identities where that is NaN.
 

@@ -56,9 +56,8 @@ def _shared_exponents(largest: Array, qtype: QType) -> Array:
 def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
     """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
-    scale = np.max(largest, initial=0) / full
-    least, most = NVFP4_TENSOR_SCALES
-    return np.array(1 if scale < least else min(scale, most), np.float32)
+    size, (least, most) = np.max(largest, initial=0), NVFP4_TENSOR_SCALES
+    return np.array(min(max(size / full, least), most) if size else 1, np.float32)
 
 
 @np.errstate(over="ignore", under="ignore")

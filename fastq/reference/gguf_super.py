@@ -130,12 +130,19 @@ def _signed(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
     return {of: np.where(zero[:, None], 0, each) for of, each in numbers.items()}
 
 
-def _shared_signed(scales: Array, form: SuperFormat) -> tuple[Array, Array]:
-    """Float16 unit of scales, the first of the largest magnitude over the steps, and their codes."""
+def first_largest_scale(scales: Array) -> Array:
+    """First scale of the largest magnitude, 0.0 of none: NaN is passed over."""
     largest, size = np.zeros((2, *scales.shape[1:]), F)
     for row in scales:
         larger = np.abs(row) > size
         largest, size = np.where(larger, row, largest), np.where(larger, np.abs(row), size)
+    first: Array = largest
+    return first
+
+
+def _shared_signed(scales: Array, form: SuperFormat) -> tuple[Array, Array]:
+    """Float16 unit of scales, the first of the largest magnitude over the steps, and their codes."""
+    largest = first_largest_scale(scales)
     inverse = F(-form.scale_steps) / largest
     codes = nearest(inverse * scales)
     if form.bits == 3:
@@ -165,10 +172,7 @@ def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> 
 
 def _shared_codebook(scales: Array) -> tuple[Array, Array]:
     """Return the unit of scales, and their codes -32..31."""
-    largest, size = np.zeros((2, *scales.shape[1:]), F)
-    for row in scales:
-        larger = np.abs(row) > size
-        largest, size = np.where(larger, row, largest), np.where(larger, np.abs(row), size)
+    largest = first_largest_scale(scales)
     d = -largest / F(32)
     inverse = np.where(d == 0, F(0), F(1) / d)
     return d, np.clip(nearest(inverse * scales), -32, 31)

@@ -157,8 +157,8 @@ def missing(name: Any, variable: Variable) -> Missing | None:
     """
     if variable.attrs.keys().isdisjoint((*OF_SCALE, *OF_GAPS, *OF_LIMITS)):
         return None
-    for key in OF_SCALE:
-        if key in variable.attrs:
+    for key, neutral in zip(OF_SCALE, (1, 0), strict=True):
+        if (numbers("ds", name, key, variable.attrs.get(key)) != neutral).any():  # rioxarray notes 1 and 0
             raise ValueError(f"ds has {key} in the attributes of {name!r}: decode it first, as xarray.decode_cf does")
     of_its_type = variable.dtype.type
     with np.errstate(over="ignore"):

@@ -31,8 +31,8 @@ def attempt(command, source, out, options=()):
         return f"it left {sorted(os.listdir(out.parent))}", False
     if result.exit_code == 0:
         return unreadable(out), True
-    lines = result.output.splitlines()
-    if result.exit_code != 1 or len(lines) != 1 or not lines[0].startswith(f"Error: {source.name}: "):
+    lines, starts = result.output.splitlines(), (f"Error: {source.name}: ", f"Error: {source.name} is not a ")
+    if result.exit_code != 1 or len(lines) != 1 or not lines[0].startswith(starts):
         return f"exit code {result.exit_code}: {result.output}", False
     return ("" if out.read_bytes() == OLD else "it changed the old file"), False
 

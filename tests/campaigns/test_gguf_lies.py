@@ -33,7 +33,7 @@ def test_every_lie_is_one_line(here):
         result = CliRunner().invoke(cli, ["inspect", "in.gguf"])
         lines = result.output.splitlines()
         assert (result.exit_code, len(lines)) == (1, 1), name
-        assert lines[0].startswith("Error: in.gguf: in.gguf is not a readable GGUF file: ")
+        assert lines[0].startswith("Error: in.gguf is not a readable GGUF file: ")
         assert len(lines[0]) < 300
 
 
@@ -83,7 +83,7 @@ def test_a_pipe_is_not_waited_for(here):
     os.mkfifo("in.gguf")
     for arguments in (["gguf", "in.gguf", "out.gguf", "--type", "Q8_0"], ["inspect", "in.gguf"]):
         result = CliRunner().invoke(cli, arguments)
-        assert (result.exit_code, result.output) == (1, "Error: in.gguf: in.gguf is not a file\n")
+        assert (result.exit_code, result.output) == (1, "Error: in.gguf is not a file\n")
     Path("right.gguf").write_bytes(gguf_lies.gguf())
     arguments = ["gguf", "right.gguf", "out.gguf", "--type", "Q8_0", "--imatrix", "in.gguf"]
     assert CliRunner().invoke(cli, arguments).output == ("Error: right.gguf: importance matrix in.gguf is not a file\n")

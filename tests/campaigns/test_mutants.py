@@ -189,17 +189,17 @@ same_bytes(actual.dequantize(), reference.dequantize(expected))
 
 MUTANTS = {
     "subnormal scales to the nearest": [
-        ("ranges.py", "return v.select(short, few + v.constant(unit, scale), scale)", "return scale")
-    ],
-    "floor for round, one scale a run": [
         (
-            "formulas.py",
-            "v.rint(x), lambda spec, x: v.round_to_int32(x))",
-            "v.rint(x), lambda spec, x: v.round_to_int32(v.floor(x)))",
+            "ranges.py",
+            "return v.select(short, few + v.constant(2.0 ** (exponent - digits), scale), scale)",
+            "return scale",
         )
     ],
+    "floor for round, one scale a run": [
+        ("formulas.py", "return v.round_to_int32(x)", "return v.round_to_int32(v.floor(x))")
+    ],
     "floor for round, one scale a lane": [
-        ("formulas.py", "Rounding(lambda spec, x: v.rint(x),", "Rounding(lambda spec, x: v.floor(x),")
+        ("formulas.py", '"rint" if rounding == "half_even"', '"floor" if rounding == "half_even"')
     ],
     "reciprocal for quotient": [
         ("formulas.py", "return v.fma(v.fma(-first, s.scale, x), s.factor, first)", "return first")
@@ -226,11 +226,9 @@ MUTANTS = {
         )
     ],
     "< for <= at the smallest scale": [
-        ("ranges.py", "(size >= v.constant(least, scale))", "(size > v.constant(least, scale))")
+        ("ranges.py", "(magnitude >= v.constant(least, scale))", "(magnitude > v.constant(least, scale))")
     ],
-    "zero point rounded down": [
-        ("ranges.py", "return ROUNDING[spec.rule.range.rounding].to_float", 'return ROUNDING["floor"].to_float')
-    ],
+    "zero point rounded down": [("ranges.py", "round_as(ranged.rounding, in_half", 'round_as("floor", in_half')],
     "range not widened to zero": [
         (
             "ranges.py",
@@ -244,8 +242,8 @@ MUTANTS = {
     "products before the difference": [
         (
             "formulas.py",
-            "lambda spec, code, s: value_of_steps(spec, code - s.base, s)",
-            "lambda spec, code, s: value_of_steps(spec, code, s) - value_of_steps(spec, s.base, s)",
+            "return value_of_steps(spec, code - s.base, s)",
+            "return value_of_steps(spec, code, s) - value_of_steps(spec, s.base, s)",
         )
     ],
     "tail dropped": [
@@ -258,7 +256,13 @@ MUTANTS = {
     "NaN kept in a minimum": [
         ("body/min_max.py", "v.minimum(x, los), v.maximum(x, his)", "v.minimum(los, x), v.maximum(his, x)")
     ],
-    "one of four rows dropped": [("traversal/row_group.py", "add(y, add(x, state))", "add(x, state)")],
+    "one of four rows dropped": [
+        (
+            "traversal/row_group.py",
+            "add_to_state(operands, y, add_to_state(operands, x, state))",
+            "add_to_state(operands, x, state)",
+        )
+    ],
     "NaN in one of four rows dropped": [("parameters.py", "v.select(nans, v.minimum(los, zero), los)", "los")],
     "neighbour's parameter": [
         ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")
@@ -272,8 +276,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "lambda spec, x: v.bounded_to_integer(shift_half_away(x), types.int32),",
-                "lambda spec, x: v.round_to_int32(x),",
+                'if rounding == "half_even":\n        return v.round_to_int32(x)',
+                'if rounding.startswith("half"):\n        return v.round_to_int32(x)',
             )
         ],
     ),
@@ -282,7 +286,7 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "half = 0.5 - 2.0**-25 if v.lane_type(x) == types.float32 else 0.5 - 2.0**-54",
+                "half = 0.5 - (2.0**-25 if v.lane_type(x) == types.float32 else 2.0**-54)",
                 "half = 0.5",
             )
         ],
@@ -292,8 +296,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "v.bounded_to_integer(v.floor(x), types.int32)",
-                "v.bounded_to_integer(x, types.int32)",
+                'elif rounding != "trunc":\n        x = getattr(v, rounding)(x)',
+                'elif rounding != "trunc":\n        x = x',
             )
         ],
     ),
@@ -312,7 +316,7 @@ RULE_MUTANTS = {
     ),
     "parameters made for the codes that are clamped to": (
         "reduced",
-        [("parameters.py", "(args.lowest, args.highest) if codes is None else codes", "(args.lowest, args.highest)")],
+        [("parameters.py", "(args.lowest, args.highest) if codes is None else codes", "args.lowest, args.highest")],
     ),
     "a quotient that is not rounded": (
         "compressed-tensors",
@@ -324,14 +328,14 @@ RULE_MUTANTS = {
     ),
     "epsilon of float32": (
         "compressed-tensors",
-        [("ranges.py", "2.0**-stored.mantissa if stored else single", "single")],
+        [("ranges.py", "2.0**-stored.mantissa if stored else 2.0**-23", "2.0**-23")],
     ),
     "no end beside a scale of 0": (
         "compressed-tensors",
         [
             (
                 "ranges.py",
-                "v.select(lo < v.constant(0, lo), v.full_like(highest, lo), v.full_like(beside, lo))",
+                "v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))",
                 "beside",
             )
         ],
@@ -341,8 +345,8 @@ RULE_MUTANTS = {
         [
             (
                 "ranges.py",
-                "least = normal if ranged.floor is None else ranged.floor",
-                "least = normal",
+                "if ranged.floor is None else ranged.floor",
+                "if True else 0.0",
             )
         ],
     ),
@@ -375,7 +379,7 @@ SEARCH_MUTANTS = {
 
 STREAMED_MUTANTS = {
     "every other magnitude": [
-        ("traversal/block_extremes.py", "most = v.maximum(v.even(both), v.odd(both))", "most = v.even(both)")
+        ("traversal/block_extremes.py", "most = v.maximum(v.even(high), v.odd(high))", "most = v.even(high)")
     ],
     "parameters of the next blocks": [("traversal/blocks.py", "out, p, now)", "out, p, following)")],
     "part of a line lost": [("traversal/stores.py", "v.store(memory, 0, v.load(memory, k, _GRANULE))", "pass")],

@@ -383,15 +383,15 @@ MUTANTS = {  # for each the large arrays that meet it
     ),
     "a column that is not written": (
         "blocks of rows",
-        [("traversal/columns.py", "            stream_elements(dst, i, y)\n", "            pass\n")],
+        [("traversal/columns.py", "        stream_elements(dst, i, y)\n", "        pass\n")],
     ),
     "a row of a group that is left out": (
         "odd columns",
         [
             (
                 "traversal/row_group.py",
-                "    for r in range(1, rows):\n        k = i",
-                "    for r in range(1, rows - 1):\n        k = i",
+                "    for r in range(GROUP):\n        k = i + r * step\n        y, found",
+                "    for r in range(GROUP - 1):\n        k = i + r * step\n        y, found",
             )
         ],
     ),
@@ -412,11 +412,11 @@ MUTANTS = {  # for each the large arrays that meet it
     ),
     "staged values of a group": (
         "Q4_K",
-        [("ggml/dequantize.py", "blocks * size(spec) * 4)", "blocks * size(spec) * 4 - LINE)")],
+        [("ggml/dequantize.py", "blocks * spec.size * 4)", "blocks * spec.size * 4 - LINE)")],
     ),
     "staged codes of a group": (
         "Q5_0",
-        [("ggml/blocks32.py", "GROUP * nbytes(spec))", "GROUP * nbytes(spec) - LINE)")],
+        [("ggml/blocks32.py", "GROUP * spec.nbytes)", "GROUP * spec.nbytes - LINE)")],
     ),
 }
 

@@ -473,6 +473,18 @@ def test_halves_saturate_where_rounding_steps_beyond_them(tmp_path):
     assert read["h"].dtype == np.float16
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16], ids=str)
+def test_rows_of_the_smallest_numbers_come_back_as_they_were(tmp_path, dtype):
+    numbers = np.random.default_rng(8).integers(-17, 18, (4, 64)) * float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    numbers[1:] *= [[0], [1], [2.0**20]]
+    save_file({"h": numbers.astype(dtype)}, tmp_path / "h.safetensors")
+    quantize_to(tmp_path / "h.safetensors", tmp_path / "q.safetensors", Scheme("int8", axis=0, symmetric=True))
+    dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
+    same_values = load_file(tmp_path / "out.safetensors")["h"].astype(np.float64) == numbers
+    assert same_values[:3].all()
+    assert load_file(tmp_path / "q.safetensors")["h_scale"].dtype == dtype
+
+
 def test_progress_adds_up(tmp_path, checkpoint):
     quantizing, dequantizing, middle = [], [], tmp_path / "q.safetensors"
     scheme = Scheme("uint4", axis=0)

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import gguf
@@ -17,6 +19,7 @@ import fastq
 from fastq import reference
 from fastq.cli.app import cli
 from fastq.formats.compressed_tensors import PRESETS
+from fastq.io import open_checkpoint
 
 RNG = np.random.default_rng(8)
 W, BIAS = RNG.standard_normal((64, 256)).astype(np.float32), RNG.standard_normal(64).astype(np.float32)
@@ -177,13 +180,34 @@ def test_what_convert_wrote_has_the_values_that_dequantize_gives(here, scheme):
     assert (line["max_abs_error"], line["sqnr_db"]) == (expected.max_abs_error, pytest.approx(expected.sqnr_db))
 
 
+WITHOUT = """
+import sys; sys.modules["safetensors"] = None
+import fastq
+try:
+    fastq.load("plain.npz")
+except ModuleNotFoundError as error:
+    print(error)
+print(fastq.load("save.safetensors").shape)
+"""
+
+
+def test_what_files_of_many_tensors_need_is_said(here):
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    told = "files of tensors need safetensors: pip install 'fastq-kernels[cli]'"
+    assert done.stdout.splitlines() == [told, str(ARRAYS["packed"].shape)], done.stderr
+
+
 def test_names_are_there_before_anything_is_read(here, monkeypatch):
     opened = [fastq.load(path) for path in ("quantize.safetensors", "convert", "gguf.gguf")]
+    checkpoint = open_checkpoint("convert")
 
     def refuse(*arguments, **options):
         raise AssertionError
 
     monkeypatch.setattr(np, "memmap", refuse)
+    for tensors in (*opened, checkpoint):
+        assert all(name in tensors for name in tensors)
+        assert "nothing" not in tensors
     for tensors in opened:
         assert sum("q" in name for name in tensors) == len(tensors) - sum("norm" in name for name in tensors)
     with pytest.raises(AssertionError):

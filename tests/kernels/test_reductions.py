@@ -57,11 +57,6 @@ def _finish(operands, p, state, nans):
 
 
 @njit
-def _placed(operands, room):
-    return MagnitudeOperands(operands.src, v.cast_pointer(room[0], v.dtype_of(operands.most)))
-
-
-@njit
 def _rebase(operands, args, units):
     most = v.advance(operands.most, units.slot * args.partial_stride)
     return MagnitudeOperands(v.advance(operands.src, -units.origin), most)
@@ -78,9 +73,7 @@ def _run(spec, operands, args, p, i, end):
     return status_of(nan, False)
 
 
-BODIES[MagnitudeOperands] = Body(
-    _rebase, _run, reduction=Reduction(_nothing, _add, _merge, _load, _save, _finish, _placed)
-)
+BODIES[MagnitudeOperands] = Body(_rebase, _run, reduction=Reduction(_nothing, _add, _merge, _load, _save, _finish))
 
 
 def magnitudes(x, axes, block_size=0):
@@ -101,8 +94,8 @@ def magnitudes(x, axes, block_size=0):
     [
         ((7, 100), None, 0, "runs"),
         ((7, 100), (0,), 0, "runs"),
-        ((70, 5), (0,), 0, "short_runs"),
-        ((70, 24), (0,), 0, "short_runs"),
+        ((70, 5), (0,), 0, "runs"),
+        ((70, 24), (0,), 0, "runs"),
         ((37, 100), (1,), 0, "columns"),  # groups of rows, then rows one by one
         ((4096, 3), (1,), 0, "columns"),  # rows taken as one
         ((6, 20, 40), (0, 2), 0, "columns"),

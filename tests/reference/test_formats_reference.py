@@ -400,7 +400,7 @@ def nvfp4(rows):
     """Scale of the array, scales and codes of the blocks: torchao's order of operations in float32."""
     single = np.float32
     tensor = single(max(abs(v) for row in rows for v in row)) / single(448 * 6)
-    tensor = tensor if tensor >= 2.0**-120 else single(1)
+    tensor = max(tensor, single(2.0**-120)) if any(map(any, rows)) else single(1)
     eights = exact.numbers(FLOAT_FORMATS["float8_e4m3fn"])
     scales, codes = [], []
     for row in rows:

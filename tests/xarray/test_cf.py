@@ -80,6 +80,8 @@ PACKED = [  # for which v is data nevertheless
     ("v", "positive", "up"),
     ("v", "cell_methods", "lat: mean"),
     ("v", "long_name", "flag"),
+    ("v", "scale_factor", 1.0),
+    ("v", "add_offset", np.array([0.0])),
     ("ds", "geometry", "v"),  # which no CF has for a whole Dataset
 ]
 

@@ -1,13 +1,15 @@
 """Compile functions with Numba once, keep their machine code on disk, and call them by address."""
 
 from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
-from fastq.engine.jit.functions import intrinsic, njit, overload, specialize
+from fastq.engine.jit.constants import Constants
+from fastq.engine.jit.functions import intrinsic, njit, overload, traced
 from fastq.engine.jit.options import OPTIONS, TARGET
 from fastq.engine.jit.stored import code_folder, refusals, stored_code
 
 __all__ = [
     "OPTIONS",
     "TARGET",
+    "Constants",
     "Listing",
     "c_function",
     "code_folder",
@@ -18,6 +20,6 @@ __all__ = [
     "njit",
     "overload",
     "refusals",
-    "specialize",
     "stored_code",
+    "traced",
 ]

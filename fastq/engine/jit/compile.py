@@ -18,12 +18,10 @@ from numba import types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
-from fastq.engine.jit.options import OPTIONS, SHORT, TARGET, jit_enabled
+from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
+from fastq.engine.jit.pipeline import ENTRY, compile_library
 from fastq.engine.jit.stored import CachedFile, file_of
 from fastq.system.lazy import Held
-
-if SHORT:
-    from fastq.engine.jit.pipeline import ENTRY, compile_library
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -111,7 +109,7 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
         with Held(), global_compiler_lock:  # a signal within LLVM's work would leave half of it
             compiled = _functions.get(key)  # by another thread, meanwhile
             if compiled is None:
-                compiled = _functions[key] = (_load_or_compile if SHORT else _compile_by_numba)(*key)
+                compiled = _functions[key] = _load_or_compile(*key)
     return compiled
 
 
@@ -131,13 +129,6 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
     return Compiled(_address_of(code), saved is not None)
 
 
-def _compile_by_numba(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
-    with jit_enabled():
-        _callbacks.append(numba.cfunc(result(*arguments), **OPTIONS)(function))
-    return Compiled(_callbacks[-1].address, False)
-
-
-_callbacks: list[Any] = []  # Numba keeps machine code as long as these
 _engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
 
 
@@ -182,9 +173,6 @@ def listing(address: int) -> Listing:
     """Return what the function of `kernel` at an address is made of, compiling it once more."""
     function, result, arguments = next(key for key, compiled in _functions.items() if compiled.address == address)
     with jit_enabled():
-        if SHORT:
-            library = compile_library(function, result, arguments)
-        else:
-            library = numba.cfunc(result(*arguments), **OPTIONS)(function)._library
+        library = compile_library(function, result, arguments)
         name, types_of = _name(function, arguments), ", ".join(map(str, arguments))
         return Listing(name, types_of, library.get_llvm_str(), library.get_asm_str())

@@ -1,22 +1,17 @@
-"""Declare compiled functions: `njit`, `specialize` and `intrinsic` stand for Numba's, with the options of kernels."""
+"""Declare compiled functions: `njit` and `intrinsic` stand for Numba's, with the options of kernels."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
-import numba
 from numba.core import extending
-from numba.core.registry import CPUDispatcher
 
-from fastq.engine.jit.options import OPTIONS, SHORT, jit_enabled
-
-if SHORT:
-    from fastq.engine.jit.pipeline import INLINED, Emitted, Function, InlinedCompiler, chosen
+from fastq.engine.jit.options import OPTIONS
+from fastq.engine.jit.pipeline import INLINED, Emitted, Function, InlinedCompiler
+from fastq.engine.jit.tracing import trace
 
 
 def njit(function: Callable[..., Any]) -> Any:
@@ -27,30 +22,17 @@ def njit(function: Callable[..., Any]) -> Any:
     anybody's, gets it inlined by LLVM instead of its machine code. A function without a branch is emitted into its
     caller, with the caller's error model and fast-math flags: kernels have none of either.
     """
-    if SHORT:
-        return Function(function, targetoptions=OPTIONS)
-    with jit_enabled() if numba.config.DISABLE_JIT else contextlib.nullcontext():  # see `lazy.module`
-        return numba.jit(**OPTIONS)(function)
+    return Function(function, targetoptions=OPTIONS)
 
 
-def specialize(choose: Callable[..., Any]) -> Any:
-    """Overload a compiled function by type: `choose` takes the argument types and returns the implementation.
+def traced(function: Callable[..., Any]) -> Any:
+    """Declare a function that Python runs on types: its callers emit what it calls.
 
-    The function exists in compiled code only. The implementation may be a function of `njit`, or a constant of the
-    types: a number, or a type.
+    It exists in compiled code only. It may branch on what types tell, but not on values, see `tracing`; what it returns
+    may be a constant: a number, or a type.
     """
-
-    @functools.wraps(choose)
-    def implementation(*arguments: Any) -> Any:
-        found = choose(*arguments)
-        is_function = found is None or isinstance(found, FunctionType | CPUDispatcher)
-        return found if is_function else lambda *_: found
-
-    stub = _in_compiled_code(choose, inspect.signature(choose))
-    if SHORT:
-        Emitted(stub, chosen(implementation))
-    else:
-        overload(stub, implementation)
+    stub = _in_compiled_code(function, inspect.signature(function))
+    Emitted(stub, lambda context, *args: trace(context, function, args))
     return stub
 
 
@@ -70,7 +52,7 @@ def overload(function: Callable[..., Any], choose: Callable[..., Any], *, prefer
 
     It is ``numba.extending.overload`` with the options of kernels.
     """
-    options: Any = INLINED | {"pipeline_class": InlinedCompiler} if SHORT else OPTIONS
+    options = INLINED | {"pipeline_class": InlinedCompiler}
 
     @functools.wraps(choose)
     def implementation(*arguments: Any, **named: Any) -> Any:
@@ -82,8 +64,6 @@ def overload(function: Callable[..., Any], choose: Callable[..., Any], *, prefer
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Register a typing function as Numba's `intrinsic` does: it returns a signature and what emits the call."""
-    if not SHORT:
-        return extending.intrinsic(function)
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[1:]  # without the typing context
     stub = _in_compiled_code(function, signature.replace(parameters=parameters))

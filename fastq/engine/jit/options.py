@@ -1,19 +1,15 @@
-"""Options and target of all compiled functions, and which compile pipeline is used: a short one, or Numba's own."""
+"""Options and target of all compiled functions."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numba
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from fastq.system import requirements
 from fastq.system.lazy import Held, hold_at_fork
 
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
@@ -40,26 +36,6 @@ class Target(NamedTuple):
 
 
 TARGET = Target(*cpu_target.target_context.codegen().magic_tuple())
-
-
-def _is_short() -> bool:
-    """Read FASTQ_COMPILER, and look whether the short pipeline fits the installed Numba."""
-    chosen = os.environ.get("FASTQ_COMPILER", "")
-    if chosen not in ("", "numba"):
-        raise ImportError(f'FASTQ_COMPILER must be "numba" or not set, not {chosen!r}')
-    if chosen:
-        return False
-    if misfit := requirements.short_pipeline_misfit(numba.__version__):
-        warnings.warn(
-            f"fastq compiles by Numba's own pipeline, which takes longer, and keeps no machine code: {misfit}. "
-            "FASTQ_COMPILER=numba chooses that without this warning.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return not misfit
-
-
-SHORT = _is_short()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from numba.core.typing import make_concrete_template
 from numba.core.typing.templates import AbstractTemplate
 
 from fastq.engine.jit.options import OPTIONS, jit_enabled
-from fastq.engine.jit.tracing import trace
+from fastq.engine.jit.tracing import traced_or_none
 from fastq.system import lazy
 from fastq.system.lazy import Held
 
@@ -217,7 +217,7 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
     def traced(self, args: tuple[types.Type, ...]) -> Any:
         """Return signature and emitter of the function where it is emitted at its callers, see `tracing`; else None."""
         if args not in self._emitters:
-            found = trace(self.typingctx, self.py_func, args)
+            found = traced_or_none(self.typingctx, self.py_func, args)
             if found:
                 self.targetctx.insert_func_defn([(found[1], found[1], args)])
             self._emitters[args] = found  # last: an interrupt before leaves nothing that is half known
@@ -259,11 +259,16 @@ class Emitted(types.Function):  # type: ignore[misc]
             else:
                 if found is not None:
                     return found.replace(pysig=self.signature) if kws else found
-        raise errors.TypingError(f"{self.typing_key.__name__} is not for {args}: {reason}")
+        raise reason or errors.TypingError(f"{self.typing_key.__name__} is not for {args}")
 
     def _signature(self, context: Any, args: tuple[types.Type, ...]) -> Any:
         if args not in self.known:
-            self.known[args] = self._find(context, args)
+            try:
+                self.known[args] = self._find(context, args)
+            except errors.NumbaError as error:  # not tried again by each caller, and by each of theirs
+                self.known[args] = error
+        if isinstance(self.known[args], errors.NumbaError):
+            raise self.known[args]
         return self.known[args]
 
     def _find(self, context: Any, args: tuple[types.Type, ...]) -> Any:
@@ -282,32 +287,6 @@ class Emitted(types.Function):  # type: ignore[misc]
 
 
 register_model(Emitted)(models.OpaqueModel)
-
-
-def chosen(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what types a function whose implementation is chosen by the types of arguments."""
-    return lambda context, *args: _implementation(context, choose(*args), args)
-
-
-def _implementation(context: Any, function: Any, args: tuple[types.Type, ...]) -> Any:
-    """Return signature and emitter of a function for argument types; the emitter keeps the compiled code alive."""
-    if function is None:
-        return None
-    inlined = (
-        function.inlined
-        if isinstance(function, Function)
-        else _Overloads(function, targetoptions=INLINED, pipeline_class=InlinedCompiler)
-    )
-    if traced := trace(context, inlined.py_func, args):
-        return traced
-    compiled = types.Dispatcher(inlined)
-    inner = compiled.get_call_type(context, args, {})
-
-    def emit(context: Any, builder: Any, sig: Any, given: Any) -> Any:
-        cast = [context.cast(builder, *each) for each in zip(given, sig.args, inner.args, strict=True)]
-        return context.get_function(inlined.get_overload(inner.args), inner)(builder, cast)
-
-    return inner.return_type(*args), emit
 
 
 ENTRY = "fastq_kernel"  # what linkers see of a kernel

@@ -4,20 +4,27 @@ Numba takes 10 ms for a function of one line: it translates bytecode, infers typ
 Most functions of a kernel have no loop, so Python itself can run them, with a `Value` in place of each argument. Each
 call and operator is typed and noted down as it is met, and emitted into the caller when that is translated. A branch
 or a loop that depends on a value can't be run so: Numba compiles such functions.
+
+What types tell is known: attributes of a `Value` are those of its type, types that are arguments stand for themselves,
+and functions that are not compiled are called with the types of values. So a function chooses by an `if`.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import operator
 from collections.abc import Callable
-from types import CellType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils, errors
 
-# what a value may be: memory of Numba's runtime, whose references are counted, is not
+# what a value may be; an array, whose references are counted, is what callers hold, or what a call gives to them
 _PLAIN = (
+    types.Array,
     types.Number,
     types.Boolean,
     types.CPointer,
@@ -27,8 +34,8 @@ _PLAIN = (
     types.NumberClass,
     types.Callable,
 )
-# Calls of a function, with those of what it calls: larger ones Numba compiles, and LLVM inlines them if it pays. With
-# no limit blocks of 64 and 128 float32 by their own ranges took 1.15 times as long.
+# Calls of a function, with those of what it calls: larger ones are functions of LLVM, which inlines them if it pays.
+# With no limit blocks of 64 and 128 float32 by their own ranges took 1.15 times as long.
 _LIMIT = 150
 
 
@@ -47,10 +54,12 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._trace.attribute(self, name)
+        if isinstance(self._kind, types.Record) or not hasattr(self._kind, name):
+            return self._trace.attribute(self, name)
+        return self._trace.named(getattr(self._kind, name))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._trace.call(operator.setitem, (self, index, value))
+        self._trace.operate(operator.setitem, (self, index, value))
 
     def _untraceable(self, *_: Any) -> Any:
         raise UntraceableError
@@ -61,7 +70,7 @@ class Value:
 
 def _operator(function: Callable[..., Any], *, reflected: bool = False) -> Any:
     def traced(*operands: Any) -> Any:
-        return operands[0]._trace.call(function, operands[::-1] if reflected else operands)
+        return operands[0]._trace.operate(function, operands[::-1] if reflected else operands)
 
     return traced
 
@@ -69,13 +78,12 @@ def _operator(function: Callable[..., Any], *, reflected: bool = False) -> Any:
 for _name in ("getitem", "neg", "pos", "invert", "lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Value, f"__{_name}__", _operator(getattr(operator, _name)))
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"):
-    _plain = _name.rstrip("_")
-    setattr(Value, f"__{_plain}__", _operator(getattr(operator, _name)))
-    setattr(Value, f"__r{_plain}__", _operator(getattr(operator, _name), reflected=True))
+    setattr(Value, f"__{_name.rstrip('_')}__", _operator(getattr(operator, _name)))
+    setattr(Value, f"__r{_name.rstrip('_')}__", _operator(getattr(operator, _name), reflected=True))
 
 
 class _Named:
-    """A function, type or module that a traced function names."""
+    """A function, class or module that a traced function names."""
 
     def __init__(self, trace: _Trace, item: Any) -> None:
         self._trace, self._item = trace, item
@@ -83,14 +91,38 @@ class _Named:
     def __getattr__(self, name: str) -> Any:
         return self._trace.named(getattr(self._item, name))
 
-    def __call__(self, *args: Any) -> Any:
-        return self._trace.call(self._item, args)
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        item, known = self._item, not any(map(_depends, args))
+        if item in _OF_TUPLES:
+            return self._trace.named(item(*(arg._item if isinstance(arg, _Named) else arg for arg in args), **named))
+        if (known and isinstance(item, type | BuiltinFunctionType)) or item is isinstance:
+            return self._trace.named(item(*map(_plain, args), **named))
+        callee = None
+        with contextlib.suppress(ValueError):  # a function that is not compiled
+            callee = self._trace.context.resolve_value_type(item)
+        if callee is None and (known or not isinstance(item, type)):
+            return self._trace.named(item(*map(self._trace.typed, args), **named))
+        return self._trace.call(item, callee, args)
 
     def __eq__(self, other: object) -> bool:
         return bool(self._item == (other._item if isinstance(other, _Named) else other))
 
     def __hash__(self) -> int:
         return hash(self._item)
+
+
+_OF_TUPLES = frozenset((dict, enumerate, getattr, len, list, tuple, zip))  # which look at no value
+
+
+def _depends(item: Any) -> bool:
+    """Return whether an item is, or has, what only run time knows."""
+    return isinstance(item, Value) or (isinstance(item, tuple) and any(map(_depends, item)))
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, tuple) and not _depends(item):
+        return tuple(map(_plain, item)) if any(isinstance(each, _Named) for each in item) else item
+    return item._item if isinstance(item, _Named) else item._kind if isinstance(item, Value) else item
 
 
 class _Trace:
@@ -107,36 +139,47 @@ class _Trace:
             place = len(self.steps) - 1
             fields = [self.value(each, _extracting(place, k)) for k, each in enumerate(kind.types)]
             return kind.instance_class(*fields) if isinstance(kind, types.BaseNamedTuple) else tuple(fields)
+        self.steps.append(emit)
         if kind is types.none:
-            self.steps.append(emit)
             return None
-        if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral):
-            self.steps.append(emit)
+        if isinstance(kind, types.Literal):
             return kind.literal_value
+        if isinstance(kind, types.TypeRef | types.NumberClass):
+            return kind.instance_type
         if not isinstance(kind, _PLAIN) and not hasattr(kind, "n"):
             raise UntraceableError
-        self.steps.append(emit)
         return Value(self, kind, len(self.steps) - 1)
 
     def named(self, item: Any) -> Any:
-        """Return what stands for what a function names: constants and named tuples for themselves."""
+        """Return what stands for what a function names: constants, types and named tuples for themselves."""
+        if isinstance(item, tuple) and any(map(callable, item)):
+            return type(item)(*map(self.named, item)) if hasattr(item, "_fields") else tuple(map(self.named, item))
         is_record = isinstance(item, type) and issubclass(item, tuple) and hasattr(item, "_fields")
-        wrapped = isinstance(item, ModuleType) or (callable(item) and not is_record)
-        return _Named(self, item) if wrapped else item
+        wrapped = isinstance(item, ModuleType) or (callable(item) and not isinstance(item, types.Type | Value | _Named))
+        return _Named(self, item) if wrapped and not is_record else item
 
-    def call(self, function: Any, args: tuple[Any, ...]) -> Any:
-        """Add the step of a call."""
+    def typed(self, item: Any) -> Any:
+        """Return what functions of types get: the type of a value, or of a tuple that has some."""
+        return self.kind_of(item) if _depends(item) else _plain(item)
+
+    def operate(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """Add the step of an operator."""
+        return self.call(function, self.context.resolve_value_type(function), args)
+
+    def call(self, function: Any, callee: Any, args: tuple[Any, ...]) -> Any:
+        """Add the step of a call; what it returns is a constant where types alone decide it."""
         args = tuple(arg._item if isinstance(arg, _Named) else arg for arg in args)
         kinds = tuple(map(self.kind_of, args))
-        callee = function if isinstance(function, types.Type) else self.context.resolve_value_type(function)
         if callee is None or not isinstance(callee, types.Callable):
             raise UntraceableError
         sig = callee.get_call_type(self.context, kinds, {})
         if sig is None or len(sig.args) != len(args):
             raise UntraceableError
-        self.weight += getattr(callee.get_impl_key(sig), "weight", 1)
-        if self.weight > _LIMIT:
-            raise UntraceableError
+        key = callee.get_impl_key(sig)
+        constant = getattr(key, "constant", None)
+        if constant is not None:
+            return self.named(constant[0])
+        self.weight += getattr(key, "weight", 1)
 
         def emit(context: Any, builder: Any, values: list[Any], given: Any) -> Any:
             _ = function  # which its type does not keep alive
@@ -196,31 +239,73 @@ def _emitted(context: Any, builder: Any, item: Any, kind: types.Type, values: li
 def _on_values(function: FunctionType, trace: _Trace) -> FunctionType:
     """Return a function with what it names replaced by what stands for that."""
     names, code = function.__globals__, function.__code__
-    found = {name: names[name] if name in names else vars(builtins).get(name) for name in code.co_names}
+    found = {name: names[name] if name in names else vars(builtins).get(name) for name in _names(code)}
     replaced = {name: trace.named(item) for name, item in found.items() if item is not None}
     cells = tuple(CellType(trace.named(cell.cell_contents)) for cell in function.__closure__ or ())
     return FunctionType(code, replaced, function.__name__, function.__defaults__, cells)
 
 
-def trace(context: Any, function: Any, kinds: tuple[types.Type, ...]) -> tuple[Any, Callable[..., Any]] | None:
-    """Run a function on types; return its signature and what emits it, None where it has to be compiled."""
+def _names(code: CodeType) -> set[str]:
+    """Return what a function names, and functions within it."""
+    return {*code.co_names}.union(*(_names(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+def traced_or_none(context: Any, function: Any, kinds: tuple[types.Type, ...]) -> Any:
+    """Return what `trace` does, None of a function that has to be compiled."""
+    try:
+        return trace(context, function, kinds)
+    except errors.TypingError:
+        return None
+
+
+def trace(context: Any, function: Any, kinds: tuple[types.Type, ...]) -> tuple[Any, Callable[..., Any]]:
+    """Run a function on types; return its signature and what emits it."""
     tracing = _Trace(context)
     try:
         arguments = [tracing.value(kind, _argument(k)) for k, kind in enumerate(kinds)]
         result = _on_values(function, tracing)(*arguments)
+        if any(result is each for each in arguments if isinstance(each, Value)) and isinstance(
+            result._kind, types.Array
+        ):
+            raise UntraceableError
         kind = tracing.kind_of(result)
     except (MemoryError, RecursionError):  # of the caller, which must not decide how the function is compiled
         raise
-    except Exception:  # whatever it was, Numba says it better
-        return None
-    returned = types.unliteral(kind)
+    except Exception as error:
+        raise errors.TypingError(f"{function.__qualname__}: {type(error).__name__} {error}") from error
+    result = result._item if isinstance(result, _Named) else result
+    returned, own = types.unliteral(kind), tracing.weight > _LIMIT
 
-    def emit(builder_context: Any, builder: Any, sig: Any, given: Any) -> Any:
+    def emit(context: Any, builder: Any, sig: Any, given: Any) -> Any:
         values: list[Any] = []
         for step in tracing.steps:
-            values.append(step(builder_context, builder, values, given))
-        value = _emitted(builder_context, builder, result._item if isinstance(result, _Named) else result, kind, values)
-        return builder_context.cast(builder, value, kind, returned)
+            values.append(step(context, builder, values, given))
+        return context.cast(builder, _emitted(context, builder, result, kind, values), kind, returned)
 
-    vars(emit)["weight"] = tracing.weight
-    return returned(*kinds), emit
+    def call(context: Any, builder: Any, sig: Any, given: Any) -> Any:
+        return _call(context, builder, returned(*kinds), f"{function.__qualname__}.{id(emit)}", given, emit)
+
+    found = call if own else emit
+    vars(found)["weight"] = 1 if own else tracing.weight
+    if not tracing.weight and not _depends(result) and result is not None:
+        vars(found)["constant"] = (result,)
+    return returned(*kinds), found
+
+
+def _call(context: Any, builder: Any, sig: Any, name: str, given: Any, emit: Callable[..., Any]) -> Any:
+    """Emit a call of a function of LLVM, in the same module, that has what `emit` emits."""
+    convention, module = context.call_conv, builder.module
+    function = module.globals.get(name)
+    if function is None:
+        function = ir.Function(module, convention.get_function_type(sig.return_type, sig.args), name)
+        function.linkage = "internal"
+        convention.decorate_function(function, [f"arg{k}" for k in range(len(sig.args))], sig.args, noalias=False)
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        raw = convention.get_arguments(function)
+        values = context.get_arg_packer(sig.args).from_arguments(inner, raw)
+        value = context.get_return_value(inner, sig.return_type, emit(context, inner, sig, values))
+        convention.return_value(inner, value)
+    status, value = convention.call_function(builder, function, sig.return_type, sig.args, given)
+    with cgutils.if_unlikely(builder, status.is_error):
+        convention.return_status_propagate(builder, status)
+    return value

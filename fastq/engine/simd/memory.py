@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import intrinsic, specialize
+from fastq.engine.jit import intrinsic, traced
 from fastq.engine.simd.shuffles import emit_columns
 from fastq.engine.simd.vector import (
     GRANULE,
@@ -237,12 +237,11 @@ def address_of(typingctx, where):
     return types.intp(where), emit
 
 
-@specialize
+@traced
 def misalignment(where, index, kind):
     """Elements by which ``where[index]`` lies past the last address that is a multiple of the size of `kind`."""
     size = where.dtype.bitwidth // 8
-    whole = size * lane_count(named_type(kind))
-    return lambda where, index, kind: (address_of(where) + index * size) % whole // size
+    return (address_of(where) + index * size) % (size * lane_count(kind)) // size
 
 
 @intrinsic

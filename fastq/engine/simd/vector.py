@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import models, register_model
 
-from fastq.engine.jit import specialize
+from fastq.engine.jit import traced
 
 LINE = 64  # bytes of a cache line
 GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
@@ -133,38 +133,37 @@ def is_value(kind: types.Type) -> bool:
     return isinstance(kind, Vec | types.Float | types.Integer | types.Boolean)
 
 
-@specialize
-def lanes(where, *widths):
+@traced
+def lanes(where, *others):
     """Vec type of elements of `where`, as many as a register holds of the widest elements of all these pointers."""
-    widths = widths[0] if widths and isinstance(widths[0], types.BaseTuple) else widths
-    return Vec(where.dtype, REGISTER_BITS // max(pointer.dtype.bitwidth for pointer in (where, *widths)))
+    return Vec(where.dtype, REGISTER_BITS // max([pointer.dtype.bitwidth for pointer in (where, *others)]))
 
 
-@specialize
+@traced
 def lanes_of_line(where, target):
     """Vec type of elements of `where`, as many as a cache line holds elements of `target`."""
     return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
 
 
-@specialize
+@traced
 def count(kind):
     """Return the number of lanes of a Vec type, 1 of a scalar type."""
-    return lane_count(named_type(kind))
+    return lane_count(kind)
 
 
-@specialize
+@traced
 def dtype_of(where):
     """Scalar type that a pointer points to, or of which a Vec type has lanes."""
-    return where.dtype if isinstance(where, types.CPointer) else lane_type(named_type(where))
+    return lane_type(where)
 
 
-@specialize
+@traced
 def bits_of(where):
     """Width of the elements that a pointer points to."""
     return where.dtype.bitwidth
 
 
-@specialize
+@traced
 def lanes_like(kind, where):
     """Vec type of as many elements of `where` as the Vec type `kind` has lanes; a scalar type for a scalar type."""
-    return with_lane_type(named_type(kind), where.dtype)
+    return with_lane_type(kind, where.dtype)

@@ -177,7 +177,7 @@ def _job(conversion: Conversion) -> str:
     source = conversion.source
     stats = {name: (source.path / name).stat() for name in source.shards}
     files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
-    text = json.dumps([VERSION, files, source.config, conversion.key], sort_keys=True)
+    text = json.dumps([VERSION, files, source.config, source.quantization, conversion.key], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import read_ahead
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
 from fastq.io.checkpoints.stored import StoredWeight
-from fastq.io.containers import TensorSpec, spec_of
+from fastq.io.containers import SafetensorsSource, TensorSpec, bytes_of, spec_of
 from fastq.io.pipeline import Piece, Task, copied
 from fastq.system.dtypes import Array, numpy_dtype
 
@@ -40,7 +41,7 @@ class Dequantization:
         modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
         self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
-        self.key: dict[str, Any] = {"dtype": self.dtype, "quantization": source.quantization}
+        self.key: dict[str, Any] = {"dtype": self.dtype}
 
     def _is_of_activations(self, name: str) -> bool:
         """Whether a tensor is a scale or zero point by which activations, keys or values were to be quantized."""
@@ -77,14 +78,15 @@ class Dequantization:
         for spec in read_ahead(self.source, shard):
             weight = self.by_codes.get(spec.name)
             if weight is not None:
-                yield [self._dequantized(weight)]
+                yield [self.dequantized(weight)]
             elif spec.name in self.dropped:
                 work = functools.partial(Piece, {}, spec.nbytes)
                 yield [Task(spec.name, spec.shape, spec.nbytes, "dropped: of activations", [work])]
             else:
-                yield [] if spec.name in self.parts else [self._copied(spec)]
+                yield [] if spec.name in self.parts else [self.copied(spec)]
 
-    def _copied(self, spec: TensorSpec) -> Task:
+    def copied(self, spec: TensorSpec) -> Task:
+        """Return what becomes of a tensor that is not quantized."""
         target = self._plain(spec)
         if target == spec:
             return copied(spec, self.source.raw)
@@ -106,7 +108,8 @@ class Dequantization:
         if (infinite if values is None else infinite & ~np.isinf(values)).any():
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
-    def _dequantized(self, weight: StoredWeight) -> Task:
+    def dequantized(self, weight: StoredWeight) -> Task:
+        """Return what becomes of a weight."""
         work = [functools.partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
         return Task(weight.name, weight.shape, weight.nbytes, weight.label, work)
 
@@ -116,3 +119,46 @@ class Dequantization:
             values = weight.values(start, stop).astype(numpy_dtype(self.dtype), copy=False)
         self._check(weight.name, values)
         return Piece({weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)
+
+
+class _PlainShard(SafetensorsSource):
+    """A shard of a quantized model with the tensors that `Dequantization` makes of it, each when it is asked for."""
+
+    def __init__(self, made: Dequantization, name: str) -> None:
+        self._made, self._stored = made, made.source.shards[name]
+        self.path, self.metadata = self._stored.path, self._stored.metadata
+        self.tensors = {spec.name: spec for spec in made.specs(name)}
+        self._weights = {weight.name: weight for weight in made.weights.values()}
+
+    def load(self, name: str) -> Array:
+        """Return a tensor, all in memory where it was quantized."""
+        weight, spec = self._weights.get(name), self.tensors[name]
+        if weight is None and self._stored.tensors[name] == spec:
+            return self._stored.load(name)
+        task = self._made.copied(self._stored.tensors[name]) if weight is None else self._made.dequantized(weight)
+        return np.concatenate([work().stored[name] for work in task.pieces]).reshape(spec.shape)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor."""
+        return (
+            self._stored.raw(name)
+            if self._stored.tensors.get(name) == self.tensors[name]
+            else bytes_of(self.load(name))
+        )
+
+    def read_ahead(self, name: str) -> None:
+        """Leave it to the system: a tensor may be of several that are stored."""
+
+
+class PlainFolder(ModelFolder):
+    """A quantized model directory as the one of plain floats that `Dequantization` makes of it."""
+
+    def __init__(self, source: ModelFolder) -> None:
+        made = Dequantization(source)
+        self.path, self.index, self.config = source.path, source.index, made.config()
+        self.quantization = source.quantization
+        self.shards = {name: _PlainShard(made, name) for name in source.shards}
+        self.files = {tensor: name for name, shard in self.shards.items() for tensor in shard.tensors}
+        self.notes = [*source.notes, f"its {len(made.weights)} quantized weights are read as {made.dtype}"]
+        if made.dropped:
+            self.notes.append(f"{len(made.dropped)} scales of activations, keys and values are left out")

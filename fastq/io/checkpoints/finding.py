@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.formats.compressed_tensors import PRESETS, WORDS, LayerScheme, WeightScheme
 from fastq.io.checkpoints.config import METHOD, StoredSchemes, check_undone
@@ -70,14 +72,7 @@ def _check_others(source: ModelFolder, used: set[str], parts: tuple[str, ...]) -
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
 
 
-def check_plain(source: ModelFolder) -> None:
-    """Raise ValueError if a model is quantized: what is to be done first, or why that can't be."""
-    if source.quantization:
-        stored_weights(source)
-        raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")
-
-
-def _in(source: ModelFolder, spec: TensorSpec, module: str) -> Any:
+def _in(source: ModelFolder, spec: TensorSpec, module: str) -> AbstractContextManager[None]:
     """Name a weight and its file in what is wrong with it."""
     return failures(lambda error: f"{module} in {source.files[spec.name]}: {error}")
 
@@ -176,7 +171,7 @@ def _as_zero_points_say(
     return scheme
 
 
-def _order(groups: Array, columns: int) -> Any:
+def _order(groups: Array, columns: int) -> NDArray[np.intp] | None:
     """Return the columns in the order of their groups; None if that is their own, or there is none."""
     if groups.shape != (columns,) or groups.dtype.kind != "i":
         raise ValueError(f"it has groups of columns of shape {groups.shape}, not integers of shape {(columns,)}")

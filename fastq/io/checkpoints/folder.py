@@ -42,9 +42,10 @@ class ModelFolder:
     """A model directory: `config` of config.json, `shards` by file names, and `files`, the file of each tensor.
 
     The files are those that transformers reads: the one that config.json names, else model.safetensors, else those of
-    the index; and the only one of another name. `index` is the name of the index, empty without one, and `notes` are
-    lines that tell how an index differs from its files. ValueError if there is no such directory, or it is none of a
-    model: a missing or damaged file, a tensor twice.
+    the index; and the only one of another name. `index` is the name of the index that the model has or is to have,
+    empty without one, and `notes` are lines that tell how an index differs from its files. `quantization` is the
+    quantization_config. ValueError if there is no such directory, or it is none of a model: a missing or damaged file,
+    a tensor twice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,9 +57,8 @@ class ModelFolder:
             raise ValueError(f"it has no {CONFIG}")
         self.config = read_json(path / CONFIG)
         self.quantization = quantization_in(path, self.config)
-        self.index, first = self._first_file()
-        promised = _weight_map(path / self.index) if self.index else {}
-        self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [first]}
+        self.index, promised, only = self._first_file()
+        self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [only]}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
             for tensor, spec in list(shard.tensors.items()):
@@ -71,20 +71,22 @@ class ModelFolder:
                 del shard.tensors[tensor]
         self._check_index(promised)
 
-    def _first_file(self) -> tuple[str, str]:
-        """Return the name of the index, or else that of the only file."""
+    def _first_file(self) -> tuple[str, dict[str, str], str]:
+        """Return the name of the index and the file of each tensor by it, or the name of the only file."""
         named = self.config.get(NAMED)
         if named is not None:
             if not isinstance(named, str) or not _is_inside(named.removesuffix(".index.json")):
                 raise ValueError(f"{CONFIG} names {named!r} as {NAMED}, which is not a .safetensors file in it")
             if not (self.path / named).is_file():
                 raise ValueError(f"{CONFIG} names {named} as {NAMED}, which is missing; fetch it again")
-            return (named, "") if named.endswith(".json") else ("", named)
+            return (named, _weight_map(self.path / named), "") if named.endswith(".json") else ("", {}, named)
         if (self.path / SINGLE).is_file():
             if (self.path / INDEX).is_file() and any(self.path.glob("model-*.safetensors")):
                 self.notes.append(f"{SINGLE} is read, as transformers does, and not the files of {INDEX}")
-            return "", SINGLE
-        return (INDEX, "") if (self.path / INDEX).is_file() else ("", _only_shard(self.path))
+            return "", {}, SINGLE
+        if (self.path / INDEX).is_file():
+            return INDEX, _weight_map(self.path / INDEX), ""
+        return INDEX, {}, _only_shard(self.path)  # of another name, by which readers find it in an index only
 
     def _open(self, name: str) -> SafetensorsSource:
         source = open_source(self.path / name)
@@ -100,7 +102,8 @@ class ModelFolder:
                 continue
             if not BUFFERS.fullmatch(tensor) and (apart or not TIED.fullmatch(tensor)):
                 raise ValueError(f"{self.index} says that {tensor!r} is in {name}, which has no such tensor")
-            self.notes.append(f"{self.index} names {tensor!r}, which no file has: it is tied to another one")
+            why = "readers make it" if BUFFERS.fullmatch(tensor) else "it is tied to another one"
+            self.notes.append(f"{self.index} names {tensor!r}, which no file has: {why}")
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:

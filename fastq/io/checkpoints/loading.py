@@ -1,51 +1,69 @@
-"""How a quantized model directory is loaded: the call for it, and what does not load it."""
+"""How a quantized model directory is loaded: the call for it, or why transformers does not load it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from fastq.formats.compressed_tensors import E4M3, E8M0, LayerScheme
+from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
 from fastq.io.checkpoints.companions import modules_of
-from fastq.io.checkpoints.folder import HALVES, dtype_of
+from fastq.io.checkpoints.folder import HALVES, ModelFolder
+from fastq.io.checkpoints.names import EXPERT, SPLIT_BY_READERS
+from fastq.io.checkpoints.rules import Matrix, model_types
 
+READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
-PLAIN = ("int-quantized", "float-quantized")  # formats whose codes lie where the weight was: all models load them so
-BFLOAT16 = {E4M3, E8M0}  # dtypes of scales whose products are bfloat16 in readers
+INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes lie where the weight was: all models load them so
 
 
-def loading(out: Path, config: Mapping[str, Any], used: Iterable[LayerScheme]) -> list[str]:
-    """Return lines with the call that loads a directory, given config.json and the schemes of its matrices.
+def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
+    """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme where it is asked for floats, and others when they are used first.
     Models that look at a weight before that, and sentence-transformers, need floats, which are the same numbers.
     """
-    schemes = set(used)
+    matrices = list(quantized)
+    schemes = {matrix.scheme for matrix in matrices}
     names = ", ".join(sorted({scheme.name for scheme in schemes}))
-    floats = len(schemes) == 1 and not all(scheme.format in PLAIN for scheme in schemes)
+    lines = [*_not_loaded(matrices, source)]
+    if lines:
+        return lines
+    floats = len(schemes) == 1 and not all(scheme.format in (INT8, FP8) for scheme in schemes)
     sentences = bool(modules_of(out))
     options = []
-    held = dtype_of(config) or "BF16"
-    rounded = held != "BF16" and any(scheme.weights.scale_dtype in BFLOAT16 for scheme in schemes)
-    if rounded and not floats:
-        options.append("dtype=torch.bfloat16")
+    if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
+        lines.append(f"readers have the values of {names} in bfloat16, and the model is {HALVES[source.dtype]}")
+        options += ["dtype=torch.bfloat16"] * (not floats)
     if floats or (sentences and len(schemes) == 1):
         options.append(f"quantization_config={AS_FLOATS}")
-    lines = []
-    if rounded:
-        lines.append(f"readers have the values of {names} in bfloat16, and config.json says {HALVES[held]}")
-    if not all(scheme.weights.symmetric for scheme in schemes) and len(schemes) > 1:
-        lines.append(f"transformers reads zero points with {AS_FLOATS} only, and that reads one scheme: not {names}")
-    return [*lines, f"to load it: {_call(out, config, options, sentences)}"]
+    return [*lines, f"to load it: {_call(out, source, options, sentences)}"]
 
 
-def _call(out: Path, config: Mapping[str, Any], options: list[str], sentences: bool) -> str:
+def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
+    """Yield why transformers does not load some matrices."""
+    schemes = {matrix.scheme for matrix in matrices}
+    experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
+    if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
+        yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
+    if len(experts) > 1 or not all(map(_is_read_of_experts, experts)):
+        yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
+    for kind in sorted(model_types(source.config) & SPLIT_BY_READERS):
+        yield f"{READER} does not load quantized models of type {kind}: it splits or joins matrices while it reads them"
+
+
+def _is_read_of_experts(scheme: LayerScheme) -> bool:
+    """Whether transformers reads experts so: by scales of groups or rows, and nothing else."""
+    weights = scheme.weights
+    by_scales = weights.symmetric and weights.strategy in ("group", "channel")
+    return by_scales and scheme.format in (WORDS, FP8, "mxfp4-pack-quantized")
+
+
+def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:
     if sentences:
         inner = ", ".join(f'"{key}": {value}' for key, _, value in (option.partition("=") for option in options))
         return f'SentenceTransformer("{out}"' + (f", model_kwargs={{{inner}}})" if inner else ")")
-    names = config.get("architectures")
+    names = source.config.get("architectures")
     reader = str(names[0]) if isinstance(names, list) and names else "AutoModel"
-    if isinstance(config.get("auto_map"), dict):
+    if isinstance(source.config.get("auto_map"), dict):
         reader, options = "AutoModel", [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"

@@ -32,6 +32,11 @@ ONE_TENSOR = {
     "muse_spark_text",
     "zaya",
 }
+# Models whose matrices transformers 5.24 splits, joins or turns while it reads them, which it does with floats only.
+SPLIT_BY_READERS = {
+    "bailing_hybrid",
+    "gte",
+}
 # Models of layers that are not nn.Linear, and what they are
 OTHER_LAYERS = {
     **dict.fromkeys(

@@ -11,8 +11,8 @@ import numpy as np
 
 from fastq.io.checkpoints.config import quantized_config
 from fastq.io.checkpoints.converting import read_ahead
+from fastq.io.checkpoints.dequantizing import PlainFolder
 from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude, row_chunks
-from fastq.io.checkpoints.finding import check_plain
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.names import fused_with
 from fastq.io.checkpoints.rules import Matrix, Plan, Rules, make_plan
@@ -25,13 +25,13 @@ SAMPLE = 256  # rows of a picture
 
 
 class Quantization:
-    """A model directory quantized by rules: see `Conversion`.
+    """A model directory quantized by rules, one that is quantized by the values that it stands for: see `Conversion`.
 
     ValueError if it has nothing to quantize, or something that can't be.
     """
 
     def __init__(self, source: ModelFolder, rules: Rules, *, bit_exact: bool = False, method: str = "minmax") -> None:
-        check_plain(source)
+        source = PlainFolder(source) if source.quantization else source
         self.source, self.rules, self.tensors = source, rules, source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)

@@ -56,6 +56,9 @@ class Checkpoint(Mapping[str, Tensor]):
         """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
         return None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # that of a mapping reads the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

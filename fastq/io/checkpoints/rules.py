@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,7 +94,7 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
     ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
-    for kind in sorted(_model_types(config) & set(OTHER_LAYERS)):
+    for kind in sorted(model_types(config) & set(OTHER_LAYERS)):
         raise ValueError(f"models of type {kind} have {OTHER_LAYERS[kind]}: compressed-tensors has no format for them")
     _check_named(tensors, config, rules)
     plan = Plan()
@@ -169,9 +170,9 @@ def _is_stack(spec: TensorSpec) -> bool:
 def _not_split(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> str:
     """Return why the matrices of a stack are no rows of outputs, or not read one by one; empty if they are."""
     parent, name = _parent_and_name(spec)
-    if _model_types(config) & TRANSPOSED:
+    if model_types(config) & TRANSPOSED:
         return "experts as (inputs, outputs)"
-    if _model_types(config) & ONE_TENSOR and not rules.includes(f"{parent}.0.{STACKED[name][0]}"):
+    if model_types(config) & ONE_TENSOR and not rules.includes(f"{parent}.0.{STACKED[name][0]}"):
         return "experts that are read from one tensor"
     axis = 1 if name == "down_proj" else 2
     parts = [config, config.get("text_config")]
@@ -184,7 +185,8 @@ def _parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [config, *(part for part in config.values() if isinstance(part, dict))]
 
 
-def _model_types(config: Mapping[str, Any]) -> set[str]:
+def model_types(config: Mapping[str, Any]) -> set[str]:
+    """Return the types of a model and of the models within it."""
     return {part["model_type"] for part in _parts(config) if isinstance(part.get("model_type"), str)}
 
 
@@ -231,12 +233,12 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
 
 
 def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
-    """Refuse a model that is quantized already, or names what is about to be written."""
+    """Refuse a model that has parts of quantized weights, or names what is about to be written."""
     modules = [weight.module for weight in plan.matrices]
     for module in modules:
         for end in ("weight_scale", "weight_packed"):
             if f"{module}.{end}" in tensors:
-                raise ValueError(f"{module} is quantized already; fastq convert --dequantize turns it back")
+                raise ValueError(f"{module} has a {end}, and config.json no quantization_config that says what it is")
     if len(set(modules)) < len(modules):
         twice = next(module for module in modules if modules.count(module) > 1)
         raise ValueError(f"two tensors would become the weight of {twice}")
@@ -248,15 +250,12 @@ def _check_groups(matrices: list[Matrix]) -> None:
     bad = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
     if bad:
         first, *others = bad
-        name = (
-            first.module
-            if not others
-            else f"'re:.*({'|'.join(sorted({re.escape(tail_of(each.module)) for each in bad}))})$'"
-        )
+        tails = sorted({re.escape(tail_of(each.module)) for each in bad})
+        name = f"re:.*({'|'.join(tails)})$" if others else first.module
         raise ValueError(
             f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
             f"{f', and so have {len(others)} others' if others else ''}: "
-            f"--group-size of a divisor, --ignore {name}, or --scheme-for {name}=W8A8"
+            f"--group-size of a divisor, --ignore {shlex.quote(name)}, or --scheme-for {shlex.quote(name + '=W8A8')}"
         )
 
 

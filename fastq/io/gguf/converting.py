@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,7 +26,13 @@ CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that th
 QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
 LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
 NAMED = 3  # names in a line
-Say = Callable[[str], None]  # told in one line what was ignored, left out or not understood
+
+
+class Say(Protocol):
+    """What is told, in one line each, that something was left out or not understood."""
+
+    def __call__(self, line: str, in_part: bool = False) -> None:
+        """Tell it; `in_part` of what was asked for and was not done."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     """
     specs, model = in_order(source.tensors.values()), model_of(source)
     if idle := idle_options(model.architecture, specs, request.overrides):
-        say(f"{', '.join(idle)} gave no tensor its type: what it is for is not quantized, or under another option")
+        why = "what it is for is not quantized, or under another option"
+        say(f"{', '.join(idle)} gave no tensor its type: {why}", in_part=True)
     kinds = choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
     added = [uint32("general.quantization_version", QUANTIZATION_VERSION)]

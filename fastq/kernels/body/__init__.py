@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
-from fastq.engine.jit import specialize
-from fastq.kernels.operands import pointer_types
+from fastq.engine.jit import traced
 
 
 class Reduction(NamedTuple):
@@ -32,8 +31,6 @@ class Reduction(NamedTuple):
         ``f(operands, p, state)`` to write it back.
     finish : callable
         ``f(operands, p, state, nans)``: write it back as a result; some lanes met NaN.
-    placed : callable
-        ``f(operands, room)``: operands whose results are in a tuple of memory.
     """
 
     nothing: Any
@@ -42,7 +39,6 @@ class Reduction(NamedTuple):
     load: Any
     save: Any
     finish: Any
-    placed: Any
 
 
 class Body(NamedTuple):
@@ -64,18 +60,15 @@ class Body(NamedTuple):
     row : callable or None
         ``f(spec, operands, args, p, i, end)``: visit i..end, a piece of a row; element j has parameter p + j. None: it
         is visited in registers.
-    with_parameters : callable or None
-        ``f(operands, scale, zero_point)``: the operands with parameters in other memory.
     reduction : Reduction or None
         None where parameters are given, or results are as many as elements.
     """
 
     rebase: Callable[..., Any]
-    run: Callable[..., Any] | None = None
-    batch: Callable[..., Any] | None = None
+    run: Any = None
+    batch: Any = None
     batch_size: Callable[[Any, Any], int] = lambda spec, operands: 1
-    row: Callable[..., Any] | None = None
-    with_parameters: Callable[..., Any] | None = None
+    row: Any = None
     reduction: Reduction | None = None
 
 
@@ -92,36 +85,67 @@ def reduction_of(operands: Any) -> Any:
     return body_of(operands).reduction
 
 
-@specialize
+@traced
 def rebase(operands, args, units):
     """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
-    return body_of(operands).rebase
+    return body_of(operands).rebase(operands, args, units)
 
 
-@specialize
+@traced
 def visit_run(spec, operands, args, p, i, end):
     """Visit the run i..end, whose parameters have index p; return the status."""
-    return body_of(operands).run
+    return body_of(operands).run(spec, operands, args, p, i, end)
 
 
-@specialize
+@traced
 def visit_batch(spec, operands, args, p, i, row_end, limit):
     """Visit short runs together, see `Body`; none where the body does not."""
-    return body_of(operands).batch or (lambda spec, operands, args, p, i, row_end, limit: (0, i, row_end, 0))
+    batch = body_of(operands).batch
+    return batch(spec, operands, args, p, i, row_end, limit) if batch else (0, i, row_end, 0)
 
 
-@specialize
+@traced
 def batch_size(spec, operands):
     """Return how many runs `visit_batch` visits together."""
     return body_of(operands).batch_size(spec, operands)
 
 
-@specialize
-def with_parameters(operands, scale, zero_point):
-    """Return the operands with parameters of the same types in other memory."""
-    pointers: Any = pointer_types(operands)
-    replaced: Any = body_of(operands).with_parameters
-    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
-    return lambda operands, scale, zero_point: replaced(
-        operands, v.cast_pointer(scale, scale_type), v.cast_pointer(zero_point, zero_type)
-    )
+@traced
+def placed(operands, room):
+    """Return operands whose results of a reduction, or else parameters, are in other memory."""
+    names = operands._fields[1:] if reduction_of(operands) else ("scale", "zero_point")
+    pointers = [v.cast_pointer(each, getattr(operands, name).dtype) for name, each in zip(names, room, strict=False)]
+    return operands._replace(**dict(zip(names, pointers, strict=True)))
+
+
+# --- the reduction of operands, for loops -----------------------------------------------------------------------------
+
+
+@traced
+def load_state(operands, p, kind):
+    """Load the state with index p and on."""
+    return reduction_of(operands).load(operands, p, kind)
+
+
+@traced
+def save_state(operands, p, state):
+    """Write a state back."""
+    reduction_of(operands).save(operands, p, state)
+
+
+@traced
+def finish_state(operands, p, state, nans):
+    """Write a state back as a result."""
+    reduction_of(operands).finish(operands, p, state, nans)
+
+
+@traced
+def add_to_state(operands, x, state):
+    """Return the state with the elements x."""
+    return reduction_of(operands).add(x, state)
+
+
+@traced
+def merge_states(operands, state, other):
+    """Return the state of the elements of both."""
+    return reduction_of(operands).merge(state, other)

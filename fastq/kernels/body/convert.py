@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
@@ -47,15 +47,13 @@ class ElementOperands(NamedTuple):
     zero_point: Any
 
 
-@specialize
+@traced
 def wider(src, dst):
     """Return the one of two pointers that has the wider elements, dst where they are alike."""
-    if src.dtype.bitwidth > dst.dtype.bitwidth:
-        return lambda src, dst: src
-    return lambda src, dst: dst
+    return src if src.dtype.bitwidth > dst.dtype.bitwidth else dst
 
 
-@njit
+@traced
 def _convert_lanes(context, i, vec):
     """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
     spec, operands, s, ahead = context
@@ -124,7 +122,7 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     return found | v.any_lane(nans)
 
 
-@njit
+@traced
 def _by_parameters(spec, operands, args, p, i, end):
     """Convert i..end by the parameters with index p; return the status."""
     one = v.dtype_of(operands.scale)
@@ -230,35 +228,29 @@ def _run_by_run(convert):
 _convert_runs_of_two, _convert_runs_of_more = _run_by_run(_convert_two), _run_by_run(_convert_more)
 
 
-@specialize
+@traced
 def _prepared(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
-
-    def stored(spec, operands, args, p, k, memory):
+    if spec.op != "dequantize":
         return load_prepared(memory, batch_size(spec, operands), k)
-
-    def given(spec, operands, args, p, k, memory):
-        one = v.dtype_of(operands.scale)
-        scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
-        return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
-
-    return given if spec.op == "dequantize" else stored
+    one = operands.scale.dtype
+    scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
+    return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
 
-@specialize
+@traced
 def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
     """Write the `PreparedScale` of each run from i on to memory; return whether all of them can be used so."""
     if spec.op == "dequantize":
         return True
-    return _prepare_by_ranges if spec.range_scheme else _prepare_given
+    prepare = _prepare_by_ranges if spec.range_scheme else _prepare_given
+    return prepare(spec, operands, args, p, i, left, runs, memory)
 
 
-@specialize
+@traced
 def _ahead_of_runs(spec, operands, size):
     """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
-    if spec.range_scheme:
-        return lambda spec, operands, size: size * batch_size(spec, operands)
-    return lambda spec, operands, size: prefetch_distance(operands.src)
+    return size * batch_size(spec, operands) if spec.range_scheme else prefetch_distance(operands.src)
 
 
 @njit
@@ -278,12 +270,10 @@ def _prepare_given(spec, operands, args, p, i, left, runs, memory):
     return prepare_lanes(spec, v.load(scales, 0, vec), v.load(zero_points, 0, vec), args, memory, n)
 
 
-@specialize
+@traced
 def in_lanes(value, like):
     """Return a number in each lane."""
-    if v.lane_count(value) == v.lane_count(like):
-        return lambda value, like: value
-    return lambda value, like: v.full_like(value, like)
+    return value if v.lane_count(value) == v.lane_count(like) else v.full_like(value, like)
 
 
 @njit
@@ -327,27 +317,15 @@ def _by_range(spec, operands, args, p, i, end):
     return status_of(found, infinite)
 
 
-@specialize
-def _by_scheme(spec, operands, args, p, i, end):
-    return _by_range if spec.range_scheme else _by_parameters
-
-
-@njit
+@traced
 def _run(spec, operands, args, p, i, end):
-    return _by_scheme(spec, operands, args, p, i, end)
+    return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-@njit
+@traced
 def _rebase(operands, args, units):
     src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
-    return ElementOperands(src, dst, operands.scale, operands.zero_point)
+    return operands._replace(src=src, dst=dst)
 
 
-@njit
-def _with_parameters(operands, scale, zero_point):
-    return ElementOperands(operands.src, operands.dst, scale, zero_point)
-
-
-BODIES[ElementOperands] = Body(
-    _rebase, _run, batch=_convert_batch, batch_size=_batch_size, with_parameters=_with_parameters
-)
+BODIES[ElementOperands] = Body(_rebase, _run, batch=_convert_batch, batch_size=_batch_size)

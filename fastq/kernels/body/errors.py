@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, njit, specialize
+from fastq.engine.jit import TARGET, njit, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
 from fastq.kernels.body import BODIES, Body
@@ -36,15 +36,13 @@ AT_A_TIME = 8  # elements, which sums of either number of lanes take as one Vec 
 _SUM = v.Vec(types.float64, SUM_LANES)
 
 
-@specialize
+@traced
 def _parameters_at(spec, operands, args, parameters, k, kind):
     """Return scale and zero point for lanes k onwards, from a pair for all lanes or the index of that of lane 0."""
-    if isinstance(parameters, types.BaseTuple):
-        return lambda spec, operands, args, parameters, k, kind: parameters
-    return lambda spec, operands, args, parameters, k, kind: (
-        load_scale(spec, operands, parameters + k, kind),
-        load_zero_point(spec, operands, args, parameters + k, kind),
-    )
+    if isinstance(parameters, tuple):
+        return parameters
+    p = parameters + k
+    return load_scale(spec, operands, p, kind), load_zero_point(spec, operands, args, p, kind)
 
 
 def _float_code(where):
@@ -57,43 +55,30 @@ def _next_tie(row):
     return row.max + 2.0 ** (row.emax - row.mantissa - 1)
 
 
-@specialize
+@traced
 def approximated(spec, code, s, where):
     """Dequantize codes; values are returned as they are."""
     if v.is_float(code) and _float_code(where) is None:
-        return lambda spec, code, s, where: code
-    return lambda spec, code, s, where: dequantize_value(spec, v.convert(code, compute_type(spec, s.scale)), s)
+        return code
+    return dequantize_value(spec, v.convert(code, computes_in(spec, s.scale)), s)
 
 
-@specialize
+@traced
 def clamped(spec, x, s, args, where):
     """Mask of the values whose codes were clamped."""
     row = _float_code(where)
-    first, last = row.bounds if isinstance(row, Codebook) else (0.0, 0.0)
-
-    def outside(spec, x, s, args, where):
-        ratio = float_ratio(spec, x, s)
-        return (ratio < v.constant(first, x)) | (ratio > v.constant(last, x))
-
-    def integer(spec, x, s, args, where):
-        code, dtype = unclamped_code(spec, x, s), compute_type(spec, s.scale)
-        return (code < v.convert(args.lowest, dtype)) | (code > v.convert(args.highest, dtype))
-
-    def above(spec, x, s, args, where):
-        return v.absolute(float_ratio(spec, x, s)) > v.constant(bound, x)
-
-    def from_tie(spec, x, s, args, where):
-        return v.absolute(float_ratio(spec, x, s)) >= v.constant(bound, x)
-
     if row is None:
-        return integer
+        code, dtype = unclamped_code(spec, x, s), computes_in(spec, s.scale)
+        return (code < v.convert(args.lowest, dtype)) | (code > v.convert(args.highest, dtype))
+    ratio = float_ratio(spec, x, s)
     if isinstance(row, Codebook):
-        return outside
-    bound = _next_tie(row)
-    return from_tie if row.largest % 2 else above
+        first, last = row.bounds
+        return (ratio < v.constant(first, x)) | (ratio > v.constant(last, x))
+    size, tie = v.absolute(ratio), v.constant(_next_tie(row), x)
+    return size >= tie if row.largest % 2 else size > tie
 
 
-@specialize
+@traced
 def perhaps_clamped(spec, x, s, args, where):
     """Mask of the values that may have been clamped, found without a division; NaN among them.
 
@@ -102,33 +87,24 @@ def perhaps_clamped(spec, x, s, args, where):
     not. The ends of the range of a block, one of each in it, are no such values.
     """
     rule, row = spec.rule, _float_code(where)
-    inside, offset, multiplies = rule.zero == "inside", rule.zero == "offset", rule.quotient != "divide"
-    beyond = 0.25 if rule.rounding in ("half_even", "half_away") else -0.25
-
-    def integer(spec, x, s, args, where):
-        reach, dtype = v.constant(beyond, s.scale), compute_type(spec, s.scale)
-        low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
-        if inside:
-            reach = reach - v.absolute(s.zero_point) * v.constant(2.0**-21, s.zero_point)
-            low, high = low - s.zero_point, high - s.zero_point
-        if offset:
-            x = x - s.zero_point
-        within = (x > (low - reach) * s.scale) & (x < (high + reach) * s.scale)
-        if multiplies:
-            within = within & (v.absolute(s.factor) < v.constant(float("inf"), s.factor))
-        return within ^ True
-
-    def float_(spec, x, s, args, where):
-        return (v.absolute(x) < v.constant(most, x) * s.scale) ^ True
-
-    def in_units_of_tensor(spec, x, s, args, where):
-        return (v.absolute(x) < v.constant(most, x) * s.scale * s.zero_point) ^ True
-
-    if row is None:
-        by_range = rule.quotient == "range"  # a division either way
-        return (lambda spec, x, s, args, where: clamped(spec, x, s, args, where)) if by_range else integer
-    most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
-    return in_units_of_tensor if spec.scale_kind == "tensor" else float_
+    if row is not None:
+        most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
+        limit = v.constant(most, x) * s.scale
+        return (v.absolute(x) < (limit * s.zero_point if spec.scale_kind == "tensor" else limit)) ^ True
+    if rule.quotient == "range":  # a division either way
+        return clamped(spec, x, s, args, where)
+    reach = v.constant(0.25 if rule.rounding in ("half_even", "half_away") else -0.25, s.scale)
+    dtype = computes_in(spec, s.scale)
+    low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
+    if rule.zero == "inside":
+        reach = reach - v.absolute(s.zero_point) * v.constant(2.0**-21, s.zero_point)
+        low, high = low - s.zero_point, high - s.zero_point
+    if rule.zero == "offset":
+        x = x - s.zero_point
+    within = (x > (low - reach) * s.scale) & (x < (high + reach) * s.scale)
+    if rule.quotient != "divide":
+        within = within & (v.absolute(s.factor) < v.constant(float("inf"), s.factor))
+    return within ^ True
 
 
 class ErrorOperands(NamedTuple):
@@ -154,70 +130,47 @@ class Total(NamedTuple):
     clipped: Any
 
 
-@njit
+@traced
 def _load_total(sums, kind):
     """Load the sums of a chunk: all lanes of each, or the first one."""
-    n = SUM_LANES
-    return Total(
-        v.load(sums, 0, kind),
-        v.load(sums, n, kind),
-        v.load(sums, 2 * n, kind),
-        v.load(sums, 3 * n, kind),
-        v.load(sums, 4 * n, kind),
-        v.load(sums, 5 * n, kind),
-        v.load(sums, 6 * n, kind),
-        v.load(sums, 7 * n, kind),
-    )
+    return Total(*(v.load(sums, k * SUM_LANES, kind) for k in range(SUMS)))
 
 
-@njit
+@traced
 def _store_total(sums, total):
-    n = SUM_LANES
-    v.store(sums, 0, total.error2)
-    v.store(sums, n, total.x2)
-    v.store(sums, 2 * n, total.error)
-    v.store(sums, 3 * n, total.relative)
-    v.store(sums, 4 * n, total.largest)
-    v.store(sums, 5 * n, total.largest_relative)
-    v.store(sums, 6 * n, total.zeros)
-    v.store(sums, 7 * n, total.clipped)
+    for k, each in enumerate(total):
+        v.store(sums, k * SUM_LANES, each)
 
 
-@specialize
+@traced
 def _by_halves(total, x, error, ratio):
     """Add errors, of one half of the lanes after the other where they are more than a sum has."""
-    if v.lane_count(x) == v.lane_count(total.types[0]):
-        return _add_errors
-
-    def halves(total, x, error, ratio):
-        above, below = ratio
-        total = _by_halves(total, v.lower(x), v.lower(error), (v.lower(above), v.lower(below)))
-        return _by_halves(total, v.upper(x), v.upper(error), (v.upper(above), v.upper(below)))
-
-    return halves
+    if v.lane_count(x) == v.lane_count(total.error2):
+        return _add_errors(total, x, error, ratio)
+    above, below = ratio
+    total = _by_halves(total, v.lower(x), v.lower(error), (v.lower(above), v.lower(below)))
+    return _by_halves(total, v.upper(x), v.upper(error), (v.upper(above), v.upper(below)))
 
 
-@njit
+@traced
 def _add_errors(total, x, error, ratio):
     relative = ratio[0] / ratio[1]
-    return Total(
-        total.error2 + error * error,
-        total.x2 + x * x,
-        total.error + error,
-        total.relative + relative,
-        v.maximum(error, total.largest),
-        v.maximum(relative, total.largest_relative),
-        total.zeros,
-        total.clipped,
+    return total._replace(
+        error2=total.error2 + error * error,
+        x2=total.x2 + x * x,
+        error=total.error + error,
+        relative=total.relative + relative,
+        largest=v.maximum(error, total.largest),
+        largest_relative=v.maximum(relative, total.largest_relative),
     )
 
 
-@specialize
+@traced
 def _count(counts, mask):
     """Add 1 where a mask is true, which may have more lanes than counts."""
     if v.lane_count(mask) > v.lane_count(counts):
-        return lambda counts, mask: _count(_count(counts, v.lower(mask)), v.upper(mask))
-    return lambda counts, mask: v.select(mask, counts + v.constant(1, counts), counts)
+        return _count(_count(counts, v.lower(mask)), v.upper(mask))
+    return v.select(mask, counts + v.constant(1, counts), counts)
 
 
 @njit
@@ -235,7 +188,7 @@ def _add(spec, total, x, code, parameters, args, where):
     return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
 
 
-@specialize
+@traced
 def _lanes(spec, scale):
     """Vec type of the type to compute in, of as many lanes as elements are taken at a time."""
     return v.Vec(computes_in(spec, scale), AT_A_TIME)
@@ -314,29 +267,22 @@ def add_errors(spec, operands, args, parameters, i, end):
     return status_of(found, False)
 
 
-@njit
+@traced
 def _of_run(spec, operands, args, p, i, end):
-    one = v.dtype_of(operands.scale)
+    one = operands.scale.dtype
     scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
     return add_errors(spec, operands, args, (scale, zero_point), i, end)
 
 
-@njit
+@traced
 def _of_row(spec, operands, args, p, i, end):
     return add_errors(spec, operands, args, p + i, i, end)
 
 
-@njit
+@traced
 def _rebase(operands, args, units):
     src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
-    return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
+    return operands._replace(src=src, approximation=approximation)
 
 
-@njit
-def _with_parameters(operands, scale, zero_point):
-    return ErrorOperands(operands.src, operands.approximation, scale, zero_point, operands.errors)
-
-
-BODIES[ErrorOperands] = Body(
-    _rebase, _of_run, batch=add_errors_of_blocks, row=_of_row, with_parameters=_with_parameters
-)
+BODIES[ErrorOperands] = Body(_rebase, _of_run, batch=add_errors_of_blocks, row=_of_row)

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.body import BODIES, Body
-from fastq.kernels.body.min_max import min_max
+from fastq.kernels.body.min_max import min_max, rebased_extremes
 from fastq.kernels.load_store import load_elements
-from fastq.kernels.operands import pointer_types
 from fastq.kernels.spec import status_of
 
 # Elements whose range is taken before they are counted, from the L1 cache by then.
@@ -54,12 +53,12 @@ def count_run(spec, operands, args, p, i, end):
 def _count_piece(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = _as_double(lo), _as_double(hi)
-    if not omits_nan(spec):
+    if not spec.omits_nan:
         lo, hi = _with_zero(lo, hi, nan)
     elif not lo <= hi:  # of nothing but NaN
         return 0
     infinity = v.constant(float("inf"), lo)
-    status = status_of(nan & refuses_nan(spec), (lo == -infinity) | (hi == infinity))
+    status = status_of(nan & spec.refuses_nan, (lo == -infinity) | (hi == infinity))
     if status:
         return status
     counts, bins = p * args.size, int(args.highest)
@@ -70,21 +69,9 @@ def _count_piece(spec, operands, args, p, i, end):
         _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
     operands.lo[p], operands.hi[p] = lo, hi
     _count(operands, i, end, counts + bins, 2 * bins, args.partials, -now)
-    if nan and omits_nan(spec):
+    if nan and spec.omits_nan:
         operands.counts[counts + bins] -= _nan_in(operands.src, i, end)
     return 0
-
-
-@specialize
-def refuses_nan(spec):
-    """Whether NaN is refused."""
-    return spec.nan == "raise"
-
-
-@specialize
-def omits_nan(spec):
-    """Whether NaN is no element, else it counts as 0.0."""
-    return spec.nan == "omit"
 
 
 @njit
@@ -151,42 +138,36 @@ def _add_neighbours(counts, first, step, bins, steps):
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-@specialize
-def _number(x):
-    """Take NaN for 0.0."""
-    if v.is_float(x):
-        return lambda x: v.select(v.is_nan(x), v.full_like(v.constant(0, x), x), x)
-    return lambda x: x
-
-
-@njit
+@traced
 def _bin(x, reciprocal, compute):
-    """Return floor(x / width): what is below 0 is so in the quotient too, where that underflows."""
-    number = v.convert(_number(x), compute)
+    """Return floor(x / width), of NaN 0: what is below 0 is so in the quotient too, where that underflows."""
+    if v.is_float(x):
+        x = v.select(v.is_nan(x), v.full_like(v.constant(0, x), x), x)
+    number = v.convert(x, compute)
     k = v.bounded_to_integer(v.floor(number * reciprocal), types.int32)
     return v.select(number < v.constant(0, number), v.minimum(k, v.full_like(v.constant(-1, k), k)), k)
 
 
-@specialize
+@traced
 def _count(operands, i, end, first, width, partials, exponent):
     """Raise counts of bins of which 2**exponent is the reciprocal of the width.
 
     A quotient by a power of two is exact in the type of x as long as it is a normal number, and others are between -1
     and 1. So float32 does for what it holds, of all but the least and largest widths, and takes half as long.
     """
-    kind = v.lane_type(pointer_types(operands)["src"])
+    kind = operands.src.dtype
     if kind.bitwidth > (16 if isinstance(kind, types.Integer) else 32):
-        return lambda operands, i, end, first, width, partials, exponent: _count_in(
-            types.float64, operands, i, end, first, width, partials, exponent
-        )
+        _count_in(types.float64, operands, i, end, first, width, partials, exponent)
+    else:
+        _count_narrow(operands, i, end, first, width, partials, exponent)
 
-    def count_narrow(operands, i, end, first, width, partials, exponent):
-        if abs(exponent) < 127:
-            _count_in(types.float32, operands, i, end, first, width, partials, exponent)
-        else:
-            _count_in(types.float64, operands, i, end, first, width, partials, exponent)
 
-    return count_narrow
+@njit
+def _count_narrow(operands, i, end, first, width, partials, exponent):
+    if abs(exponent) < 127:
+        _count_in(types.float32, operands, i, end, first, width, partials, exponent)
+    else:
+        _count_in(types.float64, operands, i, end, first, width, partials, exponent)
 
 
 @njit
@@ -212,12 +193,12 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
         i += 1
 
 
-@njit
+@traced
 def _rebase(operands, args, units):
     first = units.slot * args.partial_stride
-    lo, hi = v.advance(operands.lo, first), v.advance(operands.hi, first)
     counts = v.advance(operands.counts, first * args.size)
-    return HistogramOperands(v.advance(operands.src, -units.origin), lo, hi, counts)
+    src, lo, hi = rebased_extremes(operands, args, units)
+    return HistogramOperands(src, lo, hi, counts)
 
 
 BODIES[HistogramOperands] = Body(_rebase, count_run)

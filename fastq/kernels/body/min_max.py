@@ -7,35 +7,31 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
-from fastq.kernels.body import BODIES, Body, Reduction
+from fastq.engine.jit import njit, traced
+from fastq.kernels.body import BODIES, Body, Reduction, add_to_state, finish_state, load_state
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import store_min_max
 from fastq.kernels.spec import first_min_max, min_max_identities, status_of
 
 
-@specialize
+@traced
 def loaded_lanes(registers, src):
     """Vec type of elements of src that fill so many registers, a literal, once they are loaded."""
-    if not isinstance(registers, types.IntegerLiteral):
-        return None
     width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
-    return v.Vec(src.dtype, registers.literal_value * v.REGISTER_BITS // width)
+    return v.Vec(src.dtype, registers * v.REGISTER_BITS // width)
 
 
-@specialize
+@traced
 def few_lanes(src):
     """Vec type of as many elements of src as a register holds of float32, or of elements that are wider."""
     return v.Vec(src.dtype, v.REGISTER_BITS // max(src.dtype.bitwidth, 32))
 
 
-@specialize
+@traced
 def nan_in_halves(x):
     """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
-    if v.is_float(x):
-        return lambda x: v.either_nan(v.lower(x), v.upper(x))
-    return False
+    return v.either_nan(v.lower(x), v.upper(x)) if v.is_float(x) else False
 
 
 @njit
@@ -115,46 +111,115 @@ def _of_run(spec, operands, args, p, i, end):
     return status_of(nan, False)
 
 
+# --- short runs: as many as a square has rows, whose elements are transposed in registers ----------------------------
+
+# Elements of a run at most. One thread of a Zen 5, 2**20 elements, beside runs one by one: float32 of 4, 12, 16, 32
+# elements 2.8, 3.5, 2.4, 1.6 times as fast, bytes of 16, 32, 48, 63 3.5, 1.8, 1.3, 1.2, of 64 0.8; float64 of 16 to 24
+# 1.2 to 1.4
+LONGEST, LONGEST_BYTES = 32, 63
+
+
 @njit
+def merge_short_runs(spec, operands, args, p, i, row_end, limit):
+    """Merge runs into their results, see `Body`."""
+    size, first, status, vec = args.block, i, 0, square_of(operands.src)
+    n = v.count(vec)
+    if size < 2 or size > longest(operands.src) or args.length % size:
+        return 0, i, row_end, 0
+    memory = _square_on_stack(operands.src)
+    while i + (n - 1) * size + max(n, size) <= limit:
+        status |= _merge_square(spec, operands, p + (i - first) // size, i, size, vec, memory)
+        i += n * size
+    return (i - first) // size, i, row_end + ((i - row_end) // args.length + 1) * args.length, status
+
+
+@traced
+def square_of(src):
+    """Vec type of elements of which as many are transposed in registers."""
+    return v.square_lanes(src.dtype)
+
+
+@traced
+def _square_on_stack(src):
+    return v.scratch(v.square_lanes(src.dtype).n ** 2, src.dtype)
+
+
+@traced
+def longest(src):
+    """Return the elements of a run at most that is taken with others."""
+    return LONGEST_BYTES if src.dtype.bitwidth == 8 else LONGEST
+
+
+@njit
+def _merge_square(spec, operands, p, i, size, vec, memory):
+    """Merge as many runs from i on as `vec` has lanes into the results from p on."""
+    n, step, state = v.count(vec), 0, load_state(operands, p, vec)
+    nans, line = state[0] != state[0], v.LINE * 8 // v.bits_of(operands.src)
+    if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
+        for k in range(0, n * size, line):
+            v.prefetch(operands.src, i + k + PREFETCH)
+    while step < size:  # some elements of each run; the last ones may overlap those before
+        step = max(min(step, size - n), 0)
+        _transpose(operands.src, i + step, size, vec, memory)
+        for j in range(min(n, size)):
+            x = load_elements(memory, j * n, vec)
+            nans = nans | (x != x)
+            state = add_to_state(operands, x, state)
+        step += n
+    finish_state(operands, p, state, nans)
+    return status_of(v.any_lane(nans), False)
+
+
+@traced
+def _transpose(src, i, step, vec, memory):
+    """Write a square whose rows begin `step` elements apart, from src[i] on, to memory column by column."""
+    bits, size = types.Integer.from_bitwidth(src.dtype.bitwidth, False), src.dtype.bitwidth // 8
+    rows = v.load_square(v.cast_pointer(v.advance(src, i), bits), step * size, v.Vec(bits, vec.n))
+    v.store_rows(v.cast_pointer(memory, bits), vec.n * size, v.transpose(rows))
+
+
+@traced
 def _add(x, state):
     return v.minimum(x, state[0]), v.maximum(x, state[1])
 
 
-@njit
-def _merge(state, other):
+@traced
+def merge_extremes(state, other):
+    """Return the smaller and the larger ones of two pairs."""
     return v.minimum(state[0], other[0]), v.maximum(state[1], other[1])
 
 
-@njit
-def _load(operands, p, kind):
+@traced
+def load_extremes(operands, p, kind):
+    """Load the pairs from p on."""
     lo, hi = v.lanes_like(kind, operands.lo), v.lanes_like(kind, operands.hi)
     return v.load(operands.lo, p, lo), v.load(operands.hi, p, hi)
 
 
-@njit
-def _save(operands, p, state):
+@traced
+def save_extremes(operands, p, state):
+    """Store pairs from p on."""
     v.store(operands.lo, p, state[0])
     v.store(operands.hi, p, state[1])
 
 
-@njit
+@traced
 def _finish(operands, p, state, nans):
     store_min_max(operands, p, state[0], state[1], nans)
 
 
-@njit
-def _placed(operands, room):
-    lo, hi = v.dtype_of(operands.lo), v.dtype_of(operands.hi)
-    return MinMaxOperands(operands.src, v.cast_pointer(room[0], lo), v.cast_pointer(room[1], hi))
-
-
-@njit
-def _rebase(operands, args, units):
+@traced
+def rebased_extremes(operands, args, units):
+    """Return pointers to the beginning of the whole array, and to the minima and maxima of the slot."""
     first = units.slot * args.partial_stride
-    lo, hi = v.advance(operands.lo, first), v.advance(operands.hi, first)
-    return MinMaxOperands(v.advance(operands.src, -units.origin), lo, hi)
+    return v.advance(operands.src, -units.origin), v.advance(operands.lo, first), v.advance(operands.hi, first)
 
 
-_REDUCTION = Reduction(min_max_identities, _add, _merge, _load, _save, _finish, _placed)
-BODIES[MinMaxOperands] = Body(_rebase, _of_run, reduction=_REDUCTION)
+@traced
+def _rebase(operands, args, units):
+    return MinMaxOperands(*rebased_extremes(operands, args, units))
+
+
+_REDUCTION = Reduction(min_max_identities, _add, merge_extremes, load_extremes, save_extremes, _finish)
+BODIES[MinMaxOperands] = Body(_rebase, _of_run, batch=merge_short_runs, reduction=_REDUCTION)
 BODIES[PartialOperands] = Body(_rebase, reduction=_REDUCTION)

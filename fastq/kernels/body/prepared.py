@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit
+from fastq.engine.jit import njit, traced
 from fastq.kernels.formulas import PreparedScale, base_code, is_infinite, needs_division, prepare_scale
 
 FIELD = v.REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there are of 64, of a field of prepared scales
@@ -22,7 +22,7 @@ def prepare_lanes(spec, scales, zero_points, args, memory, n):
     return True
 
 
-@njit
+@traced
 def store_prepared(memory, n, s):
     """Store n prepared scales, a lane each."""
     v.store(memory, 0, s.scale)
@@ -33,14 +33,14 @@ def store_prepared(memory, n, s):
     v.store(_bases(memory, n), 0, base_code(s))
 
 
-@njit
+@traced
 def load_prepared(memory, n, k):
     """Load number k of n prepared scales."""
     base = _bases(memory, n)[k]
     return PreparedScale(memory[k], memory[n + k], base, memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
 
 
-@njit
+@traced
 def _bases(memory, n):
     """Return where n prepared scales have their `base`."""
     return v.cast_pointer(v.advance(memory, 5 * n), types.int32)

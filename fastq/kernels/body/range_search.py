@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import (
     HAS_FMA,
-    PreparedScale,
     compute_type,
     computes_in,
     dequantize_value,
@@ -167,33 +166,23 @@ def _ratios(spec, operands, args, first):
     return v.convert(of_grid / v.convert(args.grid, types.float64), dtype)
 
 
-@specialize
+@traced
 def _units_of_one(spec, operands, args, lo, hi):
     """Return how many units an error of 1 has, by the step between codes of the whole range; 0 if that is infinite.
 
     Of float codes the step is that between the largest ones.
     """
-    dtype = computes_in(spec, _pointed(operands, "scale"))
+    dtype = computes_in(spec, operands.scale)
     place = spec.code.row.place if spec.code is not None else 0
     word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
-    in_units_of_tensor = spec.scale_kind == "tensor"
-
-    def units(spec, operands, args, lo, hi):
-        scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
-        step = v.absolute(v.convert(scale, dtype))
-        if in_units_of_tensor:
-            step = step * args.tensor
-        if is_infinite(scale):
-            return v.constant(0, step)
-        exponent = STEP_BITS - place - ((v.bitcast(step, word) >> mantissa) - bias)
-        bounded = min(max(exponent, 1 - bias), bias)
-        return v.bitcast(v.convert((bounded + bias) << mantissa, word), dtype)
-
-    return units
-
-
-def _pointed(operands, name):
-    return dict(zip(operands.fields, operands.types, strict=True))[name].dtype
+    scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
+    step = v.absolute(v.convert(scale, dtype))
+    if spec.scale_kind == "tensor":
+        step = step * args.tensor
+    exponent = STEP_BITS - place - ((v.bitcast(step, word) >> mantissa) - bias)
+    bounded = v.minimum(v.maximum(exponent, v.constant(1 - bias, exponent)), v.constant(bias, exponent))
+    units = v.bitcast(v.convert((bounded + bias) << mantissa, word), dtype)
+    return v.select(is_infinite(scale), v.constant(0, step), units)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -232,71 +221,51 @@ def _add_errors_by_division(spec, operands, args, group, i, end, errors):
     return errors
 
 
-@specialize
+@traced
 def _units(spec, x, s, unit):
     """Return the errors of the round trip of `x` in whole units, without regard to their sign."""
-    code, dtype = spec.code, v.lane_type(x)
-
-    def of_integers(spec, x, s, unit):
+    if spec.code is None:
         return v.rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
-
-    def of_floats(spec, x, s, unit):
-        size = v.absolute(x)
-        number = round_magnitude(_magnitude_ratio(spec, size, s), code)
-        return v.rint((v.convert(dequantize_value(spec, number, s), dtype) - size) * unit)
-
-    def of_tables(spec, x, s, unit):
-        number = v.convert(decode(encode(float_ratio_prepared(spec, x, s), code), code), dtype)
-        return v.rint((v.convert(dequantize_value(spec, number, s), dtype) - x) * unit)
-
-    if code is None:
-        return of_integers
-    return of_tables if is_by_table(spec) else of_floats
+    if is_by_table(spec):
+        number = v.convert(decode(encode(float_ratio_prepared(spec, x, s), spec.code), spec.code), v.lane_type(x))
+    else:  # the error of a magnitude is that of the number
+        x = v.absolute(x)
+        number = round_magnitude(_magnitude_ratio(spec, x, s), spec.code)
+    return v.rint((v.convert(dequantize_value(spec, number, s), v.lane_type(x)) - x) * unit)
 
 
-@specialize
+@traced
 def _magnitude_ratio(spec, x, s):
     """Divide magnitudes by a prepared scale, to be rounded to float codes."""
     if spec.scale_kind:
-        return lambda spec, x, s: x * s.factor
-    most = spec.code.row.max
-    return lambda spec, x, s: in_half(spec, quotient(v.minimum(x, v.constant(most, x) * s.scale), s))
+        return x * s.factor
+    return in_half(spec, quotient(v.minimum(x, v.constant(spec.code.row.max, x) * s.scale), s))
 
 
-@specialize
+@traced
 def _prepared_for_search(spec, s):
     """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
-    if spec.scale_kind != "tensor":
-        return lambda spec, s: s
-    return lambda spec, s: PreparedScale(
-        s.scale, s.zero_point, s.base, nvfp4_factor(s.scale, s.zero_point), s.below, s.above
-    )
+    return s._replace(factor=nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
 
 
-@specialize
+@traced
 def _add_power(spec, units, total):
     """Add a power of whole numbers to a sum of float64, exactly."""
-    double = types.float64
-
-    def magnitudes(spec, units, total):
-        return total + v.convert(v.absolute(units), double)
-
-    def squares(spec, units, total):
-        number = v.convert(units, double)
-        return v.fma(number, number, total) if HAS_FMA else number * number + total
-
-    return {1.0: magnitudes, 2.0: squares}[spec.norm]
+    if spec.norm == 1.0:
+        return total + v.convert(v.absolute(units), types.float64)
+    number = v.convert(units, types.float64)
+    return v.fma(number, number, total) if HAS_FMA else number * number + total
 
 
-@njit
+@traced
 def _rebase_search(operands, args, units):
-    return SearchOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
+    return operands._replace(src=v.advance(operands.src, -units.origin))
 
 
-@njit
+@traced
 def _rebase_candidates(operands, args, units):
     errors = v.advance(operands.errors, units.slot * args.partial_stride)
-    return CandidateOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
+    return operands._replace(src=v.advance(operands.src, -units.origin), errors=errors)
 
 
 BODIES[SearchOperands] = Body(_rebase_search, shrink_range)

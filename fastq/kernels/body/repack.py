@@ -5,12 +5,11 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import (
     PREFETCH,
-    group_of,
     load_bits,
     load_elements,
     prefetch_distance,
@@ -29,13 +28,10 @@ def repack(spec, operands, args, units):
 
     src and dst hold those from row `origin` on.
     """
-    length, row, stop, found = args.length, units.start - units.origin, units.stop - units.origin, False
-    if length <= MAX_GROUPED_ROW:
-        row, found = _repack_together(spec, operands, length, row, stop)
-    while row < stop:
+    length, found = args.length, False
+    for row in range(units.start - units.origin, units.stop - units.origin):
         src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
         found |= _repack_row(spec, src, dst, length, args.streaming)
-        row += 1
     return _status_of(spec, found)
 
 
@@ -47,72 +43,49 @@ def repack_elements(spec, operands, args, units):
     return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming))
 
 
-@specialize
+@traced
 def row_bytes(where, length):
     """Return the bytes of a row of so many elements, which ends on a whole one."""
-    bits = where.dtype.bitwidth
-    return lambda where, length: (length * bits + 7) >> 3
+    return (length * where.dtype.bitwidth + 7) >> 3
 
 
-@specialize
+@traced
 def row_at(where, row, length):
     """Return a pointer to a row."""
-    dtype = where.dtype
-    return lambda where, row, length: v.cast_pointer(
-        v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length)), dtype
-    )
+    first = v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length))
+    return v.cast_pointer(first, where.dtype)
 
 
-@specialize
-def in_register(code, dst):
-    """Convert codes to what `store_elements` takes for a pointer."""
-    dtype = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
-    return lambda code, dst: v.convert(code, dtype)
-
-
-@specialize
-def out_of_range(code, dst):
-    """Mask of the codes that do not fit the elements of a pointer."""
-    kind, dtype = dst.dtype, v.lane_type(code)
+@traced
+def out_of_range(code, kind):
+    """Mask of the codes that do not fit the elements of a type."""
     if not isinstance(kind, Bits):
         return False
     least = -(1 << (kind.bitwidth - 1)) if kind.signed else 0
-    most = least + (1 << kind.bitwidth) - 1
-    if dtype.signed:
-        return lambda code, dst: (code < v.constant(least, code)) | (code > v.constant(most, code))
-    return lambda code, dst: code > v.constant(most, code)
+    above = code > v.constant(least + (1 << kind.bitwidth) - 1, code)
+    return (code < v.constant(least, code)) | above if v.lane_type(code).signed else above
 
 
-@specialize
+@traced
 def _status_of(spec, found):
     """Return the status of a loop that has found elements to report."""
-    bit = HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE
-    return lambda spec, found: bit * found
+    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * found
 
 
-@specialize
+@traced
 def _codes_at(context, i, kind):
     """Convert the elements of a Vec or scalar type from src[i] on; return the codes and which are to be reported."""
-
-    def copied(context, i, kind):
-        _, src, dst = context
+    spec, src, dst = context
+    if spec.op != "binarize":
         codes = load_bits(src, i, kind)
-        return in_register(codes, dst), out_of_range(codes, dst)
-
-    def binarized(context, i, kind):
-        spec, src, _ = context
-        prefetch_lanes(src, i + prefetch_distance(src), kind)
-        x = load_elements(src, i, kind)
-        return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
-
-    def binarized_one(context, i, kind):
-        spec, src, _ = context
+        in_register = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
+        return v.convert(codes, in_register), out_of_range(codes, dst.dtype)
+    if not isinstance(kind, v.Vec):
         x = load_elements(src, i, kind)
         return x > v.constant(0, x), nan_mask(spec, x)
-
-    if context[0].op != "binarize":
-        return copied
-    return binarized if isinstance(getattr(kind, "instance_type", None), v.Vec) else binarized_one
+    prefetch_lanes(src, i + prefetch_distance(src), kind)
+    x = load_elements(src, i, kind)
+    return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
 
 
 @njit
@@ -124,15 +97,13 @@ def _prefetched_codes_at(context, i, vec):
 _stream_lines = stream_by_lines(_prefetched_codes_at)
 
 
-@specialize
+@traced
 def _widest(spec, src, dst):
     """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
-    if spec.op != "binarize":
-        return lambda spec, src, dst: v.lanes(src, dst)
-    return v.Vec(src.dtype, 64)
+    return v.lanes(src, dst) if spec.op != "binarize" else v.Vec(src.dtype, 64)
 
 
-@specialize
+@traced
 def _whole_bytes(src):
     """Vec type of as few elements as fill whole bytes whatever their bits."""
     return v.Vec(src.dtype, 8)
@@ -171,69 +142,7 @@ def _repack_lanes(context, k, size, vec):
     return k, v.any_lane(reported)
 
 
-# --- short rows, which are copied as one ------------------------------------------------------------------------------
-
-# elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
-MAX_GROUPED_ROW = 128
-_QUARTER, _WHOLE = v.Vec(types.uint8, v.LINE // 4), v.Vec(types.uint8, v.LINE)
-_ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
-_STACK = _ROOM + v.LINE
-
-
-@njit
-def _repack_together(spec, operands, length, row, stop):
-    """Copy several short rows at a time, through buffers in which each row is padded to whole groups of codes.
-
-    Registers reach past the end of a row, so the last rows before `stop` are left to the caller. Return the first row
-    not copied, and whether an element was reported.
-    """
-    src, dst, found = operands.src, operands.dst, False
-    group = group_of(src) * group_of(dst)
-    padded = -(-length // group) * group
-    in_bytes, in_padded = row_bytes(src, length), row_bytes(src, padded)
-    out_bytes, out_padded = row_bytes(dst, length), row_bytes(dst, padded)
-    stop -= v.LINE // min(in_bytes, out_bytes) + 1
-    sources, results = v.scratch(_STACK, types.uint8), v.scratch(_STACK, types.uint8)
-    given, made = v.cast_pointer(sources, v.dtype_of(src)), v.cast_pointer(results, v.dtype_of(dst))
-    while row < stop:
-        rows = min(_ROOM // max(in_padded, out_padded), stop - row)
-        _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
-        found |= _repack_row(spec, given, made, rows * padded, 0)
-        _move_rows(results, out_padded, row_at(dst, row, length), out_bytes, rows)
-        row += rows
-    return row, found
-
-
-@njit
-def _move_rows(source, source_step, target, target_step, rows):
-    """Copy rows to where they are so many bytes apart, and zeros after each up to where the next one begins.
-
-    Up to a line is read and written beyond the last row.
-    """
-    source, target = v.cast_pointer(source, types.uint8), v.cast_pointer(target, types.uint8)
-    nbytes = min(source_step, target_step)
-    if max(source_step, target_step) <= v.count(_QUARTER):
-        kept = v.bits_to_mask(v.convert(_lowest_bits(nbytes), types.uint16))
-        for _ in range(rows):
-            v.store(target, 0, v.select(kept, v.load(source, 0, _QUARTER), types.uint8(0)))
-            source, target = v.advance(source, source_step), v.advance(target, target_step)
-        return
-    whole = (nbytes - 1) // v.LINE * v.LINE
-    kept = v.bits_to_mask(_lowest_bits(nbytes - whole))
-    for _ in range(rows):
-        for k in range(0, whole, v.LINE):
-            v.store(target, k, v.load(source, k, _WHOLE))
-        v.store(target, whole, v.select(kept, v.load(source, whole, _WHOLE), types.uint8(0)))
-        source, target = v.advance(source, source_step), v.advance(target, target_step)
-
-
-@njit
-def _lowest_bits(n):
-    """Return a word in which the lowest 1 to 64 bits are set."""
-    return v.convert(-1, types.uint64) >> v.convert(64 - n, types.uint64)
-
-
-@njit
+@traced
 def _rebase(operands, args, units):
     return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
 

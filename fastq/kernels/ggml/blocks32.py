@@ -7,17 +7,11 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.formats.gguf import BLOCK
 from fastq.kernels.ggml.fields import store_block
-from fastq.kernels.ggml.spec import (
-    GROUP,
-    half,
-    is_special,
-    nbytes,
-    streams,
-    values_from,
-)
+from fastq.kernels.ggml.spec import GROUP, half, is_special, values_from
+from fastq.kernels.load_store import prefetch_lanes
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
@@ -39,13 +33,13 @@ _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 @njit
 def quantize_blocks(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
-    src, dst = v.advance(operands.src, -units.origin * BLOCK), v.advance(operands.dst, -units.origin * nbytes(spec))
+    src, dst = v.advance(operands.src, -units.origin * BLOCK), v.advance(operands.dst, -units.origin * spec.nbytes)
     values_of_few, bytes_of_few = v.scratch(_STAGED, v.dtype_of(src)), v.scratch(_ROOM, types.uint8)
-    stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * nbytes(spec)))
+    stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.nbytes))
     p, stop, refused = units.start, units.stop, False
     while p < stop:
-        x, y, blocks = v.advance(src, p * BLOCK), v.advance(dst, p * nbytes(spec)), stop - p
-        if streams(spec):
+        x, y, blocks = v.advance(src, p * BLOCK), v.advance(dst, p * spec.nbytes), stop - p
+        if spec.streaming:
             y = write_pointer(stage)
         if blocks < GROUP:  # by way of a group on the stack
             x, y = values_of_few, bytes_of_few
@@ -55,12 +49,12 @@ def quantize_blocks(spec, operands, args, units):
                 x[i] = 0
         refused |= _quantize_group(spec, x, y)
         if blocks < GROUP:
-            for i in range(blocks * nbytes(spec)):
-                dst[p * nbytes(spec) + i] = y[i]
-        elif streams(spec):
-            stage = flush(stage, GROUP * nbytes(spec))
+            for i in range(blocks * spec.nbytes):
+                dst[p * spec.nbytes + i] = y[i]
+        elif spec.streaming:
+            stage = flush(stage, GROUP * spec.nbytes)
         p += GROUP
-    if streams(spec):
+    if spec.streaming:
         store_tail(stage)
     return HAS_INFINITE_RANGE * refused
 
@@ -77,67 +71,46 @@ def _quantize_group(spec, src, dst):
     v.store(inverses, 0, p.inverse)
     v.store(shifts, 0, p.shift)
     for k in range(GROUP):
-        prefetch_block(spec, src, k * BLOCK + BLOCKS_AHEAD)
+        prefetch_lanes(src, k * BLOCK + BLOCKS_AHEAD, v.lanes_like(_ROW, src))
         codes = codes_of(spec, values(spec, src, k * BLOCK), inverses[k], shifts[k])
-        store_block(spec, dst, k * nbytes(spec), scales[k], minima[k], codes)
+        store_block(spec, dst, k * spec.nbytes, scales[k], minima[k], codes)
     return v.any_lane(p.refused | extremes.nan)
 
 
-@njit
+@traced
 def values(spec, src, i):
     """Load the block that begins with src[i] as float32."""
     return values_from(spec, src, i, _ROW)
 
 
-@specialize
-def prefetch_block(spec, src, i):
-    """Prefetch the lines of a block of values."""
-    line = v.REGISTER_BITS // src.dtype.bitwidth
-
-    def lines(spec, src, i):
-        for k in range(0, BLOCK, line):
-            v.prefetch(src, i + k)
-
-    return lines
-
-
-@specialize
+@traced
 def _extremes_of_block(context, k):
     """Reduce block k of a group to `BlockExtremes` in a register."""
-    by_magnitude = context.types[0].row.extent == "magnitude"
-    reduce = magnitudes_of if by_magnitude else ends_of
-
-    def of_block(context, k):
-        spec, src = context
-        return reduce(values(spec, src, k * BLOCK), GROUP)
-
-    return of_block
+    spec, src = context
+    reduce = magnitudes_of if spec.row.extent == "magnitude" else ends_of
+    return reduce(values(spec, src, k * BLOCK), GROUP)
 
 
 block_extremes = side_by_side(_extremes_of_block)
 
 
-@specialize
+@traced
 def scaled_extent(spec, src, s):
     """Return what the scales of a group are a fraction of, and what is subtracted from values before."""
-
-    def magnitude(spec, src, s):
+    if spec.row.extent == "magnitude":
         size = v.bitcast(s.high, types.float32)
         return size, v.full_like(v.constant(0, size), size)
+    zero = v.full_like(v.constant(0, s.low), s.low)
+    if spec.row.extent == "signed":
+        extent = v.select(s.high > -s.low, s.high, s.low)
+        return _with_signs(spec, src, extent, v.any_lane(s.high == -s.low)), zero
+    low = _with_signs(spec, src, s.low, v.any_lane(s.low == zero))
+    return v.maximum(s.high, low) - low, low
 
-    def signed(spec, src, s):
-        extent, zero = v.select(s.high > -s.low, s.high, s.low), v.full_like(v.constant(0, s.low), s.low)
-        if v.any_lane(s.high == -s.low):
-            extent = _with_first_signs(spec, src, extent)
-        return extent, zero
 
-    def distance(spec, src, s):
-        low = s.low
-        if v.any_lane(low == v.constant(0, low)):
-            low = _with_first_signs(spec, src, low)
-        return v.maximum(s.high, low) - low, low
-
-    return {"magnitude": magnitude, "signed": signed, "range": distance}[spec.row.extent]
+@njit
+def _with_signs(spec, src, extreme, doubtful):
+    return _with_first_signs(spec, src, extreme) if doubtful else extreme
 
 
 @njit
@@ -154,12 +127,10 @@ def _with_first_signs(spec, src, extreme):
     return v.load(memory, 0, _F32)
 
 
-@specialize
+@traced
 def is_extreme(spec, x, extreme):
     """Mask of the lanes where the extreme is, whatever its sign where that is in doubt."""
-    if spec.row.extent == "signed":
-        return lambda spec, x, extreme: v.absolute(x) == v.absolute(extreme)
-    return lambda spec, x, extreme: x == extreme
+    return v.absolute(x) == v.absolute(extreme) if spec.row.extent == "signed" else x == extreme
 
 
 class Parameters(NamedTuple):
@@ -172,51 +143,32 @@ class Parameters(NamedTuple):
     refused: Any
 
 
-@njit
+@traced
 def parameters(spec, extent, lowest):
-    """Compute parameters from what `scaled_extent` gives. A reciprocal that overflows leaves every code 0."""
-    scale = scale_of(spec, extent)
+    """Compute parameters from what `scaled_extent` gives. A reciprocal that overflows leaves every code 0.
+
+    Codes are taken with the scale before it is rounded to float16.
+    """
+    scale = extent / v.constant(spec.row.steps, extent)
     zero = v.full_like(v.constant(0, scale), scale)
     inverse = v.select(scale == zero, zero, v.constant(1, scale) / scale)
     usable = v.absolute(inverse) < v.constant(float("inf"), scale)
     stored, least = half(spec, scale), half(spec, lowest)
+    shift = lowest
+    if spec.row.extent == "signed":  # what to add before truncation
+        shift = v.select(usable, v.constant(spec.row.zero + 0.5, lowest), v.full_like(0.5, lowest))
     refused = is_special(spec, stored) | is_special(spec, least)
-    return Parameters(stored, least, v.select(usable, inverse, zero), shift_of(spec, usable, lowest), refused)
+    return Parameters(stored, least, v.select(usable, inverse, zero), shift, refused)
 
 
-@specialize
-def scale_of(spec, extent):
-    """Compute the scale before it is rounded to float16; the codes are taken with this one."""
-    steps = spec.row.steps
-    return lambda spec, extent: extent / v.constant(steps, extent)
-
-
-@specialize
-def shift_of(spec, usable, lowest):
-    """Return what `codes_of` needs beside the reciprocal: the smallest value, or what to add before truncation."""
-    if spec.row.extent == "signed":
-        half_up, least = spec.row.zero + 0.5, 0.5
-        return lambda spec, usable, lowest: v.select(usable, v.constant(half_up, lowest), v.full_like(least, lowest))
-    return lambda spec, usable, lowest: lowest
-
-
-@specialize
+@traced
 def codes_of(spec, x, inverse, shift):
     """Compute the codes of a block as int32; in a block that is refused they are undefined."""
-    most = float(2**spec.row.bits - 1)
-
-    def half_away(spec, x, inverse, shift):
+    if spec.row.extent == "magnitude":
         # half less one ulp, with the sign of x: the sum's fraction is cut to the nearest whole number, halves away
         word = v.bitcast(x, types.int32)
         towards = v.bitcast((word & v.constant(_SIGN, word)) | v.constant(_BELOW_HALF, word), types.float32)
         return v.bounded_to_integer(x * inverse + towards, types.int32)
-
-    def signed_extreme(spec, x, inverse, shift):
-        return v.bounded_to_integer(v.minimum(x * inverse + shift, v.constant(most, x)), types.int32)
-
-    def from_lowest(spec, x, inverse, shift):
-        return v.bounded_to_integer(
-            v.minimum((x - shift) * inverse + v.constant(0.5, x), v.constant(most, x)), types.int32
-        )
-
-    return {"magnitude": half_away, "signed": signed_extreme, "range": from_lowest}[spec.row.extent]
+    signed = spec.row.extent == "signed"
+    position = x * inverse + shift if signed else (x - shift) * inverse + v.constant(0.5, x)
+    return v.bounded_to_integer(v.minimum(position, v.constant(float(2**spec.row.bits - 1), x)), types.int32)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, intrinsic, njit, specialize
+from fastq.engine.jit import TARGET, intrinsic, njit, traced
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, CodebookFormat, FloatFormat
 from fastq.kernels.ggml.fields import LANES, mins_of, scales_of, units_of, with_all_codes
-from fastq.kernels.ggml.spec import from_half, nbytes, scale_beside, signed, size, step_of, streams
+from fastq.kernels.ggml.spec import from_half, scale_beside, signed, step_of
+from fastq.kernels.parameters import in_memory
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
 
 _HALVES, _FLOATS = v.Vec(types.uint16, LANES), v.Vec(types.float32, LANES)
@@ -24,130 +23,93 @@ _AHEAD = 16  # blocks of 32 values, or cache lines of larger ones, that are pref
 @njit
 def dequantize_groups(spec, operands, args, units):
     """Decode blocks start..stop; src and dst begin with block `origin`."""
-    src = v.advance(operands.src, -units.origin * nbytes(spec))
-    dst = v.advance(operands.dst, -units.origin * size(spec))
-    if streams(spec):
-        stage, p = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * size(spec))), units.start
+    src = v.advance(operands.src, -units.origin * spec.nbytes)
+    dst = v.advance(operands.dst, -units.origin * spec.size)
+    if spec.streaming:
+        stage, p = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.size)), units.start
         while p < units.stop:
-            blocks = min(_STAGED // size(spec), units.stop - p)
+            blocks = min(_STAGED // spec.size, units.stop - p)
             for k in range(blocks):
-                values = v.advance(v.cast_pointer(write_pointer(stage), types.float32), k * size(spec))
-                decode_block(spec, v.advance(src, (p + k) * nbytes(spec)), values)
-            stage = flush(stage, blocks * size(spec) * 4)
+                values = v.advance(v.cast_pointer(write_pointer(stage), types.float32), k * spec.size)
+                decode_block(spec, v.advance(src, (p + k) * spec.nbytes), values)
+            stage = flush(stage, blocks * spec.size * 4)
             p += blocks
         store_tail(stage)
         return 0
     for p in range(units.start, units.stop):
-        decode_block(spec, v.advance(src, p * nbytes(spec)), v.advance(dst, p * size(spec)))
+        decode_block(spec, v.advance(src, p * spec.nbytes), v.advance(dst, p * spec.size))
     return 0
 
 
-@specialize
+@traced
 def decode_block(spec, src, dst):
     """Decode one block."""
-    ahead = _AHEAD * spec.row.nbytes if spec.row.size == BLOCK else _AHEAD * v.LINE
-
-    def scaled(spec, src, dst):
-        v.prefetch(src, ahead)
-        steps = v.scratch(LANES, types.float32)
-        v.store(steps, 0, steps_in(spec, src))
-        store_all(spec, src, (dst, steps, steps))
-
-    def moved(spec, src, dst):
-        v.prefetch(src, ahead)
-        steps, minima = v.scratch(LANES, types.float32), v.scratch(LANES, types.float32)
-        least = minima_in(spec, src)
-        v.store(minima, 0, least)
-        v.store(steps, 0, scale_beside(least, steps_in(spec, src)))
-        store_all(spec, src, (dst, steps, minima))
-
-    return moved if spec.row.has_minimum else scaled
-
-
-@specialize
-def store_sixteen(spec, n, codes, context):
-    """Store the values of sixteen codes."""
-
-    def scaled(spec, n, codes, context):
-        dst, steps, _ = context
-        store_floats(dst, n, number_of(spec, codes) * of_sub_block(spec, steps, n))
-
-    def moved(spec, n, codes, context):
-        dst, steps, minima = context
-        store_floats(dst, n, number_of(spec, codes) * of_sub_block(spec, steps, n) + of_sub_block(spec, minima, n))
-
-    def lowered(spec, n, codes, context):
-        dst, steps, minima = context
-        store_floats(dst, n, number_of(spec, codes) * of_sub_block(spec, steps, n) - of_sub_block(spec, minima, n))
-
+    v.prefetch(src, _AHEAD * spec.nbytes if spec.size == BLOCK else _AHEAD * v.LINE)
+    steps = steps_in(spec, src)
     if not spec.row.has_minimum:
-        return scaled
-    return lowered if spec.row.count("mins") else moved
+        steps = in_memory(steps)
+        store_all(spec, src, (dst, steps, steps))
+    else:
+        least = minima_in(spec, src)
+        store_all(spec, src, (dst, in_memory(scale_beside(least, steps)), in_memory(least)))
+
+
+@traced
+def store_sixteen(spec, n, codes, context):
+    """Store the values of sixteen codes, in halves of a register: NumPy's arrays begin 16 bytes after a line."""
+    dst, steps, minima = context
+    value = number_of(spec, codes) * of_sub_block(spec, steps, n)
+    if spec.row.has_minimum:
+        least = of_sub_block(spec, minima, n)
+        value = value - least if spec.row.count("mins") else value + least
+    v.store(dst, n, v.lower(value))
+    v.store(dst, n + 8, v.upper(value))
 
 
 store_all = with_all_codes(store_sixteen)
 
 
-@specialize
+@traced
 def of_sub_block(spec, parameters, n):
     """Load the parameter of the values from number n on."""
-    sub = spec.row.sub
-    if sub == spec.row.size:
-        return lambda spec, parameters, n: v.load(parameters, 0, _FLOATS)
-    return lambda spec, parameters, n: parameters[n // sub]
-
-
-@njit
-def store_floats(dst, i, value):
-    """Store 16 numbers in halves of a register: NumPy's arrays begin 16 bytes after a line."""
-    v.store(dst, i, v.lower(value))
-    v.store(dst, i + 8, v.upper(value))
+    if spec.row.sub == spec.size:
+        return v.load(parameters, 0, _FLOATS)
+    return parameters[n // spec.row.sub]
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def _bits_of(of: str, doc: str) -> Any:
-    """Make what loads the bits of a float16 parameter of the block at src."""
-
-    def load_bits(spec, src):
-        (field,) = spec.row.fields_of(of)
-        at = field.at
-        return lambda spec, src: v.load(v.cast_pointer(v.advance(src, at), types.uint16), 0, types.uint16)
-
-    load_bits.__name__, load_bits.__doc__ = f"{of}_of", doc
-    return specialize(load_bits)
+@traced
+def half_of(spec, src, at):
+    """Load the bits of the float16 parameter at a byte of the block at src: of scales, or of smallest values."""
+    return v.load(v.cast_pointer(v.advance(src, at), types.uint16), 0, types.uint16)
 
 
-d_of = _bits_of("d", "Load the scale, or the unit of scales.")
-min_of = _bits_of("min", "Load the smallest value, or the unit of smallest values.")
-
-
-@specialize
+@traced
 def steps_in(spec, src):
     """Return the scale of each sub-block, in every lane if there is one.
 
     Where one was converted alone, the instruction kept the other lanes of a register, and waited for what was in them:
     Q8_0 took up to twice as long.
     """
-    zero, is_one = spec.row.scale_zero, spec.row.size == spec.row.sub
+    is_one = spec.size == spec.row.sub
     if isinstance(spec.row, FloatFormat):
-        if is_one:
-            return lambda spec, src: v.full(
-                v.first(step_of(spec, v.convert(units_of(spec, src), types.int32))), _FLOATS
-            )
-        return lambda spec, src: step_of(spec, v.convert(units_of(spec, src), types.int32))
+        steps = step_of(spec, v.convert(units_of(spec, src), types.int32))
+        return v.full(v.first(steps), _FLOATS) if is_one else steps
+    unit = half_of(spec, src, spec.row.fields_of("d")[0].at)
     if is_one:
-        return lambda spec, src: from_half(spec, v.full(d_of(spec, src), _HALVES))
-    return lambda spec, src: from_half(spec, d_of(spec, src)) * signed(scales_of(spec, src), zero)
+        return from_half(spec, v.full(unit, _HALVES))
+    return from_half(spec, unit) * signed(scales_of(spec, src), spec.row.scale_zero)
 
 
-@specialize
+@traced
 def minima_in(spec, src):
     """Return the smallest value of each sub-block, in super-blocks times -1."""
-    if spec.row.size == spec.row.sub:
-        return lambda spec, src: from_half(spec, v.full(min_of(spec, src), _HALVES))
-    return lambda spec, src: from_half(spec, min_of(spec, src)) * signed(mins_of(spec, src), 0)
+    unit = half_of(spec, src, spec.row.fields_of("min")[0].at)
+    if spec.size == spec.row.sub:
+        return from_half(spec, v.full(unit, _HALVES))
+    return from_half(spec, unit) * signed(mins_of(spec, src), 0)
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------
@@ -182,10 +144,10 @@ in_codebook = _looked_up("in_codebook", CODEBOOK, "Look codes up in the codebook
 doubled = _looked_up("doubled", DOUBLED, "Decode codes of float4_e2m1fn, doubled.")
 
 
-@specialize
+@traced
 def number_of(spec, codes):
     """Return what codes stand for, in units of the scale, as floats."""
-    zero, table = spec.row.zero, {CodebookFormat: in_codebook, FloatFormat: doubled}.get(type(spec.row))
-    if table is None:
-        return lambda spec, codes: signed(codes, zero)
-    return lambda spec, codes: v.convert(v.convert(table(codes), types.int32), types.float32)
+    if isinstance(spec.row, (CodebookFormat, FloatFormat)):
+        numbers = (in_codebook if isinstance(spec.row, CodebookFormat) else doubled)(codes)
+        return v.convert(v.convert(numbers, types.int32), types.float32)
+    return signed(codes, spec.row.zero)

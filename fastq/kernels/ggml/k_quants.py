@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.formats.gguf import SUPER
 from fastq.kernels.ggml.fields import keep_stored
 from fastq.kernels.ggml.search import (
@@ -36,161 +36,162 @@ _U16 = v.Vec(types.uint16, LANES)
 # --- with a smallest value --------------------------------------------------------------------------------------------
 
 
-@specialize
+@njit
 def ranged_super(spec, group, numbers):
     """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value."""
-    row = spec.row
-    sub, steps, by_columns = row.sub, row.steps, spec.weighted
-    subs = SUPER // sub
-
-    def ranged(spec, group, numbers):
-        w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
-        scales, minima, sums = (
-            v.scratch(SUBS, types.float32),
-            v.scratch(SUBS, types.float32),
-            v.scratch(SUBS, types.float32),
-        )
-        inverses, bases = v.scratch(SUBS, types.float32), v.scratch(SUBS, types.float32)
-        flats = v.scratch(SUBS, types.float32)
-        mean = spread(spec, group)
-        for j in range(subs):
-            weigh(spec, group, j * sub, sub, mean, w)
-            fit = range_of(spec, v.advance(group.x, j * sub * LANES), w, room)
-            v.store(scales, j * LANES, fit.scale)
-            v.store(minima, j * LANES, fit.negated_minimum)
-            v.store(inverses, j * LANES, fit.inverse)
-            v.store(bases, j * LANES, fit.base)
-            v.store(flats, j * LANES, v.select(fit.flat, v.full(1.0, F32), v.full(0.0, F32)))
-            if by_columns:
-                v.store(sums, j * LANES, sum_of(w, sub))
-        d = half(spec, shared(spec, scales, sums, numbers.scales))
-        dmin = half(spec, shared(spec, minima, sums, numbers.mins))
-        v.store(numbers.d, 0, d)
-        v.store(numbers.min, 0, dmin)
-        keep_stored(spec, numbers)
-        scale, least = from_half(spec, d), from_half(spec, dmin)
-        for j in range(subs):
-            step, shift = scale * scale_at(spec, numbers.scales, j), least * scale_at(spec, numbers.mins, j)
-            no_step = step == v.full(0.0, F32)
-            some = v.any_lane(no_step)
-            flat = v.load(flats, j * LANES, F32) > v.full(0.0, F32)
-            fit = RangeFit(step, shift, v.load(inverses, j * LANES, F32), v.load(bases, j * LANES, F32), flat)
-            for i in range(j * sub * LANES, (j + 1) * sub * LANES, LANES):
-                value = v.load(group.x, i, F32)
-                code = nearest((value + shift) / step)
-                code = v.minimum(v.maximum(code, v.constant(0, code)), v.constant(steps, code))
-                if some:
-                    code = v.select(no_step, range_code(fit, value, steps), code)
-                v.store(numbers.codes, i, v.convert(code, types.uint8))
-
-    return ranged
+    part, subs, w, room = spec.sub * LANES, SUPER // spec.sub, floats(PART), floats(PART)
+    scales, minima, sums, inverses, bases, flats = of_subs(6)
+    mean = spread(spec, group)
+    for j in range(subs):
+        weigh(spec, group, j * spec.sub, spec.sub, mean, w)
+        fit = range_of(spec, v.advance(group.x, j * part), w, room)
+        v.store(scales, j * LANES, fit.scale)
+        v.store(minima, j * LANES, fit.negated_minimum)
+        v.store(inverses, j * LANES, fit.inverse)
+        v.store(bases, j * LANES, fit.base)
+        v.store(flats, j * LANES, v.select(fit.flat, v.full(1.0, F32), v.full(0.0, F32)))
+        if spec.weighted:
+            v.store(sums, j * LANES, sum_of(w, spec.sub))
+    d = half(spec, shared(spec, scales, sums, numbers.scales))
+    dmin = half(spec, shared(spec, minima, sums, numbers.mins))
+    v.store(numbers.d, 0, d)
+    v.store(numbers.min, 0, dmin)
+    keep_stored(spec, numbers)
+    scale, least = from_half(spec, d), from_half(spec, dmin)
+    for j in range(subs):
+        step, shift = scale * scale_at(spec, numbers.scales, j), least * scale_at(spec, numbers.mins, j)
+        flat = v.load(flats, j * LANES, F32) > v.full(0.0, F32)
+        fit = RangeFit(step, shift, v.load(inverses, j * LANES, F32), v.load(bases, j * LANES, F32), flat)
+        _store_ranged_codes(spec, group, numbers, fit, j * part, (j + 1) * part)
 
 
-@specialize
+@traced
+def floats(count):
+    """Allocate float32 on the stack."""
+    return v.scratch(count, types.float32)
+
+
+@traced
+def of_subs(count):
+    """Allocate float32 for all sub-blocks, `count` times."""
+    return tuple([v.scratch(SUBS, types.float32) for _ in range(count)])
+
+
+@njit
+def _store_ranged_codes(spec, group, numbers, fit, start, stop):
+    """Write the codes of a sub-block by the parameters as they are stored, by those of its fit where the scale is 0."""
+    no_step = fit.scale == v.full(0.0, F32)
+    some = v.any_lane(no_step)
+    for i in range(start, stop, LANES):
+        value = v.load(group.x, i, F32)
+        code = nearest((value + fit.negated_minimum) / fit.scale)
+        code = v.minimum(v.maximum(code, v.constant(0, code)), v.constant(spec.steps, code))
+        if some:
+            code = v.select(no_step, range_code(fit, value, spec.steps), code)
+        v.store(numbers.codes, i, v.convert(code, types.uint8))
+
+
+@traced
 def shared(spec, parameters, sums, codes):
     """Return the float32 unit of parameters of sub-blocks, and write their codes, which are bytes."""
-    row = spec.row
-    count, steps, bound = SUPER // row.sub, row.scale_steps, row.bits > 2
-    bound_positive = row.bits == 5
+    return (_fitted_positive if spec.weighted else _over_largest)(spec, parameters, sums, codes)
 
-    def positive(spec, parameters, sums, codes):
-        room = v.scratch(SUBS, types.float32)
-        unit = fit_positive(parameters, sums, room, count, steps)
-        for j in range(0, count * LANES, LANES):
-            code = v.bounded_to_integer(v.load(room, j, F32), types.int32)
-            v.store(
-                codes, j, v.convert(v.minimum(code, v.constant(steps, code)) if bound_positive else code, types.uint8)
-            )
-        return unit
 
-    def over_largest(spec, parameters, sums, codes):
-        zero = v.full(0.0, F32)
-        largest = zero
-        for j in range(0, count * LANES, LANES):
-            largest = v.maximum(v.load(parameters, j, F32), largest)
-        inverse = v.select(largest > zero, v.constant(steps, zero) / largest, zero)
-        for j in range(0, count * LANES, LANES):
-            code = nearest(inverse * v.load(parameters, j, F32))
-            code = code & v.constant(0xFF, code)
-            v.store(codes, j, v.convert(v.minimum(code, v.constant(steps, code)) if bound else code, types.uint8))
-        return largest / v.constant(steps, largest)
+@njit
+def _fitted_positive(spec, parameters, sums, codes):
+    count, room = SUPER // spec.sub, floats(SUBS)
+    unit = fit_positive(parameters, sums, room, count, spec.scale_steps)
+    for j in range(0, count * LANES, LANES):
+        code = v.bounded_to_integer(v.load(room, j, F32), types.int32)
+        v.store(codes, j, v.convert(bounded_if(spec.bits == 5, code, spec.scale_steps), types.uint8))
+    return unit
 
-    return positive if spec.weighted else over_largest
+
+@njit
+def _over_largest(spec, parameters, sums, codes):
+    count, zero = SUPER // spec.sub, v.full(0.0, F32)
+    largest = zero
+    for j in range(0, count * LANES, LANES):
+        largest = v.maximum(v.load(parameters, j, F32), largest)
+    inverse = v.select(largest > zero, v.constant(spec.scale_steps, zero) / largest, zero)
+    for j in range(0, count * LANES, LANES):
+        code = nearest(inverse * v.load(parameters, j, F32))
+        code = code & v.constant(0xFF, code)
+        v.store(codes, j, v.convert(bounded_if(spec.bits > 2, code, spec.scale_steps), types.uint8))
+    return largest / v.constant(spec.scale_steps, largest)
+
+
+@traced
+def bounded_if(bounds, code, steps):
+    """Return codes, the largest of which is `steps` where they are bounded."""
+    return v.select(bounds, v.minimum(code, v.constant(steps, code)), code)
 
 
 # --- with signed codes ------------------------------------------------------------------------------------------------
 
 
-@specialize
+@traced
 def store_scale(spec, codes, j, code):
     """Store the code of a scale of sub-blocks as it is stored."""
-    zero = spec.row.scale_zero
-    return lambda spec, codes, j, code: v.store(codes, j * LANES, v.convert(code + v.constant(zero, code), types.uint8))
+    v.store(codes, j * LANES, v.convert(code + v.constant(spec.row.scale_zero, code), types.uint8))
 
 
-@specialize
+@traced
 def scale_at(spec, codes, j):
     """Load the code of a scale of sub-blocks as a float."""
-    zero = spec.row.scale_zero
-    return lambda spec, codes, j: signed(v.load(codes, j * LANES, U8), zero)
+    return signed(v.load(codes, j * LANES, U8), spec.row.scale_zero)
 
 
-@specialize
+@njit
 def signed_super(spec, group, numbers):
     """Write the numbers of super-blocks of signed codes."""
-    row = spec.row
-    steps, three_bits, in_turn = row.steps, row.bits == 3, row.bits == 3 and not spec.weighted
-
-    def blocks(spec, group, numbers):
-        w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
-        scales, sums = v.scratch(SUBS, types.float32), v.scratch(SUBS, types.float32)
-        inverses, zeros = v.scratch(SUBS, types.float32), v.scratch(SUBS, types.float32)
-        mean = spread(spec, group)
-        if in_turn:
-            for j in range(0, 16, 2):
-                both = fit_signed_in_turn(v.advance(group.x, j * 16 * LANES), room, 16, steps)
-                v.store(scales, j * LANES, v.lower(both))
-                v.store(scales, (j + 1) * LANES, v.upper(both))
-                for i in range(0, PART, LANES):
-                    code = v.bounded_to_integer(v.load(room, i, F32), types.int32)
-                    v.store(numbers.codes, j * 16 * LANES + i, v.convert(code, types.uint8))
-        else:
-            for j in range(16):
-                weigh(spec, group, j * 16, 16, mean, w)
-                fit = fit_signed(v.advance(group.x, j * 16 * LANES), w, room, 16, steps)
-                v.store(scales, j * LANES, fit.scale)
-                v.store(inverses, j * LANES, fit.inverse)
-                v.store(zeros, j * LANES, v.select(fit.is_zero, v.full(1.0, F32), v.full(0.0, F32)))
-                if three_bits:
-                    v.store(sums, j * LANES, sum_of(w, 16))
-        unit, size = shared_signed(spec, scales, sums, numbers.scales)
-        d = half(spec, unit)
-        v.store(numbers.d, 0, d)
-        scale = from_half(spec, d)
+    w, room, (scales, sums, inverses, zeros) = floats(PART), floats(PART), of_subs(4)
+    mean = spread(spec, group)
+    if spec.in_turn:
+        for j in range(0, 16, 2):
+            both = fit_signed_in_turn(v.advance(group.x, j * 16 * LANES), room, 16, spec.steps)
+            v.store(scales, j * LANES, v.lower(both))
+            v.store(scales, (j + 1) * LANES, v.upper(both))
+            for i in range(0, PART, LANES):
+                code = v.bounded_to_integer(v.load(room, i, F32), types.int32)
+                v.store(numbers.codes, j * 16 * LANES + i, v.convert(code, types.uint8))
+    else:
         for j in range(16):
-            step = scale * scale_at(spec, numbers.scales, j)
-            no_step = step == v.full(0.0, F32)
-            some = v.any_lane(no_step)
-            is_zero = v.load(zeros, j * LANES, F32) > v.full(0.0, F32)
-            fit = SignedFit(step, v.load(inverses, j * LANES, F32), is_zero)
-            for i in range(j * 16 * LANES, (j + 1) * 16 * LANES, LANES):
-                value = v.load(group.x, i, F32)
-                code = nearest(value / step)
-                code = v.minimum(v.maximum(code, v.constant(-steps, code)), v.constant(steps - 1, code)) + v.constant(
-                    steps, code
-                )
-                if some:
-                    before = (
-                        v.convert(v.load(numbers.codes, i, U8), types.int32)
-                        if in_turn
-                        else signed_code(fit, value, steps)
-                    )
-                    code = v.select(no_step, before, code)
-                v.store(numbers.codes, i, v.convert(code, types.uint8))
-        if not three_bits:
-            clear(numbers, size < v.constant(TINY, size))
+            weigh(spec, group, j * 16, 16, mean, w)
+            fit = fit_signed(v.advance(group.x, j * 16 * LANES), w, room, 16, spec.steps)
+            v.store(scales, j * LANES, fit.scale)
+            v.store(inverses, j * LANES, fit.inverse)
+            v.store(zeros, j * LANES, v.select(fit.is_zero, v.full(1.0, F32), v.full(0.0, F32)))
+            if spec.bits == 3:
+                v.store(sums, j * LANES, sum_of(w, 16))
+    unit, size = shared_signed(spec, scales, sums, numbers.scales)
+    d = half(spec, unit)
+    v.store(numbers.d, 0, d)
+    scale = from_half(spec, d)
+    for j in range(16):
+        is_zero = v.load(zeros, j * LANES, F32) > v.full(0.0, F32)
+        fit = SignedFit(scale * scale_at(spec, numbers.scales, j), v.load(inverses, j * LANES, F32), is_zero)
+        _store_signed_codes(spec, group, numbers, fit, j * 16 * LANES, (j + 1) * 16 * LANES)
+    if spec.bits == 6:
+        clear(numbers, size < v.constant(TINY, size))
 
-    return blocks
+
+@njit
+def _store_signed_codes(spec, group, numbers, fit, start, stop):
+    """Write the codes of a sub-block by the scale as it is stored, by that of its fit where it is 0."""
+    steps, no_step = spec.steps, fit.scale == v.full(0.0, F32)
+    some = v.any_lane(no_step)
+    for i in range(start, stop, LANES):
+        value = v.load(group.x, i, F32)
+        code = nearest(value / fit.scale)
+        code = v.minimum(v.maximum(code, v.constant(-steps, code)), v.constant(steps - 1, code))
+        code = code + v.constant(steps, code)
+        if some:
+            fitted = signed_code(fit, value, steps)
+            if spec.in_turn:
+                fitted = v.convert(v.load(numbers.codes, i, U8), types.int32)
+            code = v.select(no_step, fitted, code)
+        v.store(numbers.codes, i, v.convert(code, types.uint8))
 
 
 @njit
@@ -204,30 +205,35 @@ def clear(numbers, mask):
             v.store(numbers.codes, i, v.select(mask, v.full(0, U8), v.load(numbers.codes, i, U8)))
 
 
-@specialize
+@traced
 def shared_signed(spec, scales, sums, codes):
     """Return the float32 unit of scales and the largest magnitude, and write their codes."""
-    row = spec.row
-    steps, is_byte = row.scale_steps, row.bits == 3
+    is_fitted = spec.row.bits == 3 and spec.weighted
+    return (_fitted_signed if is_fitted else _signed_over_largest)(spec, scales, sums, codes)
 
-    def fitted(spec, scales, sums, codes):
-        room = v.scratch(SUBS, types.float32)
-        fit = fit_signed(scales, sums, room, 16, steps)
-        for j in range(0, SUBS, LANES):
-            v.store(codes, j, v.convert(signed_code(fit, v.load(scales, j, F32), steps), types.uint8))
-        return fit.scale, v.full(1.0, F32)
 
-    def over_largest(spec, scales, sums, codes):
-        zero = v.full(0.0, F32)
-        largest, size = first_largest(scales, 16)
-        inverse, none = v.constant(-steps, zero) / largest, largest == zero
-        for j in range(16):
-            code = nearest(inverse * v.load(scales, j * LANES, F32))
-            if is_byte:
-                code = v.convert(v.convert(code, types.int8), types.int32)  # as C code does before it is bounded
-                code = v.maximum(code, v.constant(-steps, code))
-            code = v.minimum(code, v.constant(steps - 1, code))
-            store_scale(spec, codes, j, v.select(none, v.full(-steps, I32), code))
-        return v.select(none, zero, v.constant(1, zero) / inverse), size
+@njit
+def _fitted_signed(spec, scales, sums, codes):
+    fit = fit_signed(scales, sums, floats(SUBS), 16, spec.scale_steps)
+    for j in range(0, SUBS, LANES):
+        v.store(codes, j, v.convert(signed_code(fit, v.load(scales, j, F32), spec.scale_steps), types.uint8))
+    return fit.scale, v.full(1.0, F32)
 
-    return fitted if is_byte and spec.weighted else over_largest
+
+@njit
+def _signed_over_largest(spec, scales, sums, codes):
+    steps, zero = spec.scale_steps, v.full(0.0, F32)
+    largest, size = first_largest(scales, 16)
+    inverse, none = v.constant(-steps, zero) / largest, largest == zero
+    for j in range(16):
+        code = as_byte_if(spec.bits == 3, nearest(inverse * v.load(scales, j * LANES, F32)), steps)
+        code = v.minimum(code, v.constant(steps - 1, code))
+        store_scale(spec, codes, j, v.select(none, v.full(-steps, I32), code))
+    return v.select(none, zero, v.constant(1, zero) / inverse), size
+
+
+@traced
+def as_byte_if(is_byte, code, steps):
+    """Return codes, as C code bounds them where they are bytes."""
+    byte = v.convert(v.convert(code, types.int8), types.int32)
+    return v.select(is_byte, v.maximum(byte, v.constant(-steps, code)), code)

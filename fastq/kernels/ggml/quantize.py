@@ -9,11 +9,11 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.ggml.fields import BlockNumbers, pack
-from fastq.kernels.ggml.scaled_and_codebook import quantize_group
+from fastq.kernels.ggml.numbers import quantize_group
 from fastq.kernels.ggml.search import F32, I32, LANES, SUBS, U8, VALUES
-from fastq.kernels.ggml.spec import GROUP, is_special, nbytes, size, values_from
+from fastq.kernels.ggml.spec import GROUP, is_special, values_from
 from fastq.kernels.ggml.weights import BlockGroup
 from fastq.kernels.status import HAS_INFINITE_RANGE
 
@@ -30,8 +30,8 @@ _TOO_LARGE = 0x51800000  # those of 2.0**36: sums of a search would overflow
 @njit
 def quantize_groups(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports blocks without finite parameters."""
-    src = v.advance(operands.src, -units.origin * size(spec))
-    dst = v.advance(operands.dst, -units.origin * nbytes(spec))
+    src = v.advance(operands.src, -units.origin * spec.size)
+    dst = v.advance(operands.dst, -units.origin * spec.nbytes)
     x, importance = v.scratch(VALUES, types.float32), v.scratch(VALUES, types.float32)
     offsets, means = v.scratch(LANES, types.int64), v.scratch(LANES, types.float32)
     rows, results = v.scratch(_ROOM, types.uint8), v.scratch(_RESULTS, types.uint8)
@@ -46,46 +46,40 @@ def quantize_groups(spec, operands, args, units):
     while p < units.stop:
         blocks = min(units.stop - p, GROUP)
         for k in range(LANES):  # those that there are not are like the last one
-            offsets[k] = (p + min(k, blocks - 1)) * size(spec)
+            offsets[k] = (p + min(k, blocks - 1)) * spec.size
         refused |= v.any_lane(load_group(spec, src, offsets, x) >= v.full(limit(spec), I32))
         row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
         quantize_group(spec, BlockGroup(x, importance, means), numbers)
         refused |= any_special(spec, numbers)
         pack(spec, numbers, rows)
-        store_rows(rows, nbytes(spec), results)
-        copy(results, v.advance(dst, p * nbytes(spec)), blocks * nbytes(spec))
+        store_rows(rows, spec.nbytes, results)
+        copy(results, v.advance(dst, p * spec.nbytes), blocks * spec.nbytes)
         p += GROUP
     return HAS_INFINITE_RANGE * refused
 
 
-@specialize
+@traced
 def any_special(spec, numbers):
     """Whether a float16 parameter of one of the blocks is infinite or NaN."""
-    row = spec.row
-
-    def of_both(spec, numbers):
-        d, least = v.load(numbers.d, 0, _HALVES), v.load(numbers.min, 0, _HALVES)
-        return v.any_lane(is_special(spec, d) | is_special(spec, least))
-
-    if row.has_minimum:
-        return of_both
-    if row.width("d") < 16:
-        return lambda spec, numbers: False
-    return lambda spec, numbers: v.any_lane(is_special(spec, v.load(numbers.d, 0, _HALVES)))
+    if spec.row.width("d") < 16:
+        return False
+    found = is_special(spec, v.load(numbers.d, 0, _HALVES))
+    if spec.row.has_minimum:
+        found = found | is_special(spec, v.load(numbers.min, 0, _HALVES))
+    return v.any_lane(found)
 
 
-@specialize
+@traced
 def limit(spec):
     """Bits of the smallest magnitude that is refused."""
-    bits = _TOO_LARGE if spec.row.searches(spec.weighted) else _INFINITY
-    return lambda spec: bits
+    return _TOO_LARGE if spec.row.searches(spec.weighted) else _INFINITY
 
 
 @njit
 def load_group(spec, src, offsets, x):
     """Transpose the values of sixteen blocks; return the largest bits of their magnitudes."""
     square, worst = v.scratch(_SQUARE, types.float32), v.full(0, I32)
-    for i in range(0, size(spec), LANES):
+    for i in range(0, spec.size, LANES):
         for k in range(LANES):
             value = values_from(spec, src, offsets[k] + i, F32)
             worst = v.maximum(worst, v.bitcast(value, types.int32) & v.constant(0x7FFFFFFF, worst))
@@ -113,49 +107,47 @@ def interleave_halves(src, dst):
         v.store(dst, 2 * i, v.interleave(v.load(src, i, pairs), v.load(src, _HALF + i, pairs)))
 
 
-@specialize
+@traced
 def load_importance(spec, operands, args, p, blocks, context):
     """Transpose the importance of the columns of sixteen blocks, if there is one.
 
     Formats of 32 values also get the mean square of the row of each block: `row` is the one of the last block of the
     group before.
     """
-    if not spec.weighted:
-        return lambda spec, operands, args, p, blocks, context: -1
-    of_rows = spec.row.of_rows
+    return _load_importance(spec, operands, args, p, blocks, context) if spec.weighted else -1
 
-    def weighted(spec, operands, args, p, blocks, context):
-        row, src, offsets, importance, means = context
-        square = v.scratch(_SQUARE, types.float32)
+
+@njit
+def _load_importance(spec, operands, args, p, blocks, context):
+    row, src, offsets, importance, means = context
+    square = v.scratch(_SQUARE, types.float32)
+    for k in range(LANES):
+        block = p + min(k, blocks - 1)
+        this, place = block // args.length, block % args.length
+        if spec.of_rows:
+            if this == row:
+                means[k] = means[(k - 1) % LANES]
+            else:
+                means[k] = mean_square(spec, v.advance(src, this * args.length * spec.size), args.length)
+        row = this
+        offsets[k] = (this // args.cycle * args.length + place) * spec.size
+    for i in range(0, spec.size, LANES):
         for k in range(LANES):
-            block = p + min(k, blocks - 1)
-            this, place = block // args.length, block % args.length
-            if of_rows:
-                if this == row:
-                    means[k] = means[(k - 1) % LANES]
-                else:
-                    means[k] = mean_square(spec, v.advance(src, this * args.length * size(spec)), args.length)
-            row = this
-            offsets[k] = (this // args.cycle * args.length + place) * size(spec)
-        for i in range(0, size(spec), LANES):
-            for k in range(LANES):
-                v.store(importance, (i + k) * LANES, v.load(operands.weights, offsets[k] + i, F32))
-            transpose(v.advance(importance, i * LANES), square)
-        return row
-
-    return weighted
+            v.store(importance, (i + k) * LANES, v.load(operands.weights, offsets[k] + i, F32))
+        transpose(v.advance(importance, i * LANES), square)
+    return row
 
 
 @njit
 def mean_square(spec, src, blocks):
     """Mean square of a row, its sum taken in order."""
     total, few = v.convert(0, types.float32), v.scratch(LANES, types.float32)
-    for i in range(0, blocks * size(spec), LANES):
+    for i in range(0, blocks * spec.size, LANES):
         value = values_from(spec, src, i, F32)
         v.store(few, 0, value * value)
         for k in range(LANES):
             total = total + few[k]
-    return total / v.convert(blocks * size(spec), types.float32)
+    return total / v.convert(blocks * spec.size, types.float32)
 
 
 @njit

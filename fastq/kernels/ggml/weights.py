@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
-from fastq.engine.jit import specialize
+from fastq.engine.jit import njit, traced
 from fastq.formats.gguf import WEIGHTED_CANDIDATES, SuperFormat
 from fastq.kernels.ggml.search import F32, LANES, fit_range, sum_of_squares
 
@@ -18,64 +18,55 @@ class BlockGroup(NamedTuple):
     means: Any
 
 
-@specialize
+@traced
 def spread(spec, group):
     """Return the mean square that goes with the importance of columns: of the row, or of the block."""
     row = spec.row
     if not spec.weighted:
-        return lambda spec, group: v.full(0.0, F32)
+        return v.full(0.0, F32)
     if row.of_rows:
-        return lambda spec, group: v.load(group.means, 0, F32)
-    n, factor = row.size, 1.0 if row.bits == 2 else 2.0
-
-    def of_block(spec, group):
-        total = sum_of_squares(group.x, n)
-        return total * v.constant(factor, total) / v.constant(n, total)
-
-    return of_block
+        return v.load(group.means, 0, F32)
+    total = sum_of_squares(group.x, row.size)
+    return total * v.constant(1.0 if row.bits == 2 else 2.0, total) / v.constant(row.size, total)
 
 
-@specialize
+@njit
 def weigh(spec, group, first, count, mean, w):
     """Write the weights of values `first` to `first` + count."""
-    row = spec.row
+    x = v.advance(group.x, first * LANES)
+    root = root_of(spec, x, count)
+    for i in range(0, count * LANES, LANES):
+        importance = v.load(v.advance(group.importance, first * LANES), i, F32)
+        v.store(w, i, weight_of(spec, v.load(x, i, F32), importance, mean, root))
 
-    def by_importance(spec, group, first, count, mean, w):
-        for i in range(count):
-            value = v.load(group.x, (first + i) * LANES, F32)
-            v.store(w, i * LANES, v.load(group.importance, (first + i) * LANES, F32) * v.sqrt(mean + value * value))
 
-    def importance(spec, group, first, count, mean, w):
-        for i in range(count):
-            v.store(w, i * LANES, v.load(group.importance, (first + i) * LANES, F32))
+def _is_magnitude(row) -> bool:
+    return isinstance(row, SuperFormat) and row.has_minimum
 
-    def squares(spec, group, first, count, mean, w):
-        for i in range(count):
-            value = v.load(group.x, (first + i) * LANES, F32)
-            v.store(w, i * LANES, value * value)
 
-    def magnitudes(spec, group, first, count, mean, w):
-        for i in range(count):
-            v.store(w, i * LANES, v.absolute(v.load(group.x, (first + i) * LANES, F32)))
+@traced
+def root_of(spec, x, count):
+    """Return the root of the mean square of sub-blocks, where weights are that and magnitudes."""
+    if spec.weighted or not _is_magnitude(spec.row) or spec.row.bits == 2:
+        return v.full(0.0, F32)
+    total = sum_of_squares(x, count)
+    return v.sqrt(total / v.constant(count, total))
 
-    def raised(spec, group, first, count, mean, w):
-        total = sum_of_squares(v.advance(group.x, first * LANES), count)
-        root = v.sqrt(total / v.constant(count, total))
-        for i in range(count):
-            v.store(w, i * LANES, root + v.absolute(v.load(group.x, (first + i) * LANES, F32)))
 
+@traced
+def weight_of(spec, value, importance, mean, root):
+    """Return the weight of a value."""
     if spec.weighted:
-        return importance if row.bits == 6 else by_importance
-    if isinstance(row, SuperFormat) and row.has_minimum:
-        return magnitudes if row.bits == 2 else raised
-    return squares
+        return importance if spec.row.bits == 6 else importance * v.sqrt(mean + value * value)
+    if not _is_magnitude(spec.row):
+        return value * value
+    return v.absolute(value) if spec.row.bits == 2 else root + v.absolute(value)
 
 
-@specialize
+@traced
 def range_of(spec, x, w, room):
     """Fit scale and smallest value of sub-blocks."""
     row = spec.row
-    count, steps = row.sub, row.steps
     first, delta, last = WEIGHTED_CANDIDATES if spec.weighted else row.candidates
     squared = spec.weighted or row.bits > 2
-    return lambda spec, x, w, room: fit_range(x, w, room, count, steps, first, delta, last, squared)
+    return fit_range(x, w, room, row.sub, row.steps, first, delta, last, squared)

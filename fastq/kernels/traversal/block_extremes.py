@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import traced
 
 
 class BlockExtremes(NamedTuple):
@@ -22,64 +22,40 @@ class BlockExtremes(NamedTuple):
     nan: Any
 
 
-@specialize
+@traced
 def ends_of(x, n):
     """Reduce float lanes to `BlockExtremes` in n lanes, a literal; lanes that are n apart are compared."""
-    if not isinstance(n, types.IntegerLiteral):
-        return None
-    if x.n == n.literal_value:
-        return lambda x, n: BlockExtremes(x, x, v.is_nan(x))
-    if x.n == 2 * n.literal_value:  # one comparison looks at both halves
-
-        def of_two(x, n):
-            a, b = v.lower(x), v.upper(x)
-            return BlockExtremes(v.maximum(a, b), v.minimum(a, b), v.either_nan(a, b))
-
-        return of_two
-
-    def of_more(x, n):
-        a, b = ends_of(v.lower(x), n), ends_of(v.upper(x), n)
-        return BlockExtremes(v.maximum(a.high, b.high), v.minimum(a.low, b.low), a.nan | b.nan)
-
-    return of_more
+    if x.n == n:
+        return BlockExtremes(x, x, v.is_nan(x))
+    a, b = v.lower(x), v.upper(x)
+    if x.n == 2 * n:  # one comparison looks at both halves
+        return BlockExtremes(v.maximum(a, b), v.minimum(a, b), v.either_nan(a, b))
+    a, b = ends_of(a, n), ends_of(b, n)
+    return BlockExtremes(v.maximum(a.high, b.high), v.minimum(a.low, b.low), a.nan | b.nan)
 
 
-@njit
+@traced
 def magnitudes_of(x, n):
     """Reduce the magnitudes of float lanes to `BlockExtremes`, as `ends_of`."""
     most = _largest_bits(x, n)
     return BlockExtremes(most, most, False)
 
 
-@specialize
+@traced
 def _largest_bits(x, n):
-    if not isinstance(n, types.IntegerLiteral):
-        return None
-    bits = types.int32 if x.dtype == types.float32 else types.int64
-    if x.n == n.literal_value:
-        return lambda x, n: v.bitcast(v.absolute(x), bits)
-    return lambda x, n: v.maximum(_largest_bits(v.lower(x), n), _largest_bits(v.upper(x), n))
+    if x.n == n:
+        return v.bitcast(v.absolute(x), types.int32 if x.dtype == types.float32 else types.int64)
+    return v.maximum(_largest_bits(v.lower(x), n), _largest_bits(v.upper(x), n))
 
 
-@specialize
+@traced
 def _merged(a, b):
     """Compare neighbouring lanes of two registers; return those of a, then those of b, in one."""
-    if v.is_float(a.types[0]):
-
-        def ends(a, b):
-            high, low = v.join(a.high, b.high), v.join(a.low, b.low)
-            return BlockExtremes(
-                v.maximum(v.even(high), v.odd(high)), v.minimum(v.even(low), v.odd(low)), a.nan | b.nan
-            )
-
-        return ends
-
-    def magnitudes(a, b):
-        both = v.join(a.high, b.high)
-        most = v.maximum(v.even(both), v.odd(both))
+    high, low = v.join(a.high, b.high), v.join(a.low, b.low)
+    most = v.maximum(v.even(high), v.odd(high))
+    if not v.is_float(most):
         return BlockExtremes(most, most, False)
-
-    return magnitudes
+    return BlockExtremes(most, v.minimum(v.even(low), v.odd(low)), a.nan | b.nan)
 
 
 def side_by_side(of_block: Callable[..., Any]) -> Any:
@@ -88,16 +64,11 @@ def side_by_side(of_block: Callable[..., Any]) -> Any:
     Two registers become one, neighbours being compared, so that sixteen blocks take fifteen merges.
     """
 
-    @specialize
+    @traced
     def block_extremes(context, k, n):
         """Return `BlockExtremes` of n blocks, a literal, from block k on, one block a lane."""
-        if not isinstance(n, types.IntegerLiteral):
-            return None
-        half = n.literal_value // 2
-
-        def of_halves(context, k, n):
-            return _merged(block_extremes(context, k, half), block_extremes(context, k + half, half))
-
-        return of_halves if half else lambda context, k, n: of_block(context, k)
+        if n == 1:
+            return of_block(context, k)
+        return _merged(block_extremes(context, k, n // 2), block_extremes(context, k + n // 2, n // 2))
 
     return block_extremes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.body import rebase
 from fastq.kernels.body.convert import ElementOperands, convert_run
@@ -66,7 +66,7 @@ def blocks(spec, operands, args, units):
     return status
 
 
-@specialize
+@traced
 def block_lanes(spec, src):
     """Vec type of a whole block."""
     return v.Vec(src.dtype, spec.block)
@@ -79,66 +79,38 @@ def _needs_magnitude_only(spec):
     )
 
 
-@specialize
-def keeps_nan_in_scale(spec):
-    """Whether a block with NaN has a scale of NaN."""
-    return spec.keeps_nan_in_scale
-
-
-@specialize
-def reports_nan(spec):
-    """Whether NaN is refused."""
-    return spec.nan == "raise"
-
-
-@specialize
+@traced
 def value_in_range(spec, x, scale):
     """Convert input lanes for the range, in which NaN that is kept counts as 0.0."""
     if v.is_float(x) and spec.nan == "keep":
-        return lambda spec, x, scale: to_compute(spec, v.select(v.is_nan(x), v.constant(0, x), x), scale)
-    return lambda spec, x, scale: to_compute(spec, x, scale)
+        x = v.select(v.is_nan(x), v.constant(0, x), x)
+    return to_compute(spec, x, scale)
 
 
 # --- as many as a register has lanes ----------------------------------------------------------------------------------
 
 
-def _in_register(spec, scale):
-    """Return how many numbers of the type to compute in fill a register."""
-    return v.REGISTER_BITS // computes_in(spec, scale).bitwidth
-
-
-@specialize
+@traced
 def _extremes_of_block(context, k):
     """Reduce block k to `BlockExtremes` in a register."""
-    spec, _, scale = context.types
-    reduce, n = magnitudes_of if _needs_magnitude_only(spec) else ends_of, _in_register(spec, scale)
+    spec, src, scale = context
+    vec = block_lanes(spec, src)
     convert_lanes = to_compute if spec.keeps_nan_in_scale else value_in_range  # NaN is to be found in such blocks
-
-    def of_block(context, k):
-        spec, src, scale = context
-        vec = block_lanes(spec, src)
-        return reduce(convert_lanes(spec, load_elements(src, k * v.count(vec), vec), scale), n)
-
-    return of_block
+    x = convert_lanes(spec, load_elements(src, k * vec.n, vec), scale)
+    return (magnitudes_of if _needs_magnitude_only(spec) else ends_of)(x, compute_lanes(spec, scale, 1).n)
 
 
 _block_extremes = side_by_side(_extremes_of_block)
 
 
-@specialize
+@traced
 def min_max_of_blocks(spec, src, scale, p):
     """Return minima and maxima of the blocks from p on, one block a lane, and a mask of those with NaN."""
-    n, dtype = _in_register(spec, scale), computes_in(spec, scale)
-
-    def ends(spec, src, scale, p):
-        extremes = _block_extremes((spec, src, scale), p, n)
+    extremes = _block_extremes((spec, src, scale), p, compute_lanes(spec, scale, 1).n)
+    if not _needs_magnitude_only(spec):
         return extremes.low, extremes.high, extremes.nan
-
-    def magnitudes(spec, src, scale, p):
-        most = v.bitcast(_block_extremes((spec, src, scale), p, n).high, dtype)
-        return -most, most, v.is_nan(most)
-
-    return magnitudes if _needs_magnitude_only(spec) else ends
+    most = v.bitcast(extremes.high, computes_in(spec, scale))
+    return -most, most, v.is_nan(most)
 
 
 @njit
@@ -150,11 +122,11 @@ def _prepare_blocks(spec, operands, args, p, memory):
     n = v.count(compute_lanes(spec, operands.scale, 1))
     lo, hi, nans = min_max_of_blocks(spec, operands.src, operands.scale, p)
     scales, zero_points = range_parameters(spec, lo, hi, args, operands.scale)
-    marks = keeps_nan_in_scale(spec) and v.any_lane(nans)
+    marks = spec.keeps_nan_in_scale and v.any_lane(nans)
     if marks or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False, 0
     store_parameters(spec, operands, p, scales, zero_points)
-    return True, status_of(reports_nan(spec) and v.any_lane(nans), False)
+    return True, status_of(spec.refuses_nan and v.any_lane(nans), False)
 
 
 @njit
@@ -176,25 +148,13 @@ def _convert_blocks(spec, operands, p, memory):
 # --- one --------------------------------------------------------------------------------------------------------------
 
 
-@specialize
+@traced
 def min_max_of_lanes(spec, x):
     """Return the ends of a range that has the parameters of that of the lanes."""
     if _needs_magnitude_only(spec):
-
-        def magnitude(spec, x):
-            most = v.reduce_max(v.absolute(x))
-            return -most, most
-
-        return magnitude
-    return lambda spec, x: (v.reduce_min(x), v.reduce_max(x))
-
-
-@specialize
-def has_nan(x):
-    """Whether a lane is NaN."""
-    if v.is_float(x):
-        return lambda x: v.any_lane(v.is_nan(x))
-    return False
+        most = v.reduce_max(v.absolute(x))
+        return -most, most
+    return v.reduce_min(x), v.reduce_max(x)
 
 
 @njit
@@ -206,7 +166,7 @@ def _one_block(spec, operands, args, p):
     lo, hi = min_max_of_lanes(spec, value_in_range(spec, x, operands.scale))
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     infinite = is_infinite(scale)
-    scale = mark_nan(spec, scale, has_nan(x))
+    scale = mark_nan(spec, scale, v.any_lane(x != x))
     store_parameters(spec, operands, p, scale, zero_point)
     convert_run(spec, operands, args, scale, zero_point, i, i + v.count(vec), PREFETCH)
     return status_of(nan, infinite)

@@ -5,10 +5,19 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
-from fastq.engine.simd.vector import named_type
+from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.body import body_of, rebase, reduction_of, with_parameters
+from fastq.kernels.body import (
+    add_to_state,
+    body_of,
+    finish_state,
+    load_state,
+    merge_states,
+    placed,
+    rebase,
+    reduction_of,
+    save_state,
+)
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import (
     PREFETCH,
@@ -40,16 +49,16 @@ def _fewest(operands):
     return max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
 
 
-@specialize
+@traced
 def fewest_lanes(operands):
     """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
-    return v.Vec(operands.types[0].dtype, _fewest(operands))
+    return v.Vec(operands[0].dtype, _fewest(operands))
 
 
-@specialize
+@traced
 def quarter_lanes(operands, vec):
     """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
-    return v.Vec(operands.types[0].dtype, max(v.lane_count(named_type(vec)) // 4, _fewest(operands)))
+    return v.Vec(operands[0].dtype, max(vec.n // 4, _fewest(operands)))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -85,7 +94,7 @@ def columns(spec, operands, args, units):
                 width = rows * args.inner
             beside = side_by_side(spec, operands, args, p, rows, room)
             status |= _visit_rows(spec, beside, args, (p if args.repeat == 1 else 0) - first, i, first, last, width)
-            merge_rows(spec, operands, args, p, rows, beside)
+            merge_rows(operands, args, p, rows, beside)
             i, first, p, row, left = last, last, p + args.inner, row + alike, left - alike
             alike = min(args.block, left)
     return status
@@ -101,7 +110,7 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
     while i < last:
         rows = rows_at_a_time(spec, operands, args, last - i, end - i)
         if rows > 1 and end - i == width:
-            status |= status_of(visit_group(spec, operands, args, p, i, end, width, rows), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end, width), False)
         else:
             rows, end = 1, min(end, last)
             status |= visit(spec, operands, args, p, i, end)
@@ -110,38 +119,41 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
     return status
 
 
-@specialize
+@traced
 def side_by_side(spec, operands, args, p, rows, room):
     """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
 
     Results begin with those of no elements, see `merge_rows`.
     """
-    reduction = reduction_of(operands)
-    if not reduction:
-        return _parameters_side_by_side
-    placed, nothing_like, load, save = reduction.placed, reduction.nothing, reduction.load, reduction.save
-    vec = v.Vec(operands.types[1].dtype, _COPIED)
-
-    def results_side_by_side(spec, operands, args, p, rows, room):
-        if args.repeat == 1:
-            return operands
-        beside = placed(operands, room)
-        nothing = nothing_like(load(beside, 0, vec)[0])
-        for k in range(0, rows * args.inner, _COPIED):
-            save(beside, k, nothing)
-        return beside
-
-    return results_side_by_side
+    place = _results_side_by_side if reduction_of(operands) else _parameters_side_by_side
+    return place(operands, args, p, rows, room)
 
 
 @njit
-def _parameters_side_by_side(spec, operands, args, p, rows, room):
+def _results_side_by_side(operands, args, p, rows, room):
+    if args.repeat == 1:
+        return operands
+    beside = placed(operands, room)
+    nothing = nothing_like(operands, load_state(beside, 0, _copied(operands[1]))[0])
+    for k in range(0, rows * args.inner, _COPIED):
+        save_state(beside, k, nothing)
+    return beside
+
+
+@traced
+def nothing_like(operands, x):
+    """Return the state of no elements, in as many lanes as x has."""
+    return reduction_of(operands).nothing(x)
+
+
+@njit
+def _parameters_side_by_side(operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
     scale, zero_point = parameter_bits(operands)
     _repeat(v.advance(scale, p), room[0], args.inner, rows)
     _repeat(v.advance(zero_point, p), room[1], args.inner, rows)
-    return with_parameters(operands, room[0], room[1])
+    return placed(operands, room)
 
 
 @njit
@@ -173,40 +185,38 @@ def _reads_next_page(where, n):
     return (end - 1) // _PAGE != (whole - 1) // _PAGE
 
 
-@specialize
+@traced
 def _copied(where):
     """Vec type of as many elements of a pointer as are copied at a time."""
     return v.Vec(where.dtype, _COPIED)
 
 
-@specialize
-def merge_rows(spec, operands, args, p, rows, beside):
+@traced
+def merge_rows(operands, args, p, rows, beside):
     """Merge the results of rows side by side into those from p on."""
-    reduction = reduction_of(operands)
-    if not reduction:
-        return lambda spec, operands, args, p, rows, beside: None
-    load, save, merged, one = reduction.load, reduction.save, reduction.merge, operands.types[1].dtype
-    vec = v.Vec(one, _COPIED)
+    if reduction_of(operands):
+        _merge_rows(operands, args, p, rows, beside)
 
-    def merge(spec, operands, args, p, rows, beside):
-        if args.repeat == 1:
-            return
-        n, half = args.inner, rows // 2
-        while rows == 2 * half and half * n % _COPIED == 0:
-            for k in range(0, half * n, _COPIED):
-                both = load(beside, half * n + k, vec), load(beside, k, vec)
-                save(beside, k, merged(*both))
-            rows, half = half, half // 2
-        for k in range(0, n, _COPIED):
-            state = load(beside, k, vec)
-            for row in range(1, rows):
-                state = merged(load(beside, row * n + k, vec), state)
-            save(beside, k, state)
-        for k in range(n):
-            state = merged(load(beside, k, one), load(operands, p + k, one))
-            save(operands, p + k, state)
 
-    return merge
+@njit
+def _merge_rows(operands, args, p, rows, beside):
+    if args.repeat == 1:
+        return
+    n, half, one, vec = args.inner, rows // 2, v.dtype_of(operands[1]), _copied(operands[1])
+    while rows == 2 * half and half * n % _COPIED == 0:
+        for k in range(0, half * n, _COPIED):
+            both = load_state(beside, half * n + k, vec), load_state(beside, k, vec)
+            save_state(beside, k, merge_states(operands, *both))
+        rows, half = half, half // 2
+    for k in range(0, n, _COPIED):
+        state = load_state(beside, k, vec)
+        for row in range(1, rows):
+            state = merge_states(operands, load_state(beside, row * n + k, vec), state)
+        save_state(beside, k, state)
+    for k in range(n):
+        save_state(
+            operands, p + k, merge_states(operands, load_state(beside, k, one), load_state(operands, p + k, one))
+        )
 
 
 @njit
@@ -233,17 +243,17 @@ def column_ranges(spec, operands, args, units):
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, rows_alike(args, row) * (stop - start), stop - start)
         if rows > 1:
-            status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner, rows), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner), False)
         else:
             status |= visit(spec, operands, args, p, i, end)
         row += rows
     return status
 
 
-@specialize
+@traced
 def visit(spec, operands, args, p, i, end):
     """Visit i..end, a piece of one row; element j has parameter p + j."""
-    return body_of(operands).row or _visit_row
+    return (body_of(operands).row or _visit_row)(spec, operands, args, p, i, end)
 
 
 @njit
@@ -278,33 +288,21 @@ def _visit_few(spec, operands, args, p, i, end, vec):
     return status_of(nan, False)
 
 
-@specialize
+@traced
 def visit_lanes(spec, operands, args, p, i, vec):
     """Visit the lanes from i on; return a mask of those with a NaN to report."""
-    reduction = reduction_of(operands)
-    if not reduction:
-        return _by_parameters
-    load, add, finish = reduction.load, reduction.add, reduction.finish
-
-    def reduce(spec, operands, args, p, i, vec):
-        v.prefetch(operands.src, i + PREFETCH)
-        x = load_elements(operands.src, i, vec)
-        nans = nan_mask(spec, x)
-        finish(operands, p + i, add(x, load(operands, p + i, vec)), nans)
+    if not reduction_of(operands):
+        y, nans = _convert_lanes((spec, operands, args, p), i, vec)
+        store_elements(operands.dst, i, y)
         return nans
-
-    return reduce
-
-
-@njit
-def _by_parameters(spec, operands, args, p, i, vec):
-    """Convert the lanes from i on by the parameters of their columns."""
-    y, nans = _convert_lanes((spec, operands, args, p), i, vec)
-    store_elements(operands.dst, i, y)
+    v.prefetch(operands.src, i + PREFETCH)
+    x = load_elements(operands.src, i, vec)
+    nans = nan_mask(spec, x)
+    finish_state(operands, p + i, add_to_state(operands, x, load_state(operands, p + i, vec)), nans)
     return nans
 
 
-@njit
+@traced
 def _convert_lanes(context, i, vec):
     """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
     spec, operands, args, p = context
@@ -318,18 +316,17 @@ def _convert_lanes(context, i, vec):
 _stream_lines = stream_by_lines(_convert_lanes)
 
 
-@specialize
+@traced
 def stream_row(spec, operands, args, p, i, end, vec):
     """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
-    if reduction_of(operands):
-        return lambda spec, operands, args, p, i, end, vec: (i, False)
+    return (i, False) if reduction_of(operands) else _stream_row(spec, operands, args, p, i, end, vec)
 
-    def stream(spec, operands, args, p, i, end, vec):
-        if not streams_row(spec, operands, args, i, end):
-            return i, False
-        return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
 
-    return stream
+@njit
+def _stream_row(spec, operands, args, p, i, end, vec):
+    if not streams_row(spec, operands, args, i, end):
+        return i, False
+    return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
 
 
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
@@ -375,19 +372,22 @@ def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
     return nan, infinite
 
 
-@specialize
+@traced
 def store_piece(spec, dst, i, y, streaming):
     """Store y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
-    if not can_stream(spec, dst) or y.n * dst.dtype.bitwidth % (8 * v.LINE):
-        return lambda spec, dst, i, y, streaming: store_elements(dst, i, y)
+    whole_lines = can_stream(spec, dst) and y.n * dst.dtype.bitwidth % (8 * v.LINE) == 0
+    if whole_lines:
+        _store_either(dst, i, y, streaming)
+    else:
+        store_elements(dst, i, y)
 
-    def store_either(spec, dst, i, y, streaming):
-        if streaming:
-            stream_elements(dst, i, y)
-        else:
-            store_elements(dst, i, y)
 
-    return store_either
+@njit
+def _store_either(dst, i, y, streaming):
+    if streaming:
+        stream_elements(dst, i, y)
+    else:
+        store_elements(dst, i, y)
 
 
 @njit
@@ -457,20 +457,10 @@ def _convert_ranges(spec, operands, args, start, stop, vec):
 @njit
 def merge_partials(spec, operands, args, units):
     """Merge results start..stop of all partial results into the first partial result."""
-    _merge_slots(operands, args, units.start, units.stop)
+    one = v.dtype_of(operands[0])
+    for p in range(units.start, units.stop):
+        state = load_state(operands, p, one)
+        for part in range(1, args.partials):
+            state = merge_states(operands, load_state(operands, part * args.partial_stride + p, one), state)
+        save_state(operands, p, state)
     return 0
-
-
-@specialize
-def _merge_slots(operands, args, start, stop):
-    reduction, one = reduction_of(operands), operands.types[0].dtype
-    load, save, merged = reduction.load, reduction.save, reduction.merge
-
-    def merge(operands, args, start, stop):
-        for p in range(start, stop):
-            state = load(operands, p, one)
-            for part in range(1, args.partials):
-                state = merged(load(operands, part * args.partial_stride + p, one), state)
-            save(operands, p, state)
-
-    return merge

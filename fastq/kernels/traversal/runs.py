@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
 from fastq.kernels.body.convert import ElementOperands
 from fastq.kernels.traversal.geometry import next_row_end
@@ -21,11 +21,11 @@ def runs(spec, operands, args, units):
     return staged_or_not(spec, rebase(operands, args, units), args, units.start, units.stop)
 
 
-@specialize
+@traced
 def staged_or_not(spec, operands, args, start, stop):
     """Visit the runs of elements start..stop, by way of the stack where results may go past the cache so."""
-    can_stage = operands.instance_class is ElementOperands and can_stream(spec, operands.types[1])
-    return _by_way_of_the_stack if can_stage else _visit_runs
+    can_stage = isinstance(operands, ElementOperands) and can_stream(spec, operands.dst)
+    return (_by_way_of_the_stack if can_stage else _visit_runs)(spec, operands, args, start, stop)
 
 
 @njit
@@ -33,7 +33,7 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
     """Visit runs a piece at a time, whose results are written past the cache if the call outgrows it."""
     if not args.staging:
         return _visit_runs(spec, operands, args, start, stop)
-    src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
+    src, dst, scale, zero_point = operands
     piece, i, status = _piece(spec, dst, args), start, 0
     stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, start))
     while i < stop:
@@ -46,13 +46,13 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
     return status
 
 
-@specialize
+@traced
 def _piece(spec, dst, args):
     """Return how many elements of dst are staged at a time: whole blocks where their range is taken."""
     most = 8 * PIECE_BYTES // dst.dtype.bitwidth
-    if spec.range_scheme:
-        return lambda spec, dst, args: most - most % (args.block if args.outer == 1 else args.length)
-    return most
+    if not spec.range_scheme:
+        return most
+    return most - most % v.select(args.outer == 1, args.block, args.length)
 
 
 @njit

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.load_store import group_of, in_granules, store_elements, stream_elements
-from fastq.kernels.operands import pointer_types
 
 
 def can_stream(spec, dst) -> bool:
@@ -21,43 +20,36 @@ def can_stream(spec, dst) -> bool:
     return spec.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
 
 
-@specialize
+@traced
 def streams_if(spec, dst, streaming):
     """Return `streaming`, whether the call is large enough, where its results may go past the cache; else False."""
-    if can_stream(spec, dst):
-        return lambda spec, dst, streaming: streaming
-    return False
+    return streaming if can_stream(spec, dst) else False
 
 
-@njit
+@traced
 def elements_to_line(where, index):
     """Return how many elements ``where[index]`` is before the beginning of a cache line."""
     return -v.address_of(v.advance(where, index)) % v.LINE * 8 // v.bits_of(where)
 
 
-@specialize
+@traced
 def is_whole_lines(src, dst, i, end):
     """Return whether elements i..end can be streamed from the first to the last: as many as lines, from a granule on.
 
     Where a whole row can be, so can its neighbours, and no line of theirs is shared with a store into the cache.
     """
-
-    def is_whole(src, dst, i, end):
-        begins_granule = v.address_of(v.advance(dst, i)) % v.GRANULE == 0
-        return begins_granule and (end - i) % v.count(v.lanes_of_line(src, dst)) == 0
-
-    return is_whole if in_granules(dst.dtype) else lambda src, dst, i, end: False
+    if not in_granules(dst.dtype):
+        return False
+    begins_granule = v.address_of(v.advance(dst, i)) % v.GRANULE == 0
+    return begins_granule & ((end - i) % v.lanes_of_line(src, dst).n == 0)
 
 
-@specialize
+@traced
 def streams_row(spec, operands, args, i, end):
     """Return whether results of a row of columns go past the cache straight from registers."""
-    dst = pointer_types(operands).get("dst")
-    if dst is None or not can_stream(spec, dst):
+    if "dst" not in operands._fields or not can_stream(spec, operands.dst):
         return False
-    return lambda spec, operands, args, i, end: (
-        args.streaming or (args.whole_rows and is_whole_lines(operands.src, operands.dst, i, end))
-    )
+    return args.streaming | (args.whole_rows & is_whole_lines(operands.src, operands.dst, i, end))
 
 
 # --- straight from registers ------------------------------------------------------------------------------------------
@@ -90,12 +82,10 @@ def stream_by_lines(piece: Callable[..., Any]):
             i += v.count(line)
         return i, found
 
-    @specialize
+    @traced
     def stream_lines(spec, context, src, dst, i, end, vec):
         """Write i..end, or up to the last whole line; return where that ended, and whether a lane was reported."""
-        if can_stream(spec, dst):
-            return stream_all
-        return lambda spec, context, src, dst, i, end, vec: (i, False)
+        return stream_all(spec, context, src, dst, i, end, vec) if can_stream(spec, dst) else (i, False)
 
     return stream_lines
 
@@ -119,7 +109,7 @@ class StagingBuffer(NamedTuple):
     filled: Any
 
 
-@njit
+@traced
 def stage_at(memory, dst):
     """Return an empty buffer for what goes to dst; memory has room for two lines more than are staged at a time."""
     target = v.cast_pointer(dst, types.uint8)
@@ -127,7 +117,7 @@ def stage_at(memory, dst):
     return StagingBuffer(memory, v.advance(target, -past), past, past)
 
 
-@njit
+@traced
 def write_pointer(stage):
     """Return where the next bytes are to be written."""
     return v.advance(stage.memory, stage.filled)

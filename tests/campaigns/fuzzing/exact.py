@@ -382,7 +382,7 @@ def _check_parameters(x, p):
     if p.tensor_scale is not None:
         whole_size = max(abs(element) for group in groups.values() for element in group)
         tensor = rounded(rounded(whole_size / 2688, ftype), "float32")
-        tensor = Fraction(1) if tensor < Fraction(1, 2**120) else min(tensor, Fraction(2) ** 119)
+        tensor = min(max(tensor, Fraction(1, 2**120)), Fraction(2) ** 119) if whole_size else Fraction(1)
         _expect("tensor_scale", number(p.tensor_scale), tensor)
     for which, group in groups.items():
         lo, hi = min(group), max(group)

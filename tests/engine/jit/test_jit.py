@@ -11,7 +11,7 @@ from subprocesses import run
 
 import fastq
 from fastq.engine import jit
-from fastq.engine.jit.options import SHORT, Target, jit_enabled
+from fastq.engine.jit.options import Target, jit_enabled
 from fastq.engine.simd import rint
 
 
@@ -68,8 +68,6 @@ def test_calls_from_compiled_code_are_in_a_table_of_their_own():
 
 
 def test_a_compiled_kernel_leaves_each_function_once_and_nothing_of_type_inference():
-    if not SHORT:
-        pytest.skip("Numba's own pipeline compiles")
     from fastq.engine.jit.pipeline import compile_library
 
     @jit.njit
@@ -106,12 +104,9 @@ def test_a_compiled_kernel_leaves_each_function_once_and_nothing_of_type_inferen
 
 
 def test_literals_where_types_alone_do_not_do():
-    @jit.specialize
+    @jit.traced
     def registers(count):
-        if not isinstance(count, numba.types.IntegerLiteral):
-            return None
-        n = count.literal_value
-        return lambda count: n
+        return count if count > 3 else 3
 
     @jit.njit
     def through(count):
@@ -139,12 +134,72 @@ def test_in_functions_of_the_user(options):
     np.testing.assert_array_equal(out, np.rint(x / 2) + 3)
 
 
-def test_implementations_may_be_compiled_functions():
-    @jit.specialize
-    def chosen(x):
-        return half
+class Settings(jit.Constants):
+    def __init__(self, doubles):
+        self.doubles, self.kind = doubles, numba.types.float32
+        super().__init__(f"Settings({doubles})")
 
-    assert jit.njit(lambda x: chosen(x))(7.0) == 4.0
+
+@jit.traced
+def perhaps_doubled(settings, x, *more):
+    """Choose by types, call what is compiled, and what is not compiled with types."""
+    assert width_of(x) == 64
+    assert isinstance(x, numba.types.Float)
+    assert [width_of(each) for each in (x, *more)] == [64, 64]
+    return half(x, 0.5) if settings.doubles and settings.kind == numba.types.float32 else x
+
+
+def width_of(kind):
+    return kind.bitwidth
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+def test_traced_functions_branch_on_types(doubles):
+    settings = Settings(doubles)
+
+    @jit.intrinsic
+    def of_settings(typingctx):
+        return settings(), lambda context, builder, sig, args: context.get_dummy_value()
+
+    @jit.njit
+    def outer(x, k):
+        result = 0.0
+        for _ in range(k):
+            chosen = of_settings()
+            result += perhaps_doubled(chosen, x, x) + (1 if chosen.doubles else 0)
+        return result
+
+    assert outer(7.0, 2) == (30.0 if doubles else 14.0)
+
+
+def test_large_traced_functions_are_functions_of_their_own():
+    @jit.traced
+    def large(x):
+        for _ in range(200):
+            x = rint(x + 0.5)
+        return x, x
+
+    @jit.njit
+    def outer(x):
+        first, second = large(x), large(x)
+        return first[0] + second[1]
+
+    assert outer(0.0) == 2 * large_in_python(0.0)
+
+
+def large_in_python(x):
+    for _ in range(200):
+        x = float(np.rint(x + 0.5))
+    return x
+
+
+def test_what_cannot_be_traced_says_why():
+    @jit.traced
+    def branches(x):
+        return 1 if x else 2
+
+    with pytest.raises(numba.TypingError, match="branches: UntraceableError"):
+        jit.njit(lambda x: branches(x))(1)
 
 
 def test_with_jit_disabled():

@@ -2,13 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, invoke, write_model
+from model_folders import CONFIG, invoke, refused, write_model
 
-from fastq.formats.compressed_tensors import as_scheme
+from fastq.formats.compressed_tensors import PRESETS, as_scheme
+from fastq.io.checkpoints.folder import dtype_of
 from fastq.io.checkpoints.loading import loading
+from fastq.io.checkpoints.rules import Matrix
 
 OPTIONS = ("--scheme", "W8A8")
 SENTENCES = [
@@ -70,6 +74,15 @@ def test_folders_come_along(whole, tmp_path):
     assert (tmp_path / "back" / "1_Pooling" / "config.json").exists()
 
 
+def test_reports_replace_no_file_of_a_folder(whole, tmp_path):
+    converted(whole, tmp_path / "out")
+    report = tmp_path / "out" / "1_Pooling" / "config.json"
+    line = refused("convert", whole, tmp_path / "out", *OPTIONS, "--force", "--report", report)
+    assert "'config.json' is a file of the model in OUT" in line
+    converted(whole, tmp_path / "out", *OPTIONS, "--force", "--report", report.with_name("report.json"))
+    assert report.read_bytes() == b"1_Pooling/config.json"
+
+
 def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("fastq.io.checkpoints.companions.LARGEST", 17)
     (line,) = converted(whole, tmp_path / "out")
@@ -117,11 +130,13 @@ CALLS = [
     (LLAMA, ["NVFP4A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
     (LLAMA, ["W4A16", "W8A16"], ["LlamaForCausalLM.from_pretrained('q')"]),
     (LLAMA, ["NVFP4A16", "W8A16"], ["LlamaForCausalLM.from_pretrained('q')"]),
-    ({**LLAMA, "dtype": "float32"}, ["NVFP4A16"], ["bfloat16, and config.json says float32", FLOATS]),
-    ({**LLAMA, "dtype": "float16"}, ["MXFP4A16"], ["bfloat16, and config.json says float16", FLOATS]),
-    ({**LLAMA, "dtype": "float32"}, ["MXFP8A16", "W8A16"], ["config.json says", "'q', dtype=torch.bfloat16)"]),
+    ({**LLAMA, "dtype": "float32"}, ["NVFP4A16"], ["in bfloat16, and the model is float32", FLOATS]),
+    ({**LLAMA, "dtype": "float16"}, ["MXFP4A16"], ["in bfloat16, and the model is float16", FLOATS]),
+    ({**LLAMA, "dtype": "float32"}, ["MXFP8A16", "W8A16"], ["the model is float32", "'q', dtype=torch.bfloat16)"]),
     ({**LLAMA, "dtype": "float32"}, ["W8A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
-    (LLAMA, ["W4A16_ASYM", "W8A16"], ["reads zero points with", "LlamaForCausalLM.from_pretrained('q')"]),
+    (LLAMA, ["W4A16_ASYM", "W8A16"], ["reads zero points with CompressedTensorsConfig(dequantize=True) only"]),
+    ({**LLAMA, "model_type": "gte"}, ["W8A16"], ["does not load quantized models of type gte: it splits"]),
+    ({**LLAMA, "text_config": {"model_type": "gte"}}, ["W8A16"], ["does not load quantized models of type gte"]),
     ({}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
     ({"architectures": []}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
     ({**LLAMA, "auto_map": {"AutoModel": "m.M"}}, ["W8A8"], ["AutoModel.from_pretrained('q', trust_remote_code=True)"]),
@@ -132,11 +147,36 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    found = loading(type(tmp_path)("q"), config, map(as_scheme, names))
+    found = loading(Path("q"), source_of(config), [matrix_of("layer", name) for name in names])
     assert all(line in each for line, each in zip(lines, found, strict=True))
 
 
-@pytest.mark.parametrize("name", ["W8A8", "W4A16"])
+# what transformers reads of experts
+OF_EXPERTS = {
+    **dict.fromkeys(("W2A16", "W4A16", "W8A16", "FP8_DYNAMIC", "MXFP4A16"), True),
+    **dict.fromkeys(("W4A16_ASYM", "W8A8", "FP8_BLOCK", "NVFP4A16", "MXFP8A16"), False),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_experts_that_are_not_loaded(name):
+    matrices = [matrix_of("model.layers.0.mlp.experts.0.up_proj", name)]
+    last = loading(Path("q"), source_of(LLAMA), matrices)[-1]
+    assert ("to load it: " in last) == OF_EXPERTS[name]
+    assert OF_EXPERTS[name] or f"does not load experts in {name}" in last
+    matrices.append(matrix_of("model.layers.1.mlp.experts.0.up_proj", "W8A16" if name == "W4A16" else "W4A16"))
+    assert "does not load experts in " in loading(Path("q"), source_of(LLAMA), matrices)[-1]
+
+
+def matrix_of(module, name):
+    return Matrix(module, f"{module}.weight", (128, 128), as_scheme(name))
+
+
+def source_of(config):
+    return SimpleNamespace(config=config, dtype=dtype_of(config) or "BF16")
+
+
+@pytest.mark.parametrize("name", ["FP8_DYNAMIC", "W4A16"])
 def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
     result = invoke("convert", whole, tmp_path / "q", "--scheme", name)
     inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'

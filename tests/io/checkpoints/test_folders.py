@@ -1,5 +1,7 @@
 """Which files of a folder are the model: those that transformers reads (tests/conformance asks it)."""
 
+import json
+
 import pytest
 from folder_cases import FIRST, NAMES, READ, SECOND, SHARDS, SINGLE, Q, folder, index, lies
 from model_folders import INDEX, all_of, invoke, refused, run
@@ -86,6 +88,15 @@ CONFIGS = {
 def test_configs_that_say_otherwise(tmp_path, message):
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
         ModelFolder(folder(tmp_path / "model", lies(lm_head__weight=FIRST), CONFIGS[message]))
+
+
+def test_a_file_of_another_name_gets_an_index(tmp_path):
+    """By which readers find what was converted."""
+    path = folder(tmp_path / "model", {"pixtral.safetensors": NAMES})
+    run("convert", path, tmp_path / "out", "--scheme", "W8A8")
+    listed = json.loads((tmp_path / "out" / INDEX).read_text())["weight_map"]
+    assert set(listed.values()) == {"pixtral.safetensors"}
+    assert listed.keys() == all_of(tmp_path / "out").keys()
 
 
 def test_a_tensor_that_two_files_have_alike(tmp_path):

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 
-import ml_dtypes
 import numpy as np
 import pytest
 from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, invoke, refused, run, write_model
@@ -66,15 +65,7 @@ def _tensor_twice(folder):
     save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
 
 
-@damage("has a quantization_config: fastq convert --dequantize")
-def _with_a_config(folder):
-    shutil.rmtree(folder)
-    arrays = {f"{Q_PROJ}.weight": np.zeros((2, 2), ml_dtypes.float8_e4m3fn), f"{Q_PROJ}.weight_scale_inv": np.ones(1)}
-    arrays = {name: array.astype(np.float32) if "scale" in name else array for name, array in arrays.items()}
-    write_model(folder, [arrays, {}], CONFIG | {"quantization_config": {"quant_method": "fp8"}})
-
-
-@damage(f"{Q_PROJ} is quantized already")
+@damage(f"{Q_PROJ} has a weight_scale, and config.json no quantization_config")
 def _quantized_already(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{Q_PROJ}.weight_scale": np.zeros(2, np.float32)}, path)

@@ -223,8 +223,9 @@ def test_all_matrices_that_groups_do_not_fill_are_told(modules):
     specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 8)) for name in modules}
     with pytest.raises(ValueError, match="8 columns, not a multiple of the group size 128") as refusal:
         make_plan(specs, {}, Rules(W4A16))
-    advice = re.search(r"--ignore '?([^', ]+)", str(refusal.value))[1]
-    assert all(re.match(advice.removeprefix("re:"), name) for name in modules)
+    for option in ("--ignore", "--scheme-for"):
+        advice = re.search(rf"{option} '?([^', =]+)", str(refusal.value))[1]
+        assert all(re.match(advice.removeprefix("re:"), name) for name in modules)
     assert ("others" in str(refusal.value)) == (len(modules) > 1)
 
 

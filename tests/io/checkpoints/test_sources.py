@@ -6,10 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import source_models as models
-from model_folders import all_of, refused, run
+from click.testing import CliRunner
+from model_folders import all_of, invoke, refused, run
 from numpy import float32 as f32
 from source_models import E8M0, awq, float4, float8, gptq, named
 
+import fastq
+from fastq.cli.app import cli
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
 from fastq.io.checkpoints.finding import stored_weights
@@ -176,6 +179,22 @@ def test_values_are_those_that_readers_compute(tmp_path, monkeypatch, case):
         np.testing.assert_array_equal(found[name], values)
 
 
+@pytest.mark.parametrize("case", SOURCES)
+def test_a_matrix_of_any_writer_is_compared_under_its_own_name(tmp_path, case):
+    tensors, entry, expected, *files = SOURCES[case]()
+    folder = models.write(tmp_path / "model", tensors, entry, *files)
+    np.savez(tmp_path / "plain.npz", **expected)
+    result = CliRunner().invoke(cli, ["compare", str(tmp_path / "plain.npz"), str(folder), "--json"])
+    assert (result.exit_code, "a.weight:" in result.stderr) == (4 if result.stderr else 0, False)  # b.weight is more
+    lines = {line["name"]: line for line in json.loads(result.stdout)}
+    assert lines.keys() == expected.keys()
+    for name, line in lines.items():
+        assert line["max_abs_error"] == 0
+        assert (line["shape"], line["bytes_a"]) == (" x ".join(map(str, expected[name].shape)), expected[name].nbytes)
+        assert line["b"] not in ("F8_E4M3", "I32", "U8", "I8")
+    assert fastq.load(folder).keys() >= expected.keys()
+
+
 ALL_OF_IT = (
     "float8, ragged",
     "float8, a static scale",
@@ -196,11 +215,9 @@ ALL_OF_IT += (
 
 @pytest.mark.parametrize("case", ALL_OF_IT)
 def test_dequantize_leaves_a_plain_model(tmp_path, case):
-    """Nothing of how it was stored is left, and what --scheme says to do first is enough."""
+    """Nothing of how it was stored is left."""
     tensors, entry, expected, *files = SOURCES[case]()
     folder = models.write(tmp_path / "model", tensors, entry, *files)
-    line = refused("convert", folder, tmp_path / "out", "--scheme", "W8A8")
-    assert line.endswith("has a quantization_config: fastq convert --dequantize turns it back first")
     run("convert", folder, tmp_path / "plain", "--dequantize")
     plain = all_of(tmp_path / "plain")
     assert plain.keys() == expected.keys() | ({"b.weight"} & tensors.keys())
@@ -208,6 +225,24 @@ def test_dequantize_leaves_a_plain_model(tmp_path, case):
         np.testing.assert_array_equal(plain[name], values)
     assert json.loads((tmp_path / "plain" / "config.json").read_text()) == {"model_type": "llama", "dtype": "float32"}
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("case", ALL_OF_IT)
+def test_quantized_anew_in_one_step_or_two(tmp_path, case):
+    """The same bytes; what is left out of the source is told."""
+    tensors, entry, expected, *files = SOURCES[case]()
+    tensors["c.weight"] = np.ones((4, 8), BF16)
+    folder = models.write(tmp_path / "model", tensors, entry, *files, config={"dtype": "bfloat16"})
+    result = invoke("convert", folder, tmp_path / "one", "--scheme", "W8A8")
+    assert result.exit_code == 0, result.output
+    assert f"{folder}: its {len(expected)} quantized weights are read as BF16\n" in result.stderr
+    assert ("scales of activations, keys and values are left out" in result.stderr) == any(
+        name.endswith(("input_scale", "activation_scale", "qscale_act", "scale_ub")) for name in tensors
+    )
+    run("convert", folder, tmp_path / "plain", "--dequantize")
+    run("convert", tmp_path / "plain", tmp_path / "two", "--scheme", "W8A8")
+    for path in (tmp_path / "two").iterdir():
+        assert (tmp_path / "one" / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -378,7 +413,6 @@ REFUSED |= {
         {"quantization": {"group_size": 64, "bits": 4}},
     ),
 }
-LATE = ("has shape (2, 5), but", "g_idx must", "all bits")  # seen where values are read
 METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq nvfp4 quanto quark spqr torchao vptq"
 REFUSED |= {
     f"is of '{name}'; known are compressed-tensors, ": lambda name=name: ({"a.weight": PLAIN}, {"quant_method": name})
@@ -390,10 +424,9 @@ REFUSED |= {
 def test_what_is_not_read_is_named(tmp_path, message):
     """Of --scheme and of --dequantize alike: no advice that leads nowhere."""
     folder = models.write(tmp_path / "model", *REFUSED[message]())
-    for options in [["--dequantize"], ["--scheme", "W8A8"]][: 1 if any(text in message for text in LATE) else 2]:
-        line = refused("convert", folder, tmp_path / "out", *options)
+    for options in (["--dequantize"], ["--scheme", "W8A8"]):
+        line = refused("convert", folder, tmp_path / "out", *options, "--force")
         assert message in line, line
-        assert "turns it back first" not in line
 
 
 def test_an_entry_of_nothing_is_none(tmp_path):

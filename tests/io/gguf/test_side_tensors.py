@@ -171,7 +171,7 @@ def test_parts_are_read_by_all_that_reads(given):
         return
     message = f"parts of the model are missing: {PARTS[1]}"
     assert run("gguf", given, "out.gguf", "Q8_0", exit_code=1).stderr == f"Error: {given}: {message}\n"
-    left = run("inspect", given, "--json")
+    left = run("inspect", given, "--json", exit_code=4)
     assert [each["name"] for each in json.loads(left.stdout)["tensors"]] == [n for n in MODEL if n[4] in "014"]
     assert left.stderr == f"{message}; shown are the tensors of the others\n"
 

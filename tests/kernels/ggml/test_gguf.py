@@ -425,17 +425,17 @@ MUTANTS = {
     "any sign for the first": ("Q4_0", [(LOOP, " & at & -at) != 0", " & at) != 0")]),
     "the last sign for the first": (
         "Q5_0",
-        [(LOOP, "if v.any_lane(s.high == -s.low):", "if v.any_lane(s.high < s.low):")],
+        [(LOOP, "v.any_lane(s.high == -s.low)", "v.any_lane(s.high < s.low)")],
     ),
     "one rounding for two": (
         "Q4_0",
-        [(LOOP, "x * inverse + shift,", "v.fma(x, inverse, shift),")],
+        [(LOOP, "x * inverse + shift if", "v.fma(x, inverse, shift) if")],
     ),
     "codes not clamped": (
         "Q5_0",
-        [(LOOP, "v.minimum(x * inverse + shift, v.constant(most, x))", "x * inverse + shift")],
+        [(LOOP, "v.minimum(position, v.constant(float(2**spec.row.bits - 1), x))", "position")],
     ),
-    "reciprocal left infinite": ("Q4_1", [(LOOP, "v.select(usable, inverse, zero), shift_of", "inverse, shift_of")]),
+    "reciprocal left infinite": ("Q4_1", [(LOOP, "v.select(usable, inverse, zero), shift", "inverse, shift")]),
     "NaN passed over": ("Q4_1", [(LOOP, "v.any_lane(p.refused | extremes.nan)", "v.any_lane(p.refused)")]),
     "neighbours share a byte": (
         "Q4_0",
@@ -451,11 +451,11 @@ MUTANTS = {
     ),
     "staged codes dropped": (
         "Q4_0",
-        [(LOOP, "        elif streams(spec):\n            stage =", "        elif False:\n            stage =")],
+        [(LOOP, "        elif spec.streaming:\n            stage =", "        elif False:\n            stage =")],
     ),
     "staged values dropped": (
         "Q8_0",
-        [("ggml/dequantize.py", "blocks * size(spec) * 4)", "blocks * size(spec) * 4 - 64)")],
+        [("ggml/dequantize.py", "blocks * spec.size * 4)", "blocks * spec.size * 4 - 64)")],
     ),
 }
 

@@ -1,12 +1,10 @@
 """What fastq uses of others that they keep private: the one place that names it, with the versions it was checked with.
 
-`fastq.engine.runtime.boundary` looks itself where objects keep their fields when it is imported. Names that are missing
-here raise an ImportError, except those of the short compile pipeline, which Numba's own can stand in for.
+`fastq.engine.runtime.boundary` looks itself where objects keep their fields when it is imported.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from importlib import import_module
 from typing import NamedTuple
@@ -52,7 +50,7 @@ class Private(NamedTuple):
     names: tuple[str, ...]
 
 
-SHORT_PIPELINE = (
+PRIVATE = (
     Private(
         "numba",
         "engine/jit/pipeline.py",
@@ -96,6 +94,8 @@ SHORT_PIPELINE = (
         "engine/jit/pipeline.py, engine/jit/tracing.py",
         "types and emits calls of functions that are traced, chosen by type or emit LLVM themselves",
         (
+            "numba.core.cgutils:if_unlikely",
+            "numba.core.errors:TypingError",
             "numba.core.typing.templates:AbstractTemplate",
             "numba.core.types.functions:Function.get_call_type",
             "numba.core.types.functions:Function.get_impl_key",
@@ -114,9 +114,6 @@ SHORT_PIPELINE = (
         "finds the engine's memory manager",
         ("numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",),
     ),
-)
-
-ALWAYS = (
     Private(
         "numba",
         "engine/jit/options.py",
@@ -152,6 +149,9 @@ ALWAYS = (
             "numba.core.extending:overload",
             "numba.core.extending:register_model",
             "numba.core.imputils:lower_builtin",
+            "numba.core.imputils:lower_getattr_generic",
+            "numba.core.typing.templates:AttributeTemplate",
+            "numba.core.typing.templates:infer_getattr",
             "numba.core.typing:signature",
             "numba.core.typing.templates:AbstractTemplate",
             "numba.core.typing.templates:infer_global",
@@ -220,14 +220,3 @@ def _exists(name: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
-
-
-@functools.cache
-def short_pipeline_misfit(version: str) -> str:
-    """Return why the short compile pipeline is not for this version of Numba; "" if it is."""
-    lowest, below = VERSIONS["numba"]
-    if not is_checked("numba", version):
-        return f"it was checked with Numba from {lowest} on and below {below}, not with {version}"
-    if absent := missing(SHORT_PIPELINE):
-        return f"Numba {version} has no {', '.join(absent)}"
-    return ""

@@ -1,0 +1,209 @@
+"""Numbers of sixteen blocks of GGUF side by side: lane k of every Vec is of block k."""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, traced
+from fastq.formats.gguf import CodebookFormat, FloatFormat, SuperFormat, TernaryFormat
+from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
+from fastq.kernels.ggml.search import (
+    F32,
+    I32,
+    LANES,
+    PART,
+    SUBS,
+    VALUES,
+    codebook_index,
+    first_largest,
+    fit_codebook,
+    fit_signed,
+    nearest,
+    range_code,
+    signed_code,
+)
+from fastq.kernels.ggml.spec import half, step_of
+from fastq.kernels.ggml.weights import range_of, spread, weigh
+
+_HIDDEN = 1 << 23  # of the bits of a float32
+
+
+@traced
+def quantize_group(spec, group, numbers):
+    """Write the numbers of sixteen blocks."""
+    row = spec.row
+    if isinstance(row, TernaryFormat):
+        ternary(spec, group, numbers)
+    elif isinstance(row, FloatFormat):
+        floats(spec, group, numbers)
+    elif isinstance(row, CodebookFormat):
+        _codebook(spec, group, numbers)
+    elif isinstance(row, SuperFormat):
+        (ranged_super if row.has_minimum else signed_super)(spec, group, numbers)
+    else:
+        (_ranged if row.has_minimum else _signed)(spec, group, numbers)
+
+
+# --- one sub-block ----------------------------------------------------------------------------------------------------
+
+
+@njit
+def _ranged(spec, group, numbers):
+    w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
+    weigh(spec, group, 0, 32, spread(spec, group), w)
+    fit = range_of(spec, group.x, w, room)
+    for i in range(0, PART, LANES):
+        v.store(numbers.codes, i, v.convert(range_code(fit, v.load(group.x, i, F32), spec.steps), types.uint8))
+    v.store(numbers.d, 0, half(spec, fit.scale))
+    v.store(numbers.min, 0, half(spec, -fit.negated_minimum))
+
+
+@njit
+def _signed(spec, group, numbers):
+    w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
+    weigh(spec, group, 0, 32, spread(spec, group), w)
+    fit = fit_signed(group.x, w, room, 32, -spec.steps)
+    for i in range(0, PART, LANES):
+        v.store(numbers.codes, i, v.convert(signed_code(fit, v.load(group.x, i, F32), -spec.steps), types.uint8))
+    v.store(numbers.d, 0, half(spec, fit.scale))
+
+
+# --- codebooks --------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _codebook(spec, group, numbers):
+    w, scales = v.scratch(PART, types.float32), v.scratch(SUBS, types.float32)
+    mean = spread(spec, group)
+    for j in range(spec.size // 32):
+        weigh(spec, group, j * 32, 32, mean, w)
+        v.store(scales, j * LANES, fit_codebook(v.advance(group.x, j * 32 * LANES), w, 32))
+    v.store(numbers.d, 0, half(spec, codebook_inverses(spec, scales, numbers)))
+    for j in range(spec.size // 32):
+        inverse = v.load(scales, j * LANES, F32)
+        for i in range(j * PART, (j + 1) * PART, LANES):
+            index = v.bounded_to_integer(codebook_index(inverse * v.load(group.x, i, F32)), types.int32)
+            v.store(numbers.codes, i, v.convert(index, types.uint8))
+
+
+@traced
+def codebook_inverses(spec, scales, numbers):
+    """Return the scale to be stored, and write the codes of those of sub-blocks, and their inverses in their place."""
+    if spec.size > 32:
+        return _inverses_of_eight(spec, scales, numbers)
+    scale = v.load(scales, 0, F32)
+    v.store(scales, 0, inverse_of(scale))
+    return scale
+
+
+@njit
+def _inverses_of_eight(spec, scales, numbers):
+    zero = v.full(0.0, F32)
+    largest, _ = first_largest(scales, 8)
+    d = -largest / v.constant(32, zero)
+    inverse = inverse_of(d)
+    for j in range(8):
+        code = nearest(inverse * v.load(scales, j * LANES, F32))
+        code = v.minimum(v.maximum(code, v.constant(-32, code)), v.constant(31, code))
+        v.store(scales, j * LANES, inverse_of(d * v.convert(code, types.float32)))
+        store_scale(spec, numbers.scales, j, code)
+    return d
+
+
+@traced
+def inverse_of(scale):
+    """Inverse of a scale, 0.0 of zero."""
+    zero = v.full(0.0, F32)
+    return v.select(scale == zero, zero, v.constant(1, zero) / scale)
+
+
+@njit
+def largest_magnitude(x, count):
+    """Largest magnitude of each block."""
+    largest = v.full(0.0, F32)
+    for i in range(count):
+        largest = v.maximum(largest, v.absolute(v.load(x, i * LANES, F32)))
+    return largest
+
+
+# --- ternary ----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def ternary(spec, group, numbers):
+    """Write the numbers of ternary blocks."""
+    d, zero = largest_magnitude(group.x, 256), v.full(0.0, F32)
+    inverse = v.constant(1, d) / d
+    inverse = v.select((d == zero) | (inverse == v.full(float("inf"), F32)), zero, inverse)
+    for i in range(0, VALUES, LANES):
+        position = v.load(group.x, i, F32) * inverse
+        code = v.select(position >= v.full(0.5, F32), v.full(2, I32), v.full(1, I32))
+        code = v.select(position <= v.full(-0.5, F32), v.full(0, I32), code)
+        v.store(numbers.codes, i, v.convert(code, types.uint8))
+    v.store(numbers.d, 0, half(spec, d))
+
+
+# --- floating point ---------------------------------------------------------------------------------------------------
+
+
+@njit
+def floats(spec, group, numbers):
+    """Write the numbers of floating-point blocks, whose scales are always finite."""
+    part = spec.sub * LANES
+    for j in range(spec.size // spec.sub):
+        scale = scale_code(spec, largest_magnitude(v.advance(group.x, j * part), spec.sub))
+        v.store(numbers.d, j * LANES, v.convert(scale, types.uint16))
+        step = step_of(spec, scale)
+        for i in range(j * part, (j + 1) * part, LANES):
+            v.store(numbers.codes, i, v.convert(float_code(v.load(group.x, i, F32), step), types.uint8))
+
+
+@traced
+def float_code(x, step):
+    """Code of the nearest number, of two as near the one nearer to 0; a step of 0 makes all as near."""
+    size, code = v.select(step > v.full(0.0, F32), v.absolute(x), v.full(0.0, F32)), v.full(0, I32)
+    for number, half_way in enumerate((0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0), 1):
+        code = v.select(size > step * v.constant(half_way, step), v.full(number, I32), code)
+    negative = (x < v.full(0.0, F32)) & (code > v.full(0, I32))
+    return v.select(negative, code | v.constant(8, code), code)
+
+
+@traced
+def scale_code(spec, largest):
+    """Return the scales of sub-blocks as codes."""
+    return (_exponent if spec.row.scale == "e8m0" else _e4m3)(largest)
+
+
+@traced
+def _exponent(largest):
+    """Floor of log2, which is rounded to float32: slightly below a power of two it is that of the power.
+
+    The distance from a power 2**n, in units of the last bit before it, is at most ln(2) * 2**m for a logarithm whose
+    last bit before n is worth 2**(m - 23). What is below 2**-125 has a negative exponent, of which a byte is left.
+    """
+    tiny = largest < v.full(2.0**-126, F32)
+    word = v.bitcast(v.select(tiny, largest * v.full(2.0**24, F32), largest), types.int32)
+    below = (word >> v.constant(23, word)) - v.constant(127, word) - v.select(tiny, v.full(24, I32), v.full(0, I32))
+    power = below + v.constant(1, below)
+    positive = v.select(power > v.constant(0, power), v.full(1, I32), v.full(0, I32))
+    distance = v.convert(v.absolute(power) - positive, types.float32)
+    unit = v.bitcast(v.bitcast(distance, types.int32) & v.constant(0x7F800000, word), types.float32)
+    near = v.bounded_to_integer(unit * v.full(0.6931472, F32), types.int32)
+    mantissa = word & v.constant(_HIDDEN - 1, word)
+    rounded = v.select(mantissa + near >= v.full(_HIDDEN, I32), power, below)
+    code = rounded + v.constant(125, rounded)
+    return v.select(largest > v.full(0.0, F32), code & v.constant(0xFF, code), v.full(0, I32))
+
+
+@traced
+def _e4m3(largest):
+    """Floats of 4 and 3 bits, halves rounded up; subnormal ones up to 7, and 448 for all from 248 on."""
+    x = v.minimum(largest / v.full(6.0, F32), v.full(448.0, F32))
+    word = v.bitcast(x, types.int32)
+    exponent = (word >> v.constant(23, word)) - v.constant(120, word)
+    normal = (exponent << v.constant(3, word)) | ((word >> v.constant(20, word)) & v.constant(7, word))
+    normal = normal + ((word >> v.constant(19, word)) & v.constant(1, word))
+    normal = v.select(normal >= v.full(0x78, I32), v.full(0x7E, I32), normal)
+    small = v.minimum(x * v.full(512.0, F32) + v.full(0.5, F32), v.full(7.0, F32))
+    return v.select(exponent > v.full(0, I32), normal, v.bounded_to_integer(small, types.int32))

@@ -16,7 +16,6 @@ import fastq
 from fastq.cli.files import (
     FOLDER,
     IN_PART,
-    NAMED,
     TOO_FAR,
     Source,
     called,
@@ -26,7 +25,6 @@ from fastq.cli.files import (
     in_one_line,
     note,
     progress_bar,
-    some_of,
     with_suffix,
 )
 from fastq.cli.page import page
@@ -42,7 +40,7 @@ from fastq.cli.report import (
     total_text,
 )
 from fastq.cli.tables import Entry, csv_text, json_text
-from fastq.io.pipeline import Converted, sums_of
+from fastq.io.pipeline import NAMED, Converted, some_of, sums_of
 from fastq.io.pipeline import failures as naming
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
 from fastq.results import Comparison, QuantizedArray

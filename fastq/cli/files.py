@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ EXIT_CODES = {
 }
 _CODE = "fastq.exit_code"  # key of what notes leave for the end of the command
 FOLDER = "a folder"
-NAMED = 3  # names in a line at most
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -150,12 +149,6 @@ def exit_code() -> int:
 def is_given(name: str) -> bool:
     """Whether an argument of the command was written, be it what it is by default."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many others there are."""
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
 
 
 @contextlib.contextmanager

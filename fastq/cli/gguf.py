@@ -18,7 +18,7 @@ from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField, open_
 from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.imatrix import load_imatrix
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, Mix, TypeOverrides, mix_of
-from fastq.io.pipeline import Converted, total_of
+from fastq.io.pipeline import Converted, some_of, total_of
 
 NamedType = tuple[re.Pattern[str], str]
 
@@ -163,7 +163,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     with files.failures(files.called(source), source):
         opened = open_gguf(source, whole=False)
     if opened.missing:
-        missing = f"parts of the model are missing: {', '.join(opened.missing)}"
+        missing = f"parts of the model are missing: {some_of(opened.missing)}"
         _say(f"{missing}; shown are the tensors of the others", in_part=True)
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)

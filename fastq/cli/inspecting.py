@@ -21,7 +21,6 @@ from fastq.cli.files import (
     in_one_line,
     note,
     progress_bar,
-    some_of,
 )
 from fastq.cli.gguf import inspect_gguf
 from fastq.cli.report import (
@@ -35,7 +34,7 @@ from fastq.cli.report import (
     total_text,
 )
 from fastq.cli.tables import json_text
-from fastq.io.pipeline import Converted, count_text
+from fastq.io.pipeline import Converted, count_text, some_of
 from fastq.io.pipeline import failures as naming
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme

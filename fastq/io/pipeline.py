@@ -27,6 +27,7 @@ from fastq.system.dtypes import Array
 
 Shape = tuple[int, ...]
 PIECE = 1 << 20  # elements squared together; bounds the temporaries
+NAMED = 3  # names in a line at most
 WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
 Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
 
@@ -108,10 +109,18 @@ def count_text(number: int, noun: str) -> str:
 
 
 def nearest(pattern: str, names: Iterable[str]) -> str:
-    """Return, for an error, the names that a pattern may have meant: those that have its text in them, or are alike."""
-    names, plain = list(names), re.sub(r"^re:|[*?^$\\\[\]]|\.\*", "", pattern).strip(".")
-    found = [name for name in names if plain and plain in name][:3] or difflib.get_close_matches(plain, names, 3, 0.4)
+    """Return, for an error, what a pattern may have meant: one that finds its text within names, or names alike."""
+    names, plain = list(names), re.sub(r"[*?\[\]]", "", pattern).strip(".")
+    if within := [name for name in names if plain and plain in name]:
+        return f"; '*{plain}*' fits {len(within)}: {', '.join(within[:3])}{', ...' if len(within) > 3 else ''}"
+    found = difflib.get_close_matches(plain, names, 3, 0.4)
     return f"; nearest are {', '.join(found)}" if found else ""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many others there are."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def listed(names: Iterable[str]) -> str:

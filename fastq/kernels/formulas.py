@@ -63,25 +63,13 @@ def round_to_int32_by_rule(spec, x):
 
 
 class PreparedScale(NamedTuple):
-    """Scale and zero point with what is computed from them once for many values: see `prepare_scale`.
+    """Scale and zero point with what is computed from them once for many values: see `prepare_scale`."""
 
-    Attributes
-    ----------
-    scale, zero_point
-        In the type of the arithmetic.
-    base
-        The code from which steps are counted; in memory as int32, see `base_code`.
-    factor
-        Reciprocal of the scale, or the range that all codes span.
-    below, above
-        Bounds of values where those are clamped, else of steps.
-    """
-
-    scale: Any
+    scale: Any  # in the type of the arithmetic
     zero_point: Any
-    base: Any
-    factor: Any
-    below: Any
+    base: Any  # the code from which steps are counted; in memory as int32, see `base_code`
+    factor: Any  # reciprocal of the scale, or the range that all codes span
+    below: Any  # bounds of values where those are clamped, else of steps
     above: Any
 
 

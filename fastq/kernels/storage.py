@@ -14,33 +14,15 @@ def codes_in_group(bits: int) -> int:
 
 
 class StorageFormat(NamedTuple):
-    """How codes lie in memory, where a dtype does not say all of it.
+    """How codes lie in memory, where a dtype does not say all of it."""
 
-    Attributes
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether it is two's complement.
-    element : str
-        Name of its float format, empty for integers.
-    saturate : bool
-        Whether what is too large for the float format becomes its largest number.
-    dense : bool
-        Whether codes of fewer than 8 bits share bytes.
-    highest_first : bool
-        Whether the first of eight codes of one bit is in the highest bit.
-    exponent : int
-        Codes that are powers of two stand for ``2**(code - bias - exponent)``.
-    """
-
-    bits: int
-    signed: bool
-    element: str = ""
-    saturate: bool = True
-    dense: bool = True
-    highest_first: bool = False
-    exponent: int = 0
+    bits: int  # width of a code
+    signed: bool  # whether it is two's complement
+    element: str = ""  # name of its float format, empty for integers
+    saturate: bool = True  # whether what is too large for the float format becomes its largest number
+    dense: bool = True  # whether codes of fewer than 8 bits share bytes
+    highest_first: bool = False  # whether the first of eight codes of one bit is in the highest bit
+    exponent: int = 0  # codes that are powers of two stand for ``2**(code - bias - exponent)``
 
     @property
     def packed(self) -> bool:

@@ -293,6 +293,7 @@ def main():
     state.next = state.next if given.first is None else given.first
     try_again(state)
     run_for(given.hours, state, given.jobs)
+    print(f"{state.cases:,} cases, {len(state.failing)} failures")
     if given.first is None:
         operations, axes = state.rows()
         figures.store("fuzz", operations)

@@ -140,6 +140,8 @@ def truths():
         b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + (head := tensor()) + bytes(-24 - len(head) & 31) + bytes(256),
     )
     yield "arrays of all types", gguf([array(f"k{n}", n, 0) for n in range(13) if n != ARRAY])
+    yield "bools of other bytes", gguf([array("key", 7, 3, b"\0\1\2"), field("b", 7, b"\xff")])
+    yield "strings of any length", gguf([array("key", STRING, 3, text("") + text("a" * 999) + text("b"))])
     yield "text that is not UTF-8", gguf([field("key", STRING, text(b"\xff"))])
     yield "no tensors", gguf(tensors=[], data=b"")
 

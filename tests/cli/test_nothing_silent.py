@@ -82,7 +82,7 @@ TO = "quantize in.safetensors o.safetensors "
 CASES = [
     # patterns that are for nothing, with the nearest names
     (TO + "--include nothing", 1, "no tensor to quantize has a name that fits 'nothing'"),
-    (TO + "--include weight", 1, "fits 'weight'; nearest are a.weight"),
+    (TO + "--include weight", 1, "fits 'weight'; '*weight*' fits 1: a.weight"),
     (TO + "--include *.wieght", 1, "fits '*.wieght'; nearest are a.weight"),
     (TO + "--include *.weight --include x", 1, "has a name that fits 'x'"),
     (TO + "--exclude nothing", 1, "no tensor has a name that fits 'nothing'"),

@@ -19,7 +19,7 @@ import fastq
 from fastq import reference
 from fastq.cli.app import cli
 from fastq.formats.compressed_tensors import PRESETS
-from fastq.io import open_checkpoint
+from fastq.io import open_checkpoint, save_checkpoint
 
 RNG = np.random.default_rng(8)
 W, BIAS = RNG.standard_normal((64, 256)).astype(np.float32), RNG.standard_normal(64).astype(np.float32)
@@ -318,6 +318,18 @@ def test_a_model_whose_config_makes_no_sense_is_shown_as_it_is_stored(here):
         assert "a.q_proj.weight_packed" in result.stdout
         assert "shown as they are stored" in result.stderr
         assert "unheard-of" in run("compare", "model", path, exit_code=1).stderr
+
+
+@pytest.mark.parametrize("scheme", ["W8A16", "W8A8"])
+def test_what_was_loaded_is_saved_as_a_model(here, scheme):
+    run("convert", "model", "out", "--scheme", scheme)
+    save_checkpoint("again", fastq.load("out"), {"dtype": "float32"})
+    stored, again = load_file("out/model.safetensors"), load_file("again/model.safetensors")
+    assert stored.keys() == again.keys()
+    assert all(stored[name].tobytes() == again[name].tobytes() for name in stored)
+    assert np.array_equal(fastq.load("again")["a.q_proj.weight"].codes, fastq.load("out")["a.q_proj.weight"].codes)
+    save_checkpoint("third", {"a.q_proj": fastq.load("quantize.safetensors")["a.q_proj.weight"]}, {"dtype": "float32"})
+    assert run("compare", "quantize.safetensors", "third", exit_code=4).stdout.count("q_proj.weight") == 2
 
 
 def test_a_model_in_shards_is_read_by_each_and_by_all(here):

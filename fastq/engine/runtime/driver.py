@@ -64,37 +64,21 @@ UNFIT = -1  # what the driver returns where a check failed; no kernel has run th
 
 
 class Checks(NamedTuple):
-    """What the driver checks of operands.
+    """What the driver checks of operands."""
 
-    Attributes
-    ----------
-    nbytes : tuple of int
-        Bytes of x, out, scale and zero point, none of which may be missing if it has any; out may share none with the
-        others. Of strided memory the bytes from the lowest to the highest one.
-    scale : dtype, optional
-        Scales of float32 or float64 must be positive and finite; others are not looked at.
-    signed : bool
-        Whether scales may be negative too.
-    zero : bool
-        Whether scales may be 0 too.
-    zero_point : dtype, optional
-        Zero points of float32 or float64 must be finite.
-    codes : tuple of int, optional
-        The first and last code that an integer zero point may be, which is looked at where it is a number or a byte.
-    scalars : tuple of type
-        Types of the NumPy scalars that may stand for a scale and for a zero point.
-    lowest : tuple of int
-        Of x and out, bytes from the first element to the lowest one: 0 or less.
-    """
-
+    # bytes of x, out, scale and zero point, none of which may be missing if it has any; out may share none with the
+    # others. Of strided memory the bytes from the lowest to the highest one
     nbytes: tuple[int, int, int, int]
+    # scales of float32 or float64 must be positive and finite; others are not looked at
     scale: np.dtype[Any] | None = None
-    signed: bool = False
-    zero_point: np.dtype[Any] | None = None
+    signed: bool = False  # whether scales may be negative too
+    zero_point: np.dtype[Any] | None = None  # zero points of float32 or float64 must be finite
+    # the first and last code that an integer zero point may be, which is looked at where it is a number or a byte
     codes: tuple[int, int] = (0, 0)
+    # types of the NumPy scalars that may stand for a scale and for a zero point
     scalars: tuple[type | None, type | None] = (None, None)
-    lowest: tuple[int, int] = (0, 0)
-    zero: bool = False
+    lowest: tuple[int, int] = (0, 0)  # of x and out, bytes from the first element to the lowest one: 0 or less
+    zero: bool = False  # whether scales may be 0 too
 
     def with_new(self, operand: int, nbytes: int) -> Checks:
         """Return checks in which one of x and out is new memory without gaps."""
@@ -131,23 +115,12 @@ class Tiles(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """Words of a plan, the most threads that a launch of it has work for, and what its launches hand to kernels.
+    """Words of a plan, the most threads that a launch of it has work for, and what its launches hand to kernels."""
 
-    Attributes
-    ----------
-    words : ndarray
-        A record `HEAD`, then one `LAUNCH` for each launch.
-    threads : int
-    args : tuple of ndarray
-        The numeric arguments of each launch's kernel: a record of the kernel's own.
-    tiles : tuple of Tiles
-        How each launch is cut into tiles, None where it is not.
-    """
-
-    words: NDArray[np.int64]
+    words: NDArray[np.int64]  # a record `HEAD`, then one `LAUNCH` for each launch
     threads: int
-    args: tuple[Array | None, ...] = ()
-    tiles: tuple[Tiles | None, ...] = ()
+    args: tuple[Array | None, ...] = ()  # the numeric arguments of each launch's kernel: a record of the kernel's own
+    tiles: tuple[Tiles | None, ...] = ()  # how each launch is cut into tiles, None where it is not
 
     @property
     def launches(self) -> Array:

@@ -9,7 +9,7 @@ Memory is reached through typed pointers. A formula written with these names is 
 
 Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane where LLVM has them for the lane type (no ``/``
 for integers, no ``&`` for floats), and a scalar operand is broadcast. Comparisons give a mask, ``Vec(boolean, n)``.
-Shuffles (`first`, `lower`, `upper`, `even`, `odd`, `join`, `interleave`, `transpose`, `mask_to_bits`) take a Vec only.
+Shuffles (`first`, `lower`, `upper`, `even`, `odd`, `join`, `transpose`, `mask_to_bits`) take a Vec only.
 Nothing here has fast-math flags: each operation is the IEEE one, with the NaN rules stated.
 """
 

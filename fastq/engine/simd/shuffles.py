@@ -46,45 +46,16 @@ even = _shuffled("Lanes 0, 2, 4, ...", "even", lambda n: list(range(0, n, 2)))
 odd = _shuffled("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
 
 
-def _joined(doc: str, name: str, lanes_of: Callable[[int], list[int]]):
-    def joined(typingctx, a, b):
-        if not isinstance(a, Vec) or a != b:
-            return None
+@intrinsic
+def join(typingctx, a, b):
+    """Return the lanes of a, then those of b."""
+    if not isinstance(a, Vec) or a != b:
+        return None
 
-        def emit(context, builder, sig, args):
-            return emit_shuffle(builder, args[0], lanes_of(a.n), args[1])
+    def emit(context, builder, sig, args):
+        return emit_shuffle(builder, args[0], list(range(2 * a.n)), args[1])
 
-        return Vec(a.dtype, 2 * a.n)(a, b), emit
-
-    joined.__name__, joined.__doc__ = name, doc
-    return intrinsic(joined)
-
-
-join = _joined("The lanes of a, then those of b.", "join", lambda n: list(range(2 * n)))
-interleave = _joined(
-    "Lane 0 of a, lane 0 of b, lane 1 of a, ...", "interleave", lambda n: [k // 2 + k % 2 * n for k in range(2 * n)]
-)
-
-
-def emit_columns(builder, values):
-    """Emit the columns of a matrix, as many as there are vectors, whose lanes are its rows, one after the other."""
-    n, m = values[0].type.count, len(values)
-    if m & m - 1:
-        return [_emit_column(builder, values, range(k, n * m, m)) for k in range(m)]
-    for _ in range(m.bit_length() - 1):  # each step halves what is left of the rows, and doubles the columns
-        pairs = list(zip(values[::2], values[1::2], strict=True))
-        values = [emit_shuffle(builder, a, list(range(first, 2 * n, 2)), b) for first in (0, 1) for a, b in pairs]
-    return values
-
-
-def _emit_column(builder, values, places):
-    """Emit a vector of the lanes at some places, counted from the first vector on: one more vector at a time."""
-    n, column = values[0].type.count, values[0]
-    found = [place if place < n else 0 for place in places]
-    for k, vector in enumerate(values[1:], 1):
-        lanes = [n + place % n if place // n == k else at for place, at in zip(places, found, strict=True)]
-        column, found = emit_shuffle(builder, column, lanes, vector), list(range(n))
-    return column
+    return Vec(a.dtype, 2 * a.n)(a, b), emit
 
 
 @intrinsic
@@ -96,8 +67,11 @@ def transpose(typingctx, rows):
     assert n & n - 1 == 0
 
     def emit(context, builder, sig, args):
-        columns = emit_columns(builder, [builder.extract_value(args[0], k) for k in range(n)])
-        return context.make_tuple(builder, rows, columns)
+        values = [builder.extract_value(args[0], k) for k in range(n)]
+        for _ in range(n.bit_length() - 1):  # each step halves what is left of the rows, and doubles the columns
+            pairs = list(zip(values[::2], values[1::2], strict=True))
+            values = [emit_shuffle(builder, a, list(range(first, 2 * n, 2)), b) for first in (0, 1) for a, b in pairs]
+        return context.make_tuple(builder, rows, values)
 
     return rows(rows), emit
 
@@ -147,15 +121,3 @@ def mask_to_bits(typingctx, mask):
         return builder.bitcast(args[0], llvm_type(result))
 
     return result(mask), emit
-
-
-@intrinsic
-def bits_to_mask(typingctx, bits):
-    """Convert an integer to the mask whose lanes are its bits, lane 0 the lowest bit."""
-    kind = types.unliteral(bits)
-    result = Vec(types.boolean, kind.bitwidth)
-
-    def emit(context, builder, sig, args):
-        return builder.bitcast(args[0], llvm_type(result))
-
-    return result(kind), emit

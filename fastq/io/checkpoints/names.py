@@ -36,6 +36,25 @@ ONE_TENSOR = {
 SPLIT_BY_READERS = {
     "bailing_hybrid",
     "gte",
+    "hrm_text",
+    "inkling2",
+    "inkling2_loop",
+    "inkling2_loop_text",
+    "inkling2_text",
+    "inkling_mm_model",
+    "jina_embeddings_v3",
+    "kimi_k25",
+    "kimi_linear",
+    "lara_mini",
+    "minimax_m3_vl",
+    "molmo2_text",
+    "nemotron_h_omni",
+    "nomic_bert",
+    "olmo_hybrid",
+    "qianfan_ocr",
+    "radio",
+    "sarvam_moe",
+    "unlimited_ocr",
 }
 # Models of layers that are not nn.Linear, and what they are
 OTHER_LAYERS = {
@@ -65,7 +84,7 @@ EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these sh
 _WORDS = (
     r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
     r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
-    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective|(bbox|class)_embed"
+    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|log_softmax|objective|(bbox|class)_embed"
 )
 HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out"
 HEADS += r"|(.*\.)?(lm_head|shared_head\.head)"

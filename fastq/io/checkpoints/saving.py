@@ -39,8 +39,9 @@ def save_checkpoint(
     path : str or Path
         A directory that is empty or not there.
     tensors : mapping of str to QuantizedArray or ndarray
-        Matrices that are quantized by the names of their modules, other arrays by their own names: what
-        `open_checkpoint` returns, whose directories are written with the bytes that they have, or a dict. Of int2, int4
+        Matrices that are quantized by the names of their modules, or of their weights, which end in ".weight"; other
+        arrays by their own names: what `open_checkpoint` returns, whose directories are written with the bytes that
+        they have, what `fastq.load` returns, or a dict. Of int2, int4
         or int8 in blocks of columns, unsigned ones too, which become signed together with their zero points; int8 or
         float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis. Scales of float64 are
         rounded to float32, as readers hold them; they must be positive and finite.
@@ -87,7 +88,7 @@ def save_checkpoint(
             writer = SafetensorsWriter(file, header)
             for name in names:
                 scheme, arrays = _stored(name, tensors, dtype)
-                schemes[name] = scheme
+                schemes[name if scheme is None else _module(name)] = scheme
                 for stored, array in arrays.items():
                     writer.write(stored, array)
         files |= dict.fromkeys(header.specs, file_name)
@@ -188,4 +189,9 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerSch
     q = as_signed(tensor)
     scheme = scheme_of(q, f"tensors[{name!r}]")
     arrays = tensors_of(q, scheme, dtype, f"tensors[{name!r}]")
-    return scheme, {f"{name}.{end}": array for end, array in arrays.items()}
+    return scheme, {f"{_module(name)}.{end}": array for end, array in arrays.items()}
+
+
+def _module(name: str) -> str:
+    """Return the module of a weight, which names it or itself."""
+    return name.removesuffix(".weight")

@@ -18,14 +18,13 @@ from fastq.io.gguf.container import GgufHeader, GgufSource, GgufTensor, GgufWrit
 from fastq.io.gguf.imatrix import Imatrix, weigh
 from fastq.io.gguf.mixes import Mix, TypeOverrides, choose_types, idle_options, in_order, model_of
 from fastq.io.gguf.parts import KEYS
-from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, failures, run
+from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, failures, run, some_of
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
 QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
 LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
-NAMED = 3  # names in a line
 
 
 class Say(Protocol):
@@ -104,7 +103,9 @@ def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say:
     if not groups:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
         return []
-    weights = weigh(imatrix, groups, [spec.name for spec in targets], lambda what, names: say(f"{what} {_some(names)}"))
+    weights = weigh(
+        imatrix, groups, {spec.name for spec in targets}, lambda what, names: say(f"{what} {_quoted(names)}")
+    )
     for spec, columns in weights.items():
         targets[spec] = targets[spec]._replace(weights=columns)
     return imatrix.fields(path)
@@ -128,20 +129,18 @@ def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say
                 targets[side] = targets[side]._replace(is_written=False)
                 left_out.append(name)
     if left_out:
-        say(f"weights are multiplied with their scales, which are left out: {_some(left_out)}")
+        say(f"weights are multiplied with their scales, which are left out: {_quoted(left_out)}")
 
 
 def _say_what_is_odd(targets: Mapping[GgufTensor, _Target], say: Say) -> None:
     if unknown := [spec for spec in targets if not spec.kind.block]:
-        say(f"copied as they are, of types that fastq does not know: {_some([spec.name for spec in unknown])}")
+        say(f"copied as they are, of types that fastq does not know: {_quoted([spec.name for spec in unknown])}")
     if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
-        say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_some(long)}")
+        say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
 
 
-def _some(names: list[str]) -> str:
-    """Return the first of some names, and how many there are."""
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(map(repr, names[:NAMED])) + more
+def _quoted(names: list[str]) -> str:
+    return some_of([repr(name) for name in names])
 
 
 # Writing

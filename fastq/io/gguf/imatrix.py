@@ -81,7 +81,7 @@ def weigh(
     for what, about in (
         ("lacks, or has with other columns:", [spec.name for spec in groups if spec not in found]),
         ("has what no tensor is called, which is not used:", [name for name in imatrix.values if name not in names]),
-        ("has experts that were never counted, which are weighed alike:", partly),
+        ("has matrices that were never counted, which are weighed alike:", partly),
         ("has 0 for all columns of some blocks, which are weighed alike, in", flat),
     ):
         if about:

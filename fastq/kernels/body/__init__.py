@@ -17,59 +17,36 @@ class Reduction(NamedTuple):
 
     A state is a tuple of lanes, one for each result. An element may be added twice: where rows and runs do not fill
     registers, the last register overlaps the one before.
-
-    Attributes
-    ----------
-    nothing : callable
-        ``f(x)``: the state of no elements, in as many lanes as x has.
-    add : callable
-        ``f(x, state)``: the state with the elements x.
-    merge : callable
-        ``f(state, other)``: the state of the elements of both.
-    load, save : callable
-        ``f(operands, p, kind)``: the state with index p and on, as many as `kind` has lanes, and
-        ``f(operands, p, state)`` to write it back.
-    finish : callable
-        ``f(operands, p, state, nans)``: write it back as a result; some lanes met NaN.
     """
 
-    nothing: Any
-    add: Any
-    merge: Any
+    nothing: Any  # ``f(x)``: the state of no elements, in as many lanes as x has
+    add: Any  # ``f(x, state)``: the state with the elements x
+    merge: Any  # ``f(state, other)``: the state of the elements of both
+    # ``f(operands, p, kind)``: the state with index p and on, as many as `kind` has lanes, and ``f(operands, p,
+    # state)`` to write it back
     load: Any
     save: Any
-    finish: Any
+    finish: Any  # ``f(operands, p, state, nans)``: write it back as a result; some lanes met NaN
 
 
 class Body(NamedTuple):
-    """What is done with elements.
+    """What is done with elements."""
 
-    Attributes
-    ----------
-    rebase : callable
-        ``f(operands, args, units)``: operands that point to the beginning of the whole array, and to the partial
-        results of the slot.
-    run : callable
-        ``f(spec, operands, args, p, i, end)``: visit the run i..end, whose parameters have index p; return the status.
-    batch : callable or None
-        ``f(spec, operands, args, p, i, row_end, limit)``: visit runs to `limit` if they are short enough, from i on,
-        where a whole block begins; its row ends at `row_end`. Return how many, where the next one begins and its row
-        ends, and the status.
-    batch_size : callable
-        ``f(spec, operands)``, of types: how many runs are visited together.
-    row : callable or None
-        ``f(spec, operands, args, p, i, end)``: visit i..end, a piece of a row; element j has parameter p + j. None: it
-        is visited in registers.
-    reduction : Reduction or None
-        None where parameters are given, or results are as many as elements.
-    """
-
+    # ``f(operands, args, units)``: operands that point to the beginning of the whole array, and to the partial results
+    # of the slot
     rebase: Callable[..., Any]
+    # ``f(spec, operands, args, p, i, end)``: visit the run i..end, whose parameters have index p; return the status
     run: Any = None
+    # ``f(spec, operands, args, p, i, row_end, limit)``: visit runs to `limit` if they are short enough, from i on,
+    # where a whole block begins; its row ends at `row_end`. Return how many, where the next one begins and its row
+    # ends, and the status
     batch: Any = None
+    # ``f(spec, operands)``, of types: how many runs are visited together
     batch_size: Callable[[Any, Any], int] = lambda spec, operands: 1
+    # ``f(spec, operands, args, p, i, end)``: visit i..end, a piece of a row; element j has parameter p + j. None: it is
+    # visited in registers
     row: Any = None
-    reduction: Reduction | None = None
+    reduction: Reduction | None = None  # None where parameters are given, or results are as many as elements
 
 
 BODIES: dict[type, Body] = {}

@@ -110,28 +110,14 @@ def add_candidates(spec, operands, args, p, i, end):
 
 
 class _Group(NamedTuple):
-    """As many candidates as a register has lanes, a lane each; past the last one it is repeated.
+    """As many candidates as a register has lanes, a lane each; past the last one it is repeated."""
 
-    Attributes
-    ----------
-    scale, zero_point
-        Their parameters.
-    prepared
-        The prepared scales.
-    ready
-        Whether all of these can be used.
-    bound
-        What their errors are at least: that of either end of the range, which is an element.
-    unit
-        How many units an error of 1 has.
-    """
-
-    scale: Any
+    scale: Any  # their parameters
     zero_point: Any
-    prepared: Any
-    ready: Any
-    bound: Any
-    unit: Any
+    prepared: Any  # the prepared scales
+    ready: Any  # whether all of these can be used
+    bound: Any  # what their errors are at least: that of either end of the range, which is an element
+    unit: Any  # how many units an error of 1 has
 
 
 @njit

@@ -17,8 +17,6 @@ from fastq.kernels.ggml.spec import GROUP, is_special, values_from
 from fastq.kernels.ggml.weights import BlockGroup
 from fastq.kernels.status import HAS_INFINITE_RANGE
 
-_SQUARE = LANES * LANES
-_HALF = _SQUARE // 2
 _LINE, _HALVES = v.Vec(types.uint8, v.LINE), v.Vec(types.uint16, LANES)
 _ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
 _RESULTS = _ROOM + v.LINE  # bytes of a group, the last ones of which are written as whole Vecs
@@ -78,33 +76,21 @@ def limit(spec):
 @njit
 def load_group(spec, src, offsets, x):
     """Transpose the values of sixteen blocks; return the largest bits of their magnitudes."""
-    square, worst = v.scratch(_SQUARE, types.float32), v.full(0, I32)
+    worst = v.full(0, I32)
     for i in range(0, spec.size, LANES):
         for k in range(LANES):
             value = values_from(spec, src, offsets[k] + i, F32)
             worst = v.maximum(worst, v.bitcast(value, types.int32) & v.constant(0x7FFFFFFF, worst))
             v.store(x, (i + k) * LANES, value)
-        transpose(v.advance(x, i * LANES), square)
+        transpose(v.advance(x, i * LANES))
     return worst
 
 
-@njit
-def transpose(square, other):
-    """Transpose a square in memory; `other` is as much room.
-
-    Each interleaving of its halves moves one bit of the index of a number from the top to the bottom.
-    """
-    for _ in range(2):
-        interleave_halves(square, other)
-        interleave_halves(other, square)
-
-
-@njit
-def interleave_halves(src, dst):
-    """Store numbers of the first and of the second half of a square in turn."""
-    pairs = v.lanes_like(F32, src)
-    for i in range(0, _HALF, LANES):
-        v.store(dst, 2 * i, v.interleave(v.load(src, i, pairs), v.load(src, _HALF + i, pairs)))
+@traced
+def transpose(square):
+    """Transpose a square in memory."""
+    step = LANES * square.dtype.bitwidth // 8
+    v.store_rows(square, step, v.transpose(v.load_square(square, step, v.Vec(square.dtype, LANES))))
 
 
 @traced
@@ -120,7 +106,6 @@ def load_importance(spec, operands, args, p, blocks, context):
 @njit
 def _load_importance(spec, operands, args, p, blocks, context):
     row, src, offsets, importance, means = context
-    square = v.scratch(_SQUARE, types.float32)
     for k in range(LANES):
         block = p + min(k, blocks - 1)
         this, place = block // args.length, block % args.length
@@ -134,7 +119,7 @@ def _load_importance(spec, operands, args, p, blocks, context):
     for i in range(0, spec.size, LANES):
         for k in range(LANES):
             v.store(importance, (i + k) * LANES, v.load(operands.weights, offsets[k] + i, F32))
-        transpose(v.advance(importance, i * LANES), square)
+        transpose(v.advance(importance, i * LANES))
     return row
 
 
@@ -153,11 +138,10 @@ def mean_square(spec, src, blocks):
 @njit
 def store_rows(rows, count, results):
     """Transpose rows of bytes to `count` bytes a block, the last ones first: what is too much is written over."""
-    square = v.scratch(_SQUARE, types.uint8)
     chunks = (count + LANES - 1) // LANES
     for n in range(chunks):
         i = (chunks - 1 - n) * LANES
-        transpose(v.advance(rows, i * LANES), square)
+        transpose(v.advance(rows, i * LANES))
         for k in range(LANES):
             v.store(results, k * count + i, v.load(rows, (i + k) * LANES, U8))
 

@@ -159,6 +159,16 @@ def test_names_of_one_architecture():
         assert [kind.name for kind in found.values()] == types
 
 
+def test_experts_in_mxfp4():
+    names = ("blk.0.ffn_up_exps.weight", "blk.0.attn_k_b.weight")  # of one architecture the second is none
+    for architecture, kind in (("bailingmoe3", "Q8_0"), ("deepseek2", "MXFP4")):
+        specs = specs_of(*names, shape=(3, 4, 256)) + specs_of("blk.0.attn_q.weight", "token_embd.weight")
+        found = choose_types(Model(architecture), specs, MIXES["MXFP4_MOE"], TypeOverrides())
+        assert [each.name for each in found.values()] == ["MXFP4", kind, "Q8_0", "Q8_0"]
+        pure = choose_types(Model(architecture), specs, MIXES["MXFP4_MOE"], TypeOverrides(pure=True))
+        assert {each.name for each in pure.values()} == {"MXFP4"}
+
+
 def test_models_of_70b():
     large = {"architecture": "llama", "layers": 80, "heads": 64, "heads_kv": 8}
     assert Model(**large).is_70b

@@ -1,0 +1,100 @@
+"""The laboratory: `python -m tests.platforms NAME ... --minutes N` runs tests on machines that are not this one.
+
+Each machine is a row of `machines.py`: a newer or older Python with its own NumPy and Numba, another CPU by emulation
+with kernels compiled on this one, or a smaller instruction set of this one. Pythons and QEMU are Debian's, of the
+mirror that apt uses; packages are those of pip's registries; all is kept in a folder. It needs Linux on x86-64, dpkg
+and a network. The last line of a machine has its counts; the exit code is 1 if anything differs.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.campaigns import figures
+from tests.platforms.environments import DEFAULT, HERE, ROOT, environment
+from tests.platforms.machines import MACHINES
+
+
+def commands(seconds, first):
+    """The command of each kind of run."""
+    return {
+        "suite": ["-m", "pytest", "-q"],
+        "fuzz": ["-m", "tests.campaigns.fuzz", "--hours", str(seconds / 3600), "--jobs", "2", "--first", str(first)],
+        "patterns": ["-m", "tests.platforms.patterns", str(seconds)],
+    }
+
+
+@contextlib.contextmanager
+def settings(machine, folder):
+    """Environment of a machine's processes; for another architecture with a process beside them that compiles."""
+    kernels = folder / "kernels" / machine.name
+    kernels.mkdir(parents=True, exist_ok=True)
+    chosen = os.environ | {"NUMBA_CACHE_DIR": str(kernels), "PYTHONPATH": str(ROOT), "NUMBA_NUM_THREADS": "4"}
+    if machine.cpu:
+        chosen |= {"NUMBA_CPU_NAME": machine.cpu, "NUMBA_CPU_FEATURES": machine.features}
+    if not machine.triple:
+        yield chosen
+        return
+    compiler, _ = environment(machine.compiler, folder)
+    with tempfile.TemporaryDirectory(prefix="fastq-") as asked:
+        command = [compiler, "-m", "tests.platforms.cross_compiler", asked, machine.triple]
+        process = subprocess.Popen(command, cwd=ROOT, env=chosen | {"PYTHONPATH": f"{ROOT}:{HERE}"})
+        try:
+            yield chosen | {"FASTQ_COMPILED_IN": asked}
+        finally:
+            process.kill()
+            process.wait()
+
+
+def run(machine, seconds, first, folder):
+    """Run what a machine is for; return whether all is right, and the last line of each run."""
+    python, missing = environment(machine, folder)
+    if missing:
+        print(f"{machine.name}: the registries have no wheel of {', '.join(missing)}", flush=True)
+    right, lines = True, {}
+    with settings(machine, folder) as chosen:
+        for kind in machine.runs:
+            command = [python, *commands(seconds / len(machine.runs), first)[kind]]
+            done = subprocess.run(command, cwd=ROOT, env=chosen, stdout=subprocess.PIPE, text=True, check=False)
+            print(done.stdout)
+            right &= done.returncode == 0
+            lines[kind] = done.stdout.strip().rpartition("\n")[2].strip("= ")
+    return right, lines
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.platforms", description=__doc__)
+    parser.add_argument("machines", nargs="*", metavar="NAME", help="machines, as --list names them")
+    parser.add_argument("--minutes", type=float, default=10, help="how long a machine runs; a suite runs to its end")
+    parser.add_argument("--first", type=int, default=0, help="the seed at which fuzzing begins")
+    parser.add_argument("--folder", type=Path, default=DEFAULT, help="where Pythons and packages are kept")
+    parser.add_argument("--store", action="store_true", help="keep the counts for the table of docs/reliability.md")
+    parser.add_argument("--list", action="store_true", help="print the machines")
+    given = parser.parse_args()
+    if given.list:
+        for machine in MACHINES.values():
+            print(f"{machine.name:12} {machine.described}")
+        return 0
+    if unknown := [name for name in given.machines if name not in MACHINES]:
+        parser.error(f"NAME must be one of {', '.join(MACHINES)}, not {', '.join(unknown)}")
+    failed = []
+    for name in given.machines or MACHINES:
+        began = time.monotonic()
+        right, lines = run(MACHINES[name], given.minutes * 60, given.first, given.folder)
+        failed += [] if right else [name]
+        if given.store:
+            command = f"python -m tests.platforms {name}"
+            rows = [{"machine": name, "run": kind, "result": line, "command": command} for kind, line in lines.items()]
+            figures.store("platforms", rows, by="machine")
+        results = "; ".join(f"{kind}: {line}" for kind, line in lines.items())
+        print(f"{name}, {(time.monotonic() - began) / 60:.0f} minutes: {results}", flush=True)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

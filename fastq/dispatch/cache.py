@@ -85,24 +85,10 @@ def call(
 ) -> Any:
     """Launch the plan of a call, which is resolved if there is none yet.
 
-    Parameters
-    ----------
-    operation : str
-        A row of `OPERATIONS`, which has the names of the operands.
-    x : array_like
-        The array that is read first.
-    y : Any
-        Where results are written, or another array.
-    a, b : Any
-        Scale and zero point, or other arrays or numbers.
-    qparams : QParams or None
-        Passed on to the plan. What a plan may depend on has to be among the options too.
-    options : tuple
-        As the caller gave them, in the order of the row's options; the axis is the first if there is one.
-    types : tuple of type
-        Types of the first options, which are numbers: True == 1 == 1.0.
-    shape : tuple of int, optional
-        Shape of the values, where that of packed codes does not tell it.
+    The operation is a row of `OPERATIONS`, which has the names of x, y (an output, or another array), a and b. QParams
+    are passed on to the plan: what that may depend on is among the options too. `options` are as the caller gave them,
+    in the order of the row's, the axis first; `types` are those of the first ones, which are numbers: True == 1 == 1.0.
+    `shape` is that of the values, where packed codes do not tell it.
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:

@@ -48,18 +48,10 @@ def cast_floats(
 ) -> tuple[Array, int]:
     """Cast an array of `SOURCES` to one of `TARGETS`; return it and the status.
 
-    Parameters
-    ----------
-    rounding : str
-        A key of ``fastq.kernels.formulas.ROUNDING``.
-    wraps : bool
-        Whether values out of range wrap around; else they are clamped, and the status says that there are some.
-    code_range : tuple of int, optional
-        The integers in use; by default all.
-    scale, offset : float
-        ``(x - offset) / scale`` is cast, in the type to compute in.
-    fill : int, optional
-        The integer of NaN; infinities are then out of range. By default the status tells of both.
+    ``(x - offset) / scale`` is cast, in the type to compute in, rounded by a key of
+    ``fastq.kernels.formulas.ROUNDING``. With `wraps` values out of range wrap around; else they are clamped to
+    `code_range`, by default all integers, and the status says that there are some. `fill` is the integer of NaN, and
+    infinities are then out of range; by default the status tells of both.
     """
     src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
     if not x.size:

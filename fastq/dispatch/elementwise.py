@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, checks_of, in_bits, launcher, nothing, pass_as_they_are
+from fastq.dispatch.launch import BoundLaunch, in_bits, launcher, nothing
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
@@ -160,8 +160,6 @@ def launch_of(
     target = None if out is None else np.asarray(out)
     for_arrays = functools.partial(launcher, spec, request.granularity, shape=shape, dtypes=kinds, scale_order=order)
     way, launch = for_arrays(x, target), never_fits
-    passes = not given.tensor_scale and target is out and pass_as_they_are(rules, scale, zero_point, given)
-    if passes:
-        checks = checks_of(rules, x, target, result.nbytes, given)
-        launch = way.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
+    if target is out:
+        launch = way.bound_to(rules, x, target, result.nbytes, given, scale, zero_point)
     return BoundLaunch(refuse, way.execute, launch, ready, lambda x, out: for_arrays(x, out).execute, x.strides)

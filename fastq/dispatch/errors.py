@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.elementwise import given_by
-from fastq.dispatch.launch import BoundLaunch, Launcher, checks_of, in_bits, launcher, pass_as_they_are
+from fastq.dispatch.launch import BoundLaunch, Launcher, in_bits, launcher
 from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, kernel_for, loop_of, tiled
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
@@ -24,7 +24,6 @@ from fastq.engine.runtime.driver import (
     Checks,
     LaunchPlan,
     X,
-    never_fits,
     plan_launch,
 )
 from fastq.engine.runtime.driver import SUMS as ERRORS
@@ -77,10 +76,7 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
-    launch = never_fits
-    if not given.tensor_scale and pass_as_they_are(rules, scale, zero_point, given):
-        checks = checks_of(rules, x, None, 0, given)
-        launch = way.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
+    launch = way.bound_to(rules, x, None, 0, given, scale, zero_point)
     settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
 
     def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:

@@ -153,6 +153,25 @@ class Launcher(NamedTuple):
         execute = launch if as_given else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
+    def bound_to(
+        self,
+        rules: ParameterRules,
+        x: Array,
+        out: Array | None,
+        nbytes: int,
+        given: Parameters,
+        scale: Any,
+        zero_point: Any,
+    ) -> Execute:
+        """Return the same with checks of parameters, or what refuses all where these have to be made ready: `given`.
+
+        Scale and zero point are as the caller gives them; `nbytes` are those of a result to be made.
+        """
+        if given.tensor_scale or not pass_as_they_are(rules, scale, zero_point, given):
+            return never_fits
+        checks = checks_of(rules, x, out, nbytes, given)
+        return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
+
     def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Array) -> int:
         """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
         plan = self.plan if tensor is None else with_tensor(self.plan, float(tensor))
@@ -172,22 +191,10 @@ def launcher(
     plan: Callable[..., LaunchPlan] = plan_elementwise,
     scale_order: tuple[int, ...] | None = None,
 ) -> Launcher:
-    """Choose how to run an operation.
+    """Choose how to run an operation with given parameters, on arrays whose elements are not looked at.
 
-    Parameters
-    ----------
-    spec, granularity : OpSpec, Granularity
-        With given parameters, and what each of them belongs to.
-    x, out : ndarray
-        Source and result, whose elements are not looked at; out may be None for a result in the memory order of x.
-    shape : tuple of int
-        Shape of the values.
-    dtypes : tuple of dtype
-        Of source, result, scale and zero point.
-    plan : callable
-        Plans for the spec, the view and the dtypes.
-    scale_order : tuple of int, optional
-        Axes of scales from the slowest to the fastest in memory, where that is contiguous.
+    Out is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
+    `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
     """
     dtypes, code_format = tuple(map(native, dtypes)), spec.arithmetic.code_format
     operand = X if spec.op == "dequantize" else OUT

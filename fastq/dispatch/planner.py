@@ -231,22 +231,11 @@ def store_mode(
     The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. So runs go
     straight from registers if they are long, else by way of the stack. Rows of columns can't be staged: short ones go
     straight where they share no line, which the kernel sees. Nor can elements be that a kernel needs together and are
-    more than a piece: of these fewer are long enough to go straight.
+    more than a piece, `unit`: of these fewer are long enough to go straight. `row` is how many elements the kernel
+    visits as a row of columns, 0: it visits runs.
 
-    Parameters
-    ----------
-    size : int
-        Elements of the call.
-    src, dst : ElementType
-        What is read and written.
-    layout : Layout, optional
-        Of the runs. None for loops that see to it themselves that no line is shared: `repack` has one run, `blocks`
-        stages as many blocks as it computes side by side, `block_columns` asks for each unit whether rows begin on
-        lines.
-    unit : int
-        Elements that the kernel needs together.
-    row : int
-        Elements that the kernel visits as a row of columns, 0: it visits runs.
+    Without a layout loops see to it themselves that no line is shared: `repack` has one run, `blocks` stages as many
+    blocks as it computes side by side, `block_columns` asks for each unit whether rows begin on lines.
     """
     if not outgrows_cache(bytes_of(size, src, dst)):
         return 0

@@ -28,17 +28,6 @@ class RangeSearch:
 
     The parts of an array that have a range each are seen one after the other: as rows, or as blocks of rows. Where
     parts fit the cache, each is searched by one thread. Else all candidates have their errors summed piece by piece.
-
-    Parameters
-    ----------
-    x : ndarray
-        An array of that dtype, shape and strides, with elements.
-    spec, granularity : OpSpec, Granularity
-        Of an operation that takes parameters from ranges.
-    compute : dtype
-        The type to compute in.
-    method : MSERange
-        Which ranges are tried.
     """
 
     def __init__(

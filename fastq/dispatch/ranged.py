@@ -336,13 +336,12 @@ def _plan_fused(
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
     if few or large or narrow or not owned:
         return None
-    row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
-    aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
-    if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src)))):
-        return None
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
-        if memory != NOT_STRIDED:
+        row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
+        aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
+        far_apart = layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src))
+        if aliased or far_apart or memory != NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)

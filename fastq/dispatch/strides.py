@@ -270,25 +270,14 @@ def arrange(
     reads: bool = False,
     scale_order: tuple[int, ...] | None = None,
 ) -> Arrangement:
-    """Choose the order of axes in which kernels visit x, and out if there is one.
+    """Choose the order of axes in which kernels visit x, and out if there is one: only their memory counts.
 
     The first order that fits is taken: the memory order of out (of x if there is no out, or if given parameters go with
     wider elements of x in long rows, so that the narrower array is transposed), C order, kept axes first. The memory
     order is passed over where a loop in C order is faster: see `_is_faster`.
 
-    Parameters
-    ----------
-    x, out : ndarray
-        Only their memory counts; out may be None.
-    granularity : Granularity
-        In the caller's order.
-    given : bool
-        Whether scale and zero point are given.
-    reads : bool
-        Whether there is no result of x's shape; a repeated axis is then the slowest, so that x is read in the rows that
-        it has.
-    scale_order : tuple of int, optional
-        Axes of contiguous given scales, slowest first.
+    Where x is only read (`reads`), a repeated axis is the slowest, so that it is read in the rows that it has.
+    `scale_order` are the axes of contiguous given scales, slowest first.
     """
     in_c_order = make_layout(x.shape, granularity)
     if in_c_order is not None and is_plain(x) and is_plain(out):

@@ -281,10 +281,6 @@ class Convention:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
         return qtype.code_range(symmetric and (self.narrow == "all" or qtype.format in self.narrow))
 
-    def code_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
-        """Return the first and the last code in use."""
-        return (qtype.qmin, qtype.qmax) if self.clamp == "format" else self.parameter_range(qtype, symmetric)
-
     def rounded_to(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
         half = dtype.name if dtype.name in _HALVES else ""
@@ -500,7 +496,8 @@ class Coding(NamedTuple):
 def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
     """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
     row = convention.under(symmetric, kind)
-    return Coding(row, row.parameter_range(qtype, symmetric), row.code_range(qtype, symmetric))
+    parameters = row.parameter_range(qtype, symmetric)
+    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
 
 
 def as_convention(convention: str | Convention) -> Convention:

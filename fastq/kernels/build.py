@@ -146,12 +146,8 @@ def kernel_address(
 ) -> int:
     """Return the address of a loop compiled for operands and what `KernelSpec` says.
 
-    Parameters
-    ----------
-    operands : tuple of ElementType
-        What the pointers point to, in the named tuple that the loop gets.
-    code, scale_format : StorageFormat, optional
-        Formats of codes and scales where a dtype does not say it.
+    Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
+    named where a dtype does not say them.
     """
     scale_kind = ""
     if scale_format is not None:

@@ -254,10 +254,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     """Return the request for parameters from the ranges of an array."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, or qparams given in its place, not None")
-    qtype, compute = as_qtype(options.dtype), check_input(dtype)
+    qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    nan, search = check_nan(options.nan, qtype), as_range_method(options.range)
+    nan = check_nan(options.nan, qtype)
     saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
         raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")

@@ -221,19 +221,10 @@ class Sources:
             yield name, Source(path, modified, hashlib.sha256(path.read_bytes()).hexdigest())
 
     def digest(self, modules: Iterable[str], folder: Path) -> bytes | None:
-        """Return the digest of these modules and all that they import from the package.
+        """Return the digest of these modules and all that they import from the package; others do not count.
 
-        Parameters
-        ----------
-        modules : iterable of str
-            Names; those of other packages do not count.
-        folder : Path
-            Where what parsing gives is kept.
-
-        Returns
-        -------
-        bytes or None
-            None where a source is missing, or was edited since it was read or imported.
+        What parsing gives is kept in the folder. None where a source is missing, or was edited since it was read or
+        imported.
         """
         inside = f"{self.package.name}."
         always = tuple(f"{inside}{each}" for each in _ALWAYS)

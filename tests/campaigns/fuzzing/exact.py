@@ -103,6 +103,11 @@ def clamped(value, first, last):
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
+def _codes_in_use(row, qtype, symmetric):
+    """The first and the last code to which values are clamped."""
+    return (qtype.qmin, qtype.qmax) if row.clamp == "format" else row.parameter_range(qtype, symmetric)
+
+
 def compute_type(dtype):
     """F of an input dtype."""
     return "float64" if dtype.name in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
@@ -312,7 +317,7 @@ def _codes(x, p, nan, saturate):
             zeros = (form.nan is None or row.zero_point_inside) and ratio == 0
             codes.append(float_code(ratio, negative and not zeros, form, saturate))
         else:
-            allowed = row.code_range(qtype, p.symmetric)
+            allowed = _codes_in_use(row, qtype, p.symmetric)
             codes.append(int(integer_code(element, number(scale), zero, row, allowed, ftype, half)))
     return codes
 
@@ -348,7 +353,7 @@ def _check_values(codes, p, ftype, actual):
     qtype, row, shape = as_qtype(p.dtype), _row(p.convention), actual.shape
     ftype = "float32" if qtype.block_size else ftype
     row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
-    allowed, form = row.code_range(qtype, p.symmetric), qtype.float_format
+    allowed, form = _codes_in_use(row, qtype, p.symmetric), qtype.float_format
     for code, index in zip(codes, _indices(shape), strict=True):
         scale = number(np.float64(_parameter(p.scale, index, shape, p.axis, p.block_size)))
         zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, shape, p.axis, p.block_size))

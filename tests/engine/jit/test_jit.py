@@ -215,7 +215,7 @@ def test_with_jit_disabled():
 @pytest.mark.slow("processes that compile")
 def test_in_cached_functions_of_the_user(tmp_path):
     (tmp_path / "user.py").write_text(
-        "import numba\nfrom fastq import jit\nfrom fastq.engine.simd import rint\n"
+        "import numba\nfrom fastq.engine import jit\nfrom fastq.engine.simd import rint\n"
         "@jit.njit\ndef half(x):\n    return rint(x / 2)\n"
         "@numba.njit(cache=True)\ndef user(x):\n    return half(x) + 1\n"
     )

@@ -257,7 +257,6 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    nan = check_nan(options.nan, qtype)
     saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
         raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
@@ -269,7 +268,8 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    how = row.check(qtype, always, kind), compute, nan, saturate, row.rounded_to(dtype), search
+    coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
+    how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     return Request(qtype, options.convention, always, axis, where, *how)
 
 

@@ -20,10 +20,12 @@ from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, VALUES, LaunchPla
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
 from fastq.kernels.args import IN_TILE, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.kernels.body.convert import ElementOperands
+from fastq.kernels.body.errors import AT_A_TIME
 from fastq.kernels.build import element_type, kernel_address, register_elements
 from fastq.kernels.storage import ElementType
 from fastq.kernels.traversal import columns
 from fastq.kernels.traversal.runs import PIECE_BYTES, runs
+from fastq.kernels.traversal.short_runs import LONGEST, RUNS_TOGETHER, short_runs
 from fastq.system import tuning
 
 Array = NDArray[Any]
@@ -166,7 +168,7 @@ _ROWS = {
 
 
 class Loop(NamedTuple):
-    """A loop over a view: the function, how many rows it takes as one, and the elements of such a row.
+    """A loop over a view: the function, how many rows or short runs it takes as one, and the elements of such a row.
 
     Those are 0 where it visits runs one by one.
     """
@@ -181,7 +183,23 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
     if layout.inner > 1:
         rows = rows_as_one(layout, op, *kinds)
         return Loop(columns.columns, rows, rows * layout.inner)
+    if has_short_runs(layout, op, *kinds):
+        return Loop(short_runs, RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
     return Loop(runs)
+
+
+def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
+    """Whether neighbours have parameters of their own in runs of a few elements, all of one length.
+
+    One thread of a Zen 5, 2**18 float64 in runs of 8, which fill a register, beside runs one by one: given 0.8 times as
+    fast, decoded 0.6, by own ranges 1.3, of 2**25 0.6; `compare` takes blocks of 8 elements as they are, and minima are
+    taken by the body.
+    """
+    if not (layout.inner == 1 == layout.outer and 1 < layout.block <= LONGEST and layout.parameters > 1):
+        return False
+    if op == "compare":
+        return layout.block != AT_A_TIME
+    return op in ("quantize", "dequantize", "fake") and layout.block < register_elements(*kinds)
 
 
 def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:

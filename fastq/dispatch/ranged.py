@@ -16,6 +16,7 @@ from fastq.dispatch.planner import (
     FEWEST,
     bytes_of,
     element_types,
+    has_short_runs,
     kernel_args,
     kernel_for,
     outgrows_cache,
@@ -334,7 +335,7 @@ def _plan_fused(
     # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
     # two; not fewer elements in all than half a row of such
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
-    if few or large or narrow or not owned:
+    if few or large or narrow or not owned or has_short_runs(layout, op, *kinds[:3]):
         return None
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:

@@ -10,6 +10,7 @@ from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import (
     PREFETCH,
+    group_of,
     load_bits,
     load_elements,
     prefetch_distance,
@@ -28,10 +29,13 @@ def repack(spec, operands, args, units):
 
     src and dst hold those from row `origin` on.
     """
-    length, found = args.length, False
-    for row in range(units.start - units.origin, units.stop - units.origin):
+    length, row, stop, found = args.length, units.start - units.origin, units.stop - units.origin, False
+    if length <= MAX_GROUPED_ROW:
+        row, found = _repack_together(spec, operands, length, row, stop)
+    while row < stop:
         src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
         found |= _repack_row(spec, src, dst, length, args.streaming)
+        row += 1
     return _status_of(spec, found)
 
 
@@ -140,6 +144,64 @@ def _repack_lanes(context, k, size, vec):
         reported = reported | more
         k += n
     return k, v.any_lane(reported)
+
+
+# --- short rows, which are copied as one ------------------------------------------------------------------------------
+
+# elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
+MAX_GROUPED_ROW = 128
+_QUARTER, _WHOLE = v.Vec(types.uint8, v.LINE // 4), v.Vec(types.uint8, v.LINE)
+_ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
+_STACK = _ROOM + v.LINE
+
+
+@njit
+def _repack_together(spec, operands, length, row, stop):
+    """Copy several short rows at a time, through buffers in which each row is padded to whole groups of codes.
+
+    Registers reach past the end of a row, so the last rows before `stop` are left to the caller. Return the first row
+    not copied, and whether an element was reported.
+    """
+    src, dst, found = operands.src, operands.dst, False
+    group = group_of(src) * group_of(dst)
+    padded = -(-length // group) * group
+    in_bytes, in_padded = row_bytes(src, length), row_bytes(src, padded)
+    out_bytes, out_padded = row_bytes(dst, length), row_bytes(dst, padded)
+    stop -= v.LINE // min(in_bytes, out_bytes) + 1
+    sources, results = v.scratch(_STACK, types.uint8), v.scratch(_STACK, types.uint8)
+    given, made = v.cast_pointer(sources, v.dtype_of(src)), v.cast_pointer(results, v.dtype_of(dst))
+    while row < stop:
+        rows = min(_ROOM // max(in_padded, out_padded), stop - row)
+        _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
+        found |= _repack_row(spec, given, made, rows * padded, 0)
+        _move_rows(results, out_padded, row_at(dst, row, length), out_bytes, rows)
+        row += rows
+    return row, found
+
+
+@njit
+def _move_rows(source, source_step, target, target_step, rows):
+    """Copy rows to where they are so many bytes apart, and zeros after each up to where the next one begins.
+
+    Up to a line is read and written beyond the last row.
+    """
+    source, target = v.cast_pointer(source, types.uint8), v.cast_pointer(target, types.uint8)
+    nbytes = min(source_step, target_step)
+    if max(source_step, target_step) <= v.count(_QUARTER):
+        nothing = v.full(0, _QUARTER)
+        beyond = v.lanes_from(nbytes, nothing)
+        for _ in range(rows):
+            v.store(target, 0, v.select(beyond, nothing, v.load(source, 0, _QUARTER)))
+            source, target = v.advance(source, source_step), v.advance(target, target_step)
+        return
+    whole = (nbytes - 1) // v.LINE * v.LINE
+    nothing = v.full(0, _WHOLE)
+    beyond = v.lanes_from(nbytes - whole, nothing)
+    for _ in range(rows):
+        for k in range(0, whole, v.LINE):
+            v.store(target, k, v.load(source, k, _WHOLE))
+        v.store(target, whole, v.select(beyond, nothing, v.load(source, whole, _WHOLE)))
+        source, target = v.advance(source, source_step), v.advance(target, target_step)
 
 
 @traced

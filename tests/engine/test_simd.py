@@ -406,6 +406,24 @@ def test_memory(kind):
         np.testing.assert_array_equal(places[2 * n + 3 :], [out.ctypes.data - 3 * itemsize, n])
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize(
+    "kind", [Vec(types.uint8, 16), Vec(types.uint16, 4), Vec(types.float32, 16), Vec(types.int64, 8)]
+)
+def test_columns_of_rows_one_after_the_other(kind, count):
+    """Columns are stored as rows, with a gap."""
+    dtype, n = lane_type(kind), lane_count(kind)
+    step = "store_rows(pointer(b, dtype), step, load_columns(pointer(a, dtype), kind, count))"
+    itemsize = NUMPY[dtype].itemsize
+    kernel = compiled([step], ["a", "b"], dtype=dtype, kind=kind, count=count, step=(n + 1) * itemsize)
+    source, out = aligned(NUMPY[dtype], n * count, itemsize), aligned(NUMPY[dtype], (n + 1) * count)
+    source[:], out[:] = np.arange(1, n * count + 1), 0
+    kernel.ctypes(source.ctypes.data, out.ctypes.data)
+    expected = np.zeros((count, n + 1), out.dtype)
+    expected[:, :n] = source.reshape(n, count).T
+    np.testing.assert_array_equal(out, expected.ravel())
+
+
 @pytest.mark.parametrize(("name", "alignment"), [("stream", 64), ("stream_granules", 16)])
 @pytest.mark.parametrize("kind", [types.float64, Vec(types.float32, 16), Vec(types.float32, 64)], ids=str)
 def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind, name, alignment):

@@ -91,7 +91,7 @@ def test_the_title_tells_shape_folding_and_cells(shape, described):
     ("options", "described"),
     [
         ({"axis": 0}, "int8, axis=0"),
-        ({"axis": -1, "block_size": 2}, "int8, axis=1, block_size=2"),
+        ({"axis": -1, "block_size": 2}, "int8, axis=-1, block_size=2"),
         ({"symmetric": True}, "int8, scale 5.737, zero point 0"),
         ({"bits": 5}, "int8[5], scale 29.44, zero point -10"),
         ({"convention": "cf"}, "int8, scale 3.593, offset 272.3"),

@@ -8,7 +8,9 @@ Two tilers visit the elements of an array in C order:
 
 - `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
 - `tile_squares` takes some columns of as many rows as cache lines of a transposed array have elements, or of all that
-  there are, so that each line is read, or written, about once; rows that follow each other go to the kernel at once.
+  there are, so that each line is read, or written, once: where there are many squares, they begin with lines of the
+  array, so that the first one has fewer rows, and the last one may have none. Where the last axis is short, columns are
+  of two axes; rows that follow each other go to the kernel at once.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numba import types
 
 from fastq.engine.jit import njit
 from fastq.engine.runtime.threadpool import call_address
-from fastq.engine.simd import address_of, record, record_at, scratch
+from fastq.engine.simd import LINE, address_of, record, record_at, scratch
 from fastq.system import tuning
 
 BUFFER = tuning.current().tile_bytes  # of both buffers
@@ -34,9 +36,12 @@ TILE = record(
     "piece",  # elements of a piece
     *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns
     *("down", "along"),  # how many squares, at most, lie along that axis and along that of the columns
+    "span",  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
     "following",  # whether the rows of a square follow each other in C order
     *("pitch_x", "pitch_y"),  # bytes from row to row of a square in the buffers
+    *("line_step_x", "line_step_y"),  # bytes from row to row of the operand with whose lines squares begin, 0: any row
     "sum_bytes",  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
+    *("period", "period_stride"),  # rows of the axis of rows before it goes on with another; elements to the next
     *("ndim", "axes"),  # how many axes there are, and the address of their records:
 )
 AXIS = record("length", "x", "y", "elements")  # strides of the operands in bytes, and of the kernel in elements
@@ -126,12 +131,24 @@ def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignor
 @njit
 def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # type: ignore[no-untyped-def]
     """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
-    down, along = _step(_axis(tile, tile.across), of_x), _step(_axis(tile, tile.ndim - 1), of_x)
+    last, before = _axis(tile, tile.ndim - 1), _axis(tile, tile.ndim - 2)
+    down, along = _step(_axis(tile, tile.across), of_x), _step(last, of_x)
     size, pitch = (tile.bits_x >> 3, tile.pitch_x) if of_x else (tile.bits_y >> 3, tile.pitch_y)
-    if abs(down) < abs(along):
-        _copy_as_it_is(function, fills, array, buffer, columns, rows, along, down, size, pitch)
-    else:
-        _copy_as_it_is(function, fills, array, buffer, rows, columns, down, along, pitch, size)
+    length = last.length if tile.span else columns
+    for _ in range(columns // length):
+        if abs(down) < abs(along):
+            _copy_as_it_is(function, fills, array, buffer, length, rows, along, down, size, pitch)
+        else:
+            _copy_as_it_is(function, fills, array, buffer, rows, length, down, along, pitch, size)
+        array, buffer = array + _step(before, of_x), buffer + length * size
+
+
+@njit
+def _rows_before_line(tile, a, b):  # type: ignore[no-untyped-def]
+    """Return how many rows the first line of the operands begins before they do, where squares begin with lines."""
+    if tile.line_step_x:
+        return a % LINE // tile.line_step_x
+    return b % LINE // tile.line_step_y if tile.line_step_y else 0
 
 
 @njit
@@ -148,16 +165,25 @@ def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ig
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer, status = x_buffer + tile.y_buffer, 0
     e += start // TOGETHER * tile.sum_bytes
-    down, last = _axis(tile, tile.across), _axis(tile, tile.ndim - 1)
+    in_last = 1 if tile.span else 0  # axes of which the columns of a square take all
+    down, last, k_along = _axis(tile, tile.across), _axis(tile, tile.ndim - 1), tile.ndim - 1 - in_last
+    along, step, width = _axis(tile, k_along), tile.columns, 1
+    if tile.span:
+        step, width = tile.span, last.length
+    before = _rows_before_line(tile, a, b)
     for square in range(start, stop):
         i, j, rest = _place_of(tile, square)
-        i, j = i * tile.rows, j * tile.columns
-        rows, columns = min(tile.rows, down.length - i), min(tile.columns, last.length - j)
-        x, y = a + j * last.x + i * down.x, b + j * last.y + i * down.y
-        first, k = i * down.elements + j, tile.ndim - 1
+        i, j = i * tile.rows - before, j * step
+        columns = min(step, along.length - j) * width
+        i, end = max(i, 0), min(i + tile.rows, down.length)
+        rows = end - i
+        if rows <= 0:
+            continue
+        x, y = a + j * along.x + i * down.x, b + j * along.y + i * down.y
+        first, k = j * width, tile.ndim - 1
         while rest > 0:
             k -= 1
-            if k != tile.across:
+            if k != tile.across and k != k_along:
                 axis = _axis(tile, k)
                 index, rest = rest % axis.length, rest // axis.length
                 x += index * axis.x
@@ -167,19 +193,23 @@ def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ig
             _move_square(tile, tile.fill_x, True, True, x, x_buffer, rows, columns)
         if tile.fill_y:
             _move_square(tile, tile.fill_y, False, True, y, y_buffer, rows, columns)
-        status |= _run_square(tile, (a, b), (x_buffer, y_buffer), (c, d, e), first, rows, columns, slot)
+        status |= _run_square(tile, (a, b), (x_buffer, y_buffer), (c, d, e), (i, first), rows, columns, slot)
         if tile.empty_y:
             _move_square(tile, tile.empty_y, False, False, y, y_buffer, rows, columns)
     return status
 
 
 @njit
-def _run_square(tile, arrays, buffers, others, first, rows, columns, slot):  # type: ignore[no-untyped-def]
+def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # type: ignore[no-untyped-def]
     """Call the kernel on the rows of a square, at once where they follow each other."""
-    (a, b), (x_buffer, y_buffer), status, step = arrays, buffers, 0, _axis(tile, tile.across).elements
+    (a, b), (x_buffer, y_buffer), (i, first), status = arrays, buffers, begin, 0
+    down, period, r_in_period = _axis(tile, tile.across), i // tile.period, i % tile.period
     calls, count = (1, rows * columns) if tile.following else (rows, columns)
     for r in range(calls):
-        k = first + r * step
+        k = first + r_in_period * down.elements + period * tile.period_stride
+        r_in_period += 1
+        if r_in_period == tile.period:
+            period, r_in_period = period + 1, 0
         unit = k // tile.unit
         x = x_buffer + r * tile.pitch_x if tile.fill_x else a + (unit * tile.unit_bits_x >> 3)
         y = y_buffer + r * tile.pitch_y if tile.fill_y or tile.empty_y else b + (unit * tile.unit_bits_y >> 3)

@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine.jit import intrinsic, traced
+from fastq.engine.simd.shuffles import emit_columns
 from fastq.engine.simd.vector import (
     GRANULE,
     LINE,
@@ -122,12 +123,29 @@ def load_square(typingctx, where, step, kind):
     rows = types.UniTuple(vec, lane_count(vec))
 
     def emit(context, builder, sig, args):
-        values = [builder.load(row) for row in _rows(builder, args[0], args[1], vec, rows.count)]
-        for value in values:
-            value.align = 1
-        return context.make_tuple(builder, rows, values)
+        return context.make_tuple(builder, rows, _loaded_rows(builder, args[0], args[1], vec, rows.count))
 
     return rows(where, types.intp, kind), emit
+
+
+@intrinsic
+def load_columns(typingctx, where, kind, count):
+    """Load rows of `count` elements, a literal, one after the other: a Vec of the type `kind` for each column of them.
+
+    There are as many rows as it has lanes. No alignment is assumed.
+    """
+    vec = named_type(kind)
+    if not isinstance(where, types.CPointer) or vec is None or lane_type(vec) != where.dtype:
+        return None
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    columns, step = types.UniTuple(vec, count.literal_value), lane_count(vec) * lane_type(vec).bitwidth // 8
+
+    def emit(context, builder, sig, args):
+        values = _loaded_rows(builder, args[0], ir.IntType(64)(step), vec, columns.count)
+        return context.make_tuple(builder, columns, emit_columns(builder, values))
+
+    return columns(where, kind, count), emit
 
 
 @intrinsic
@@ -142,6 +160,14 @@ def store_rows(typingctx, where, step, rows):
         return context.get_dummy_value()
 
     return types.void(where, types.intp, rows), emit
+
+
+def _loaded_rows(builder, where, step, vec: types.Type, count: int):
+    """Emit loads of Vecs that are `step` bytes apart."""
+    values = [builder.load(row) for row in _rows(builder, where, step, vec, count)]
+    for value in values:
+        value.align = 1
+    return values
 
 
 def _rows(builder, where, step, vec: types.Type, count: int):

@@ -58,6 +58,27 @@ def join(typingctx, a, b):
     return Vec(a.dtype, 2 * a.n)(a, b), emit
 
 
+def emit_columns(builder, values):
+    """Emit the columns of a matrix, as many as there are vectors, whose lanes are its rows, one after the other."""
+    n, m = values[0].type.count, len(values)
+    if m & m - 1:
+        return [_emit_column(builder, values, range(k, n * m, m)) for k in range(m)]
+    for _ in range(m.bit_length() - 1):  # each step halves what is left of the rows, and doubles the columns
+        pairs = list(zip(values[::2], values[1::2], strict=True))
+        values = [emit_shuffle(builder, a, list(range(first, 2 * n, 2)), b) for first in (0, 1) for a, b in pairs]
+    return values
+
+
+def _emit_column(builder, values, places):
+    """Emit a vector of the lanes at some places, counted from the first vector on: one more vector at a time."""
+    n, column = values[0].type.count, values[0]
+    found = [place if place < n else 0 for place in places]
+    for k, vector in enumerate(values[1:], 1):
+        lanes = [n + place % n if place // n == k else at for place, at in zip(places, found, strict=True)]
+        column, found = emit_shuffle(builder, column, lanes, vector), list(range(n))
+    return column
+
+
 @intrinsic
 def transpose(typingctx, rows):
     """Transpose n Vecs of n lanes: Vec k of the result has lane k of each."""
@@ -67,11 +88,8 @@ def transpose(typingctx, rows):
     assert n & n - 1 == 0
 
     def emit(context, builder, sig, args):
-        values = [builder.extract_value(args[0], k) for k in range(n)]
-        for _ in range(n.bit_length() - 1):  # each step halves what is left of the rows, and doubles the columns
-            pairs = list(zip(values[::2], values[1::2], strict=True))
-            values = [emit_shuffle(builder, a, list(range(first, 2 * n, 2)), b) for first in (0, 1) for a, b in pairs]
-        return context.make_tuple(builder, rows, values)
+        columns = emit_columns(builder, [builder.extract_value(args[0], k) for k in range(n)])
+        return context.make_tuple(builder, rows, columns)
 
     return rows(rows), emit
 

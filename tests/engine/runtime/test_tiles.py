@@ -247,11 +247,16 @@ def test_blocks_of_transposed_memory(threads, code, options, length, order):
             )
 
 
-@pytest.mark.parametrize("order", [(2, 1, 0), (2, 0, 1)])
-def test_rows_of_two_axes(threads, order):
-    """A line of memory has elements of two axes."""
+@pytest.mark.parametrize(("order", "rows", "period"), [((2, 1, 0), 16, 4), ((2, 0, 1), 16, tiling._ALL)])
+def test_rows_of_two_axes(threads, order, rows, period):
+    """A line of memory has elements of two axes: the rows of a square are of both, so that it is read once."""
     shape = (4, 36, 512)
     x = in_order(np.random.default_rng(8).standard_normal(shape).astype(np.float32), order)
+    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
+    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
+    ((tile,),) = (each.tile for each in tiled.tiles)
+    assert tile["rows"] == rows
+    assert tile["period"] == period
     for count in (1, 2):
         threads(count)
         for options in ({}, {"axis": (0, 1)}, {"axis": 2, "block_size": 32}):
@@ -288,23 +293,24 @@ def test_rows_of_two_axes_that_lie_backwards_or_apart(threads, dtype, x, out):
         same_bytes(fastq.QuantizedArray(codes, expected.qparams, shape).dequantize(out=target), expected.dequantize())
 
 
-# shape; whether the rows of a square follow each other; with a rest along each axis
+# shape; whether the columns of a square are of two axes, and its rows follow each other; with a rest along each axis
 SQUARES = {
-    "short rows": ((700, 64), True),
-    "rows that are not alone": ((70, 4, 72), False),
-    "long": ((70, 1100), False),
+    "rows of one axis": ((700, 64), (False, True)),
+    "rows of two axes": ((70, 12, 40), (True, True)),
+    "some of the last axis but one": ((70, 136, 24), (True, False)),
+    "long rows": ((70, 1100), (False, False)),
 }
 
 
 @pytest.mark.parametrize("name", SQUARES)
 def test_rows_of_squares_that_are_short(name):
-    """The kernel gets those that follow each other at once."""
+    """They are of two axes, and the kernel gets those that follow each other at once."""
     shape, expected = SQUARES[name]
     x = np.zeros(shape, np.float32, order="F")
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
     ((tile,),) = (each.tile for each in tiled.tiles)
-    assert (tile["following"] > 0) == expected
+    assert (tile["span"] > 0, tile["following"] > 0) == expected
 
 
 def test_squares_fit_their_buffers():

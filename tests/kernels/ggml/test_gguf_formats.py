@@ -402,9 +402,9 @@ MUTANTS = {
     ),
     "codes of the search forgotten": (
         "Q4_K",
-        [("ggml/k_quants.py", "code = v.select(no_step, range_code(fit, value, steps), code)", "code = code")],
+        [("ggml/k_quants.py", "code = v.select(no_step, range_code(fit, value, spec.steps), code)", "code = code")],
     ),
-    "lanes mixed up": ("Q5_K", [("ggml/quantize.py", "for _ in range(2):", "for _ in range(1):")]),
+    "lanes mixed up": ("Q5_K", [("ggml/quantize.py", "step, v.transpose(v.load_square(", "step, (v.load_square(")]),
 }
 
 

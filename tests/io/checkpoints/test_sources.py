@@ -104,6 +104,10 @@ SOURCES = {
     "experts": lambda: scaled(float8((3, 256, 128), (128, 128)), ends=EXPERTS),
     "one expert": lambda: scaled(float8((1, 256, 100), (128, 128)), ends=EXPERTS),
     "experts, ragged columns": lambda: scaled(float8((3, 256, 100), (128, 128)), ends=EXPERTS),
+    "experts, no more rows than a block": lambda: scaled(float8((3, 100, 200), (128, 128)), ends=EXPERTS),
+    "one expert, ragged": lambda: scaled(float8((1, 192, 256), (128, 128)), ends=EXPERTS),
+    "experts, a scale for each half": lambda: scaled(float8((3, 64, 200), (32, 128)), ends=EXPERTS),
+    "float8, blocks of none said": lambda: scaled(float8((192, 256), (128, 128)), {"quant_method": "fp8"}),
     "experts, one scale each": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS, 3),
     "experts, one scale each, three axes": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
     "experts, rows": lambda: scaled(float8((3, 20, 15), (1, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
@@ -351,6 +355,15 @@ REFUSED = {
     "it has scales of shape (3, 2), which cut 200 x 150 into no blocks": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((3, 2), f32)}
     ),
+    "it has scales of shape (4, 4), which cut 256 x 256 into no blocks of 128 x 128": lambda: scaled(
+        float8((256, 256), (64, 64))
+    )[:2],
+    "it has scales of shape (3,), which cut 200 x 150 into no blocks": lambda: changed(
+        "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones(3, f32)}, weight_block_size=None
+    ),
+    "it has experts of 192 rows in blocks of 128, whose last ones are cut off": lambda: scaled(
+        float8((2, 192, 256), (128, 128)), ends=EXPERTS
+    )[:2],
     "it has scales of shape (1, 2, 2), which cut": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((1, 2, 2), f32)}
     ),

@@ -55,8 +55,7 @@ def of_modelopt(number=0.37, **entry):
     """Float4 with scales of 16 in float8, in units of one number."""
     rng = np.random.default_rng(0)
     codes, scale = rng.integers(0, 16, (40, 64), np.uint8), rng.uniform(1, 448, (40, 4)).astype(models.E4M3)
-    factor = f32(1) / f32(number) if number else f32(np.inf)  # as it is read
-    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) / factor, 16, 1)
+    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) * f32(number), 16, 1)
     packed = codes[:, ::2] | codes[:, 1::2] << 4
     tensors = {"a.weight": packed, "a.weight_scale": scale, "a.weight_scale_2": np.array(number, f32)}
     entry = {"quant_method": "modelopt", "quant_algo": "NVFP4", **entry}
@@ -440,6 +439,24 @@ def test_what_is_not_read_is_named(tmp_path, message):
     for options in (["--dequantize"], ["--scheme", "W8A8"]):
         line = refused("convert", folder, tmp_path / "out", *options, "--force")
         assert message in line, line
+
+
+@pytest.mark.parametrize("dtype", models.OTHERS)
+def test_groups_of_columns_of_other_dtypes_are_refused(tmp_path, dtype):
+    tensors, entry, *_ = SOURCES["GPTQ"]()
+    folder = models.write(tmp_path / "model", tensors, entry)
+    models.respell(folder / "model.safetensors", "a.g_idx", dtype, models.OTHERS[dtype])
+    assert "a in model.safetensors: " in refused("convert", folder, tmp_path / "out", "--dequantize")
+    assert invoke("inspect", folder).exit_code == 4
+
+
+def test_a_plain_tensor_of_the_name_of_a_quantized_one(tmp_path):
+    tensors, entry, *_ = SOURCES["GPTQ"]()
+    folder = models.write(tmp_path / "model", tensors | {"a.weight": PLAIN}, entry)
+    with pytest.raises(ValueError, match=r"two tensors are called 'a\.weight'; the second is in model"):
+        fastq.load(folder)
+    result = invoke("inspect", folder)
+    assert (result.exit_code, "two tensors" in result.stderr, "a.qweight" in result.stdout) == (4, True, True)
 
 
 def test_an_entry_of_nothing_is_none(tmp_path):

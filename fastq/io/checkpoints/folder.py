@@ -178,14 +178,19 @@ def _as_float(text: str) -> float:
     return number
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file; ValueError if it is none."""
+def parsed_json(path: Path) -> Any:
+    """Return what a JSON file holds; ValueError if it can't be read."""
     if path.stat().st_size > LONGEST_JSON:
         raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
     try:
-        content = json.loads(path.read_bytes(), parse_float=_as_float)
+        return json.loads(path.read_bytes(), parse_float=_as_float)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not readable JSON: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file; ValueError if it is none."""
+    content = parsed_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} holds no JSON object")
     return content

@@ -158,6 +158,8 @@ CALLS = [
     ({**LLAMA, "model_type": "radio"}, ["FP8_DYNAMIC"], ["of type radio, whose matrices it splits or joins"]),
     ({**LLAMA, "text_config": {"model_type": "gte"}}, ["W8A16"], ["does not load such a model of type gte"]),
     ({}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
+    ({"architectures": ["A;import os"]}, ["W8A8"], ["to load it: AutoModel.from_pretrained('q')"]),
+    ({"architectures": [3]}, ["W8A8"], ["to load it: AutoModel.from_pretrained('q')"]),
     ({"architectures": []}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
     ({**LLAMA, "auto_map": {"AutoModel": "m.M"}}, ["W8A8"], ["AutoModel.from_pretrained('q', trust_remote_code=True)"]),
 ]
@@ -201,7 +203,8 @@ def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
     result = invoke("convert", whole, tmp_path / "q", "--scheme", name)
     inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'
     assert (
-        result.stderr.splitlines()[-1] == f'to load it: SentenceTransformer("{tmp_path / "q"}", model_kwargs={inner})'
+        result.stderr.splitlines()[-1]
+        == f"to load it: SentenceTransformer({str(tmp_path / 'q')!r}, model_kwargs={inner})"
     )
 
 

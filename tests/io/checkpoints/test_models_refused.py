@@ -372,6 +372,17 @@ def test_unknown_formats_are_refused():
         StoredSchemes({"quantization_config": groups(as_scheme("W4A16").weights.config(), "dense")})
 
 
+def test_messages_are_short_whatever_a_name_is(quantized, tmp_path):
+    folder = shutil.copytree(quantized[0], tmp_path / "long")
+    config = json.loads((folder / "config.json").read_text())
+    name, (group,) = "x" * 10**5, config["quantization_config"]["config_groups"].values()
+    long = {"targets": ["Linear"], "weights": group["weights"], "format": name}
+    for change in ({"quant_method": name}, {"config_groups": {"g": long}}, {"config_groups": {name: 1}}):
+        entry = config["quantization_config"] | change
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": entry}))
+        assert len(refused("convert", folder, tmp_path / "out", "--dequantize")) < 1000
+
+
 def put_scale(arrays, dtype):
     arrays[f"{Q_PROJ}.weight_scale"] = arrays[f"{Q_PROJ}.weight_scale"].astype(dtype)
 

@@ -347,7 +347,7 @@ def test_a_model_in_shards_is_read_by_each_and_by_all(here):
 
 
 def test_names_of_the_other_mapping_are_told_the_nearest(folder):
-    """Tensors have the names of weights, checkpoints those of modules; both have one repr, and `get` has its default."""
+    """Tensors have the names of weights, checkpoints those of modules; both have one repr."""
     tensors, checkpoint = fastq.load(folder / "convert"), open_checkpoint(folder / "convert")
     for model, asked, told in (
         (tensors, "a.q_proj", "convert has no tensor 'a.q_proj'; '*a.q_proj*' fits 2: a.q_proj."),

@@ -36,6 +36,7 @@ from fastq.io.checkpoints.rules import Rules
 from fastq.io.pipeline import total_of
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
+SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "convention"
 SRC = Source(FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
 
@@ -156,7 +157,7 @@ def convert_command(
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
-        raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")
+        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize goes without --scheme")
     if dequantize and any(map(is_given, OF_SCHEMES)):
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fastq.formats.qtypes import QType, as_qtype
+from fastq.system.arguments import did_you_mean
 
 E4M3, E8M0 = "torch.float8_e4m3fn", "torch.uint8"  # dtypes of scales
 FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
@@ -132,5 +133,5 @@ def as_scheme(name: str) -> LayerScheme:
     """Return the preset of that name; ValueError if there is none."""
     found = PRESETS.get(name.upper())
     if found is None:
-        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}")
+        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{did_you_mean(name, PRESETS, {})}")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
@@ -104,8 +105,7 @@ def pack(
     for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
         if not is_a(each, xarray.Dataset):
             raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}")
-    qtype = as_qtype(dtype)
-    as_choice(qtype.name, "dtype", FORMATS)
+    qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
@@ -143,6 +143,13 @@ def _library() -> Any:
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _format(dtype: Any) -> QType:
+    """Return the format of the codes: one of those that files of netCDF hold."""
+    with contextlib.suppress(TypeError):  # which tells all formats that there are
+        dtype = as_qtype(dtype).name
+    return as_qtype(as_choice(dtype, "dtype", FORMATS))
 
 
 def _by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:

@@ -169,7 +169,14 @@ def test_max_error():
     ("arguments", "error", "message"),
     [
         ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray"),
-        ({"dtype": "int4"}, ValueError, "dtype must be one of 'int8', 'uint8', 'int16', 'uint16'"),
+        *(
+            ({"dtype": dtype}, ValueError, f"dtype must be one of 'int8', 'uint8', 'int16', 'uint16', not {shown}")
+            for dtype, shown in (
+                ("int4", "'int4'"),
+                ({"t": "uint8"}, "{'t': 'uint8'}"),
+                (np.void, "<class 'numpy.void'>"),
+            )
+        ),
         ({"max_error": {"count": 1}}, TypeError, "max_error names 'count', which is no variable of floats"),
         ({"max_error": {"t": -1}}, ValueError, "max_error of 't' must be from 0.0 to inf, not -1"),
         ({"max_error": {"t": True}}, TypeError, "max_error of 't' must be a number, not True"),

@@ -173,7 +173,8 @@ def test_nothing_to_quantize(own, tmp_path):
 
 
 USAGE = [
-    ([], "--scheme is missing"),
+    ([], "--scheme is missing: one of W2A16, "),
+    (["--scheme", "w4a61"], "not 'w4a61': did you mean W4A16?"),
     (["--scheme", "W5A5"], "scheme must be one of W2A16"),
     (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
     (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),

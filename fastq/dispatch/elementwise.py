@@ -146,10 +146,10 @@ def launch_of(
     zero_point: Any,
 ) -> BoundLaunch:
     """Return the launch of an operation with given parameters."""
-    x, out, scale, _ = call.operands
+    (x, out, scale, _), of_parameters = call.operands, given.scale.shape
 
-    def ready(*numbers: Any) -> tuple[Any, ...]:
-        return tuple(in_bits(rules.ready(*numbers).reshaped(given.scale.shape)))
+    def ready(*numbers: Any) -> tuple[Any, ...]:  # without `given`, which may be the caller's arrays
+        return tuple(in_bits(rules.ready(*numbers).reshaped(of_parameters)))
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from fastq.io.checkpoints.stored import CompressedWeight
 from fastq.io.pipeline import count_text, failures
 from fastq.io.tensors import tensors_of
 from fastq.operations.file_parts import as_path
@@ -38,10 +39,13 @@ class Tensors(Mapping[str, QuantizedArray | Array]):
 
     def __getitem__(self, name: str) -> QuantizedArray | Array:
         tensor = self._tensors[name]
-        if not tensor.has_numbers:
-            raise ValueError(f"tensor {name!r} of {self._path.name} is {tensor.scheme}, which fastq does not read")
         with failures(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
             return tensor.load()
+
+    def stored(self, name: str) -> CompressedWeight | None:
+        """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
+        weight = self._tensors[name].weight
+        return weight.compressed if weight else None
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors  # that of a mapping reads the tensor

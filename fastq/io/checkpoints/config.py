@@ -120,17 +120,20 @@ class StoredSchemes:
         if not isinstance(groups, dict):
             raise ValueError(f"its {KEY} has no config_groups")
         rows = [row for name, group in groups.items() for row in _rows(name, group, entry.get("format"))]
-        self._rows = sorted(rows, key=lambda row: (row[0].startswith("re:"), row[0]))
+        rows.sort(key=lambda row: row[0])
+        self._patterns = [row for row in rows if row[0].startswith("re:")]
+        self._named = {row[0]: row[1] for row in reversed(rows) if not row[0].startswith("re:")}  # the first one's
+        self._classes = {target: scheme for target, scheme in rows if target[:1].isupper()}  # which files do not name
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module: that of its name, of the first pattern by the alphabet, or of its class.
 
         ValueError if no group is for it.
         """
-        for target, scheme in self._rows:
-            if matches(module, target):
-                return scheme
-        classes = {target: scheme for target, scheme in self._rows if target[:1].isupper()}  # which files do not name
+        patterns = (scheme for target, scheme in self._patterns if matches(module, target))
+        found, classes = self._named.get(module) or next(patterns, None), self._classes
+        if found is not None:
+            return found
         if LINEAR in classes or len(set(classes.values())) == 1:
             return classes.get(LINEAR) or next(iter(classes.values()))
         raise ValueError(f"no config group of {KEY} is for {module}")

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ OTHER_WEIGHTS = {
 # what models make themselves where no file has it: a head or an embedding that is another one, tables of positions
 TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte|shared)\.(weight|bias)")
 BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
-LONGEST_JSON = 1 << 28  # bytes
+LONGEST_JSON, DEEPEST_JSON = 1 << 28, 100  # bytes, and objects in objects: what reads them calls itself
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by the name that config.json gives them
 HALVES = {code: name for name, code in DTYPES.items()}
 
@@ -105,7 +106,7 @@ class ModelFolder:
             why = "readers make it" if BUFFERS.fullmatch(tensor) else "it is tied to another one"
             self.notes.append(f"{self.index} names {tensor!r}, which no file has: {why}")
 
-    @property
+    @cached_property
     def tensors(self) -> dict[str, TensorSpec]:
         """All tensors, shard by shard."""
         return {name: spec for shard in self.shards.values() for name, spec in shard.tensors.items()}
@@ -188,6 +189,12 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name} is not readable JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} holds no JSON object")
+    level: list[Any] = [content]
+    for _ in range(DEEPEST_JSON):
+        values = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for each in values for value in each if isinstance(value, (dict, list))]
+    if level:
+        raise ValueError(f"{path.name} has objects in objects more than {DEEPEST_JSON} deep")
     return content
 
 

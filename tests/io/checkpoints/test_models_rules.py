@@ -9,8 +9,9 @@ import pytest
 from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, run, tensors, write_model
 from safetensors.numpy import save_file
 
+import fastq
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
-from fastq.io import open_checkpoint
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
@@ -198,8 +199,22 @@ def test_global_scales(tmp_path, factor):
         opened["a"]
 
 
-@pytest.mark.parametrize(("dtype", "name"), [(bool, "BOOL"), (np.uint32, "U32"), (np.uint64, "U64")])
-def test_tensors_of_other_dtypes_are_named(tmp_path, dtype, name):
-    opened = open_checkpoint(write_single(tmp_path / "m", {"mask": np.zeros(3, dtype)}))
-    with pytest.raises(ValueError, match=f"'mask' is {name}, which fastq does not read"):
-        opened["mask"]
+def test_tensors_that_are_no_weights_are_opened_and_saved(tmp_path):
+    """Each dtype of NumPy that a .safetensors file can have."""
+    numbers = np.array([1, 0, 1])
+    arrays = {name: numbers.astype(name) for name in ("bool", "uint32", "uint64", "complex64")}
+    opened = open_checkpoint(write_single(tmp_path / "m", arrays))
+    save_checkpoint(tmp_path / "out", opened)
+    for found in (opened, fastq.load(tmp_path / "m"), open_checkpoint(tmp_path / "out")):
+        for name, array in arrays.items():
+            assert (found[name].dtype, found[name].tobytes()) == (array.dtype, array.tobytes())
+
+
+def test_tensors_that_numpy_lacks_are_named(tmp_path):
+    header = {"mask": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}
+    text = json.dumps(header).encode()
+    folder = write_single(tmp_path / "m", {"mask": np.zeros(3, bool)})
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(2))
+    for opened in (open_checkpoint(folder), fastq.load(folder)):
+        with pytest.raises(ValueError, match="'mask' is F4, which fastq does not read"):
+            opened["mask"]

@@ -121,6 +121,26 @@ OTHER_ZEROS = [
 ]
 
 
+@pytest.mark.parametrize("end", ["weight_zero_point", "weight_g_idx"])
+@pytest.mark.parametrize("dtype", models.OTHERS)
+def test_parts_of_other_dtypes_are_refused_by_name(quantized, tmp_path, end, dtype):
+    tensors, config, _ = quantized("W4A16")
+    folder = written(tmp_path / "m", tensors | {f"{A}.{end}": np.full(2 * ROWS * GROUPS, 3)}, config)
+    models.respell(folder / "model.safetensors", f"{A}.{end}", dtype, models.OTHERS[dtype])
+    assert f"{A} in model.safetensors: " in refused("convert", folder, tmp_path / "out", "--dequantize")
+
+
+@pytest.mark.parametrize("where", ["config_groups", "transform_config", "more"])
+def test_objects_in_objects_are_refused(quantized, tmp_path, where):
+    tensors, config, _ = quantized("W4A16")
+    text = "[" * 900 + "]" * 900
+    folder = written(tmp_path / "m", tensors, edit(ENTRY, lambda e: e.update({where: "DEEP"}))(config))
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"DEEP"', text))
+    for command in (["convert", folder, tmp_path / "out", "--dequantize"], ["compare", folder, folder]):
+        assert "config.json has objects in objects more than 100 deep" in refused(*command)
+
+
 @pytest.mark.parametrize(("name", "zero", "message"), OTHER_ZEROS)
 def test_other_zero_points_are_refused_by_name(quantized, tmp_path, name, zero, message):
     tensors, config, _ = quantized(name)

@@ -134,12 +134,12 @@ class Calibrator:
     @property
     def minimum(self) -> Array:
         """The smallest element seen, of each channel, in the compute type."""
-        return self._known.lo.astype(self._compute)
+        return self._rounded(self._known.lo)
 
     @property
     def maximum(self) -> Array:
         """The largest element seen, of each channel, in the compute type."""
-        return self._known.hi.astype(self._compute)
+        return self._rounded(self._known.hi)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -152,6 +152,10 @@ class Calibrator:
         exponents = _dispatch("histogram").exponents(self._known)
         edges: NDArray[np.float64] = _dispatch("histogram").edges_of(self._bins, exponents[..., None])
         return edges
+
+    def _rounded(self, ends: Array) -> Array:
+        rounded: Array = _dispatch("calibration").rounded(ends, self._compute)
+        return rounded
 
     @property
     def _known(self) -> Histogram:

@@ -307,6 +307,9 @@ LIKE = [
         [0, 9, -1],
     ),
     ("int16", {"scale_factor": 1.0, "_FillValue": np.int16(-1), "valid_max": np.int16(9)}, [9], [9]),
+    ("int16", {"scale_factor": 0.01, "valid_range": F32([0, 50])}, [0, 20, 50], [0, 2000, 5000]),
+    ("int16", {"scale_factor": -0.5, "valid_min": -2.0, "valid_max": np.nan}, [-2, 5], [4, -10]),
+    ("int16", {"scale_factor": 0.5, "_FillValue": -999.0}, [1, np.nan], [2, -999]),
 ]
 
 
@@ -401,6 +404,20 @@ REFUSED = [
         {"ranges": {"t": (0, 1)}, "like": packed_by([1], **OF_T)},
         TypeError,
         "ranges names 't', whose range is that of like",
+    ),
+    *(
+        (
+            {"like": packed_by([1], dtype, **OF_T | {key: value})},
+            ValueError,
+            f"like has {key} {value} of 't', which must be",
+        )
+        for dtype, key, value in (
+            ("int8", "_FillValue", -999),
+            ("uint8", "_FillValue", -1),
+            ("int16", "_FillValue", np.nan),
+            ("int16", "_FillValue", 0.5),
+            ("int16", "valid_max", 40000),
+        )
     ),
     ({"like": packed_by([1], "int64", **OF_T)}, ValueError, "like has int64 codes in 't'; packed are those of"),
     (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # the packages of the extra `test` that the programs of tests/campaigns need; the whole extra is for `suite`
-FEW = "numpy>=2.5,<2.6", "numba", "ml_dtypes", "rich", "pytest", "hypothesis"
+FEW = "numpy<2.6", "numba", "ml_dtypes", "rich", "pytest", "hypothesis"
 NEWEST = "numpy>=2.5,<2.6", "numba"
 LOWEST = "numpy==2.0.*", "numba==0.62.*"
 

@@ -41,7 +41,8 @@ class Tensor:
     shape: tuple[int, ...]
     scheme: str  # its dtype, or how it was quantized
     nbytes: int  # bytes in the file, of scales and zero points too
-    has_numbers: bool  # whether its values are measured: those of BOOL, U32, U64 and complex numbers are only loaded
+    # whether its values are measured: fastq lacks some blocks of GGUF, and BOOL, U32, U64 and C64 are only loaded
+    has_numbers: bool
     load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or codes and parameters of a quantized one
     original: str  # dtype of the tensor that it was, as safetensors spells it
     is_quantized: bool = True

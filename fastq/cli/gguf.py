@@ -144,7 +144,7 @@ def gguf(
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
     found = _mix(mix or kind, FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES, "F32" if dequantize else None)
-    files.check_out(source, out, force=force)
+    files.check_out({"IN": source, "--imatrix": imatrix}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_gguf(source)
         for part in opened.parts:

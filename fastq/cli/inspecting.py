@@ -106,7 +106,10 @@ def _tensors_of(source: Path) -> dict[str, Tensor]:
     try:
         return tensors_of(source, say=note)
     except ValueError as error:
-        tensors = tensors_of(source, as_stored=True)
+        try:
+            tensors = tensors_of(source, as_stored=True)
+        except ValueError:
+            raise error from None
         note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
         return tensors
 

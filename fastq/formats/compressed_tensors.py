@@ -21,7 +21,14 @@ FORMATS = (
     "mxfp4-pack-quantized",
     "mxfp8-quantized",
 )
-STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
+SHARING = {  # what shares a scale, by the name of the strategy
+    "tensor": "matrix",
+    "channel": "row",
+    "group": "group of columns",
+    "tensor_group": "group of columns",
+    "block": "block",
+}
+STRATEGIES = tuple(SHARING)
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ class LayerScheme:
         """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
         weights = self.weights
         if group_size is not None and not self.in_groups:
-            raise ValueError(f"group_size is for integers in groups; weights of {self.name} are {weights}")
+            codes = f"{weights.kind}{weights.bits} with one scale for each {SHARING[weights.strategy]}"
+            raise ValueError(f"group_size is for integers in groups; weights of {self.name} are {codes}")
         if symmetric is False and (weights.kind != "int" or self.format != WORDS):
             raise ValueError(f"{self.name} has no zero points: symmetric must be true")
         changed = replace(

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.system.arguments import reason, without_duplicates
-from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype, safetensors_header
+from fastq.system.dtypes import ML_FLOATS, READ, Array, numpy_dtype, safetensors_dtype, safetensors_header
 
 try:
     from safetensors import SafetensorError, safe_open
@@ -66,7 +66,7 @@ class TensorSource(Protocol):
     metadata: dict[str, str]  # the file's own
 
     def load(self, name: str) -> Array:
-        """Return a tensor of one of the dtypes known here, read-only and mapped, not read."""
+        """Return a tensor, read-only and mapped, not read; ValueError if it has a dtype that is not known here."""
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor of any dtype."""
@@ -123,9 +123,8 @@ class NpzSource:
             raise ValueError(f"array {name!r} of {self.path.name} can't be read: {reason(error)}") from error
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return its bytes in C order, little-endian."""
-        array = self.load(name)
-        return bytes_of(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        """Return its bytes in C order."""
+        return bytes_of(self.load(name))
 
 
 class SafetensorsSource:
@@ -144,8 +143,10 @@ class SafetensorsSource:
         self.path = path
 
     def load(self, name: str) -> Array:
-        """Return a tensor of one of the dtypes known here, mapped."""
+        """Return a tensor, mapped; ValueError if NumPy and ml_dtypes lack its dtype."""
         spec = self.tensors[name]
+        if spec.dtype not in READ | ML_FLOATS:
+            raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
         return self.raw(name).view(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
@@ -310,5 +311,5 @@ def _alignment_first(spec: TensorSpec) -> tuple[float, str]:
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:
-    """Return the bytes of an array in C order."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    """Return the bytes of an array in C order, little-endian."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fastq.io.checkpoints.stored import CompressedWeight
 from fastq.io.mapping import ByName
 from fastq.io.pipeline import failures
 from fastq.io.tensors import tensors_of
@@ -41,10 +42,13 @@ class Tensors(ByName):
 
     def _read(self, name: str) -> QuantizedArray | Array:
         tensor = self._tensors[name]
-        if not tensor.has_numbers:
-            raise ValueError(f"tensor {name!r} of {self._path.name} is {tensor.scheme}, which fastq does not read")
         with failures(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
             return tensor.load()
+
+    def stored(self, name: str) -> CompressedWeight | None:
+        """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
+        weight = self._tensors[name].weight
+        return weight.compressed if weight else None
 
 
 def open_tensors(path: Path) -> Tensors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,13 +41,13 @@ class Tensor:
     shape: tuple[int, ...]
     scheme: str  # its dtype, or how it was quantized
     nbytes: int  # bytes in the file, of scales and zero points too
-    # whether its values can be loaded: NumPy lacks some dtypes, and fastq some blocks of GGUF
-    has_numbers: bool
+    has_numbers: bool  # whether its values are measured: those of BOOL, U32, U64 and complex numbers are only loaded
     load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or codes and parameters of a quantized one
     original: str  # dtype of the tensor that it was, as safetensors spells it
     is_quantized: bool = True
     raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, where it is one tensor of the file
     decode: Callable[[], Array] | None = None  # returns its values, where they are not those of what `load` returns
+    weight: StoredWeight | None = None  # of a model's quantized one
 
     def values(self) -> Array:
         """Return the values."""
@@ -69,24 +69,28 @@ def tensors_of(
 
     What is stored for a quantized one is one tensor; with `as_stored` not by the config.json of a model, which tells
     that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
-    folder has no such file, or two files have a tensor of one name.
+    folder has no such file, or two tensors have one name.
     """
     if path.is_dir() and not as_stored and _is_model(path):
         model = ModelFolder(path)
         for line in model.notes:
             say(line)
-        return {tensor.name: tensor for tensor in _model_tensors(model)}
+        return _by_name((tensor, path.name) for tensor in _model_tensors(model))
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if others := sorted(each.name for each in path.glob("*.gguf")) if path.is_dir() else []:
         say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
+    return _by_name((tensor, file.name) for file in files for tensor in _tensors_of_file(file, path, as_stored))
+
+
+def _by_name(tensors: Iterable[tuple[Tensor, str]]) -> dict[str, Tensor]:
+    """Return tensors by name; ValueError if two have one, as a quantized matrix and a plain one can."""
     found: dict[str, Tensor] = {}
-    for file in files:
-        for tensor in _tensors_of_file(file, path, as_stored):
-            if tensor.name in found:
-                raise ValueError(f"two files have a tensor {tensor.name!r}; the second is {file.name}")
-            found[tensor.name] = tensor
+    for tensor, place in tensors:
+        if tensor.name in found:
+            raise ValueError(f"two tensors are called {tensor.name!r}; the second is in {place}")
+        found[tensor.name] = tensor
     return found
 
 
@@ -137,7 +141,7 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 def _weight(weight: StoredWeight, dtype: str) -> Tensor:
     decode = None if weight.is_direct else weight.all_values
     about = weight.name, weight.shape, weight.label, weight.nbytes
-    return Tensor(*about, True, weight.whole, dtype, decode=decode)
+    return Tensor(*about, True, weight.whole, dtype, decode=decode, weight=weight)
 
 
 def _plain(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:

@@ -107,6 +107,8 @@ def _decode_by_fields(word, form):
 def _special(value, word, size, form):
     """Put infinities and NaN where the bits say so."""
     row, nan = form.row, v.constant(float("nan"), value)
+    if row.name == "float16":  # quiet, with its payload: what the instructions give
+        nan = v.bitcast((size << v.constant(23 - row.mantissa, word)) | v.constant(0x7FC00000, word), types.float32)
     if row.infinity is not None:
         code = v.constant(row.infinity, word)
         value = v.select(size == code, v.constant(float("inf"), value), value)

@@ -156,6 +156,8 @@ class StoredForm:
         packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
             return _columns_from_words(stored, scales, self.qtype)
+        if stored.dtype.kind == "c":
+            raise ValueError(f"weight_zero_point is {stored.dtype}, which no zero point is")
         numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
         codes = numbers.astype(self.qtype.storage)
         if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():

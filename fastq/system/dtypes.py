@@ -19,6 +19,7 @@ Array = NDArray[Any]  # of any dtype
 _SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
 DTYPES = {name: code for name, code in NUMPY.items() if name not in ("U32", "U64")}  # which files of weights have
+READ = NUMPY | {"BOOL": "?", "C64": "<c8"}  # which files can have
 # As safetensors spells them, and as ml_dtypes and the libraries of the array API do
 ML_FLOATS = {
     "BF16": "bfloat16",
@@ -32,7 +33,7 @@ ML_FLOATS = {
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of a name of safetensors, little-endian; one of ml_dtypes for those that NumPy lacks."""
-    return np.dtype(getattr(lazy.module("ml_dtypes"), ML_FLOATS[name]) if name in ML_FLOATS else NUMPY[name])
+    return np.dtype(getattr(lazy.module("ml_dtypes"), ML_FLOATS[name]) if name in ML_FLOATS else READ[name])
 
 
 def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:

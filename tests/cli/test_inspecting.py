@@ -122,11 +122,14 @@ def test_a_folder_is_inspected(tmp_path):
     assert list(tensors_of(tmp_path / "sub")) == ["a", "b"]
     assert "2 tensors" in run("inspect", "sub")
     save_file({"a": W}, "sub/c.safetensors")
-    assert "two files have a tensor 'a'" in CliRunner().invoke(cli, ["inspect", "sub"]).stderr
+    assert (
+        "two tensors are called 'a'; the second is in c.safetensors"
+        in CliRunner().invoke(cli, ["inspect", "sub"]).stderr
+    )
     (tmp_path / "empty").mkdir()
     os.link("in.safetensors", "twice.safetensors")
     result = CliRunner().invoke(cli, ["inspect", "."])
-    assert result.stderr.startswith("Error: .: two files have a tensor 'ids'"), result.stderr
+    assert result.stderr.startswith("Error: .: two tensors are called 'ids'"), result.stderr
     result = CliRunner().invoke(cli, ["inspect", "empty"])
     assert (result.exit_code, result.stderr) == (1, "Error: empty: there is no .npy, .npz or .safetensors file in it\n")
 
@@ -288,6 +291,23 @@ def test_what_is_read_is_not_replaced_by_a_page():
     assert {name: os.lstat(name) for name in os.listdir()} == before
     run("compare", "w.npy", "near.npy", "--html", "page.html")
     run("compare", "w.npy", "near.npy", "--html", "page.html")  # that of an earlier run is replaced
+
+
+def test_the_bytes_of_tensors_are_compared_whatever_their_order():
+    for order in ">", "<":
+        np.save(f"{'big' if order == '>' else 'little'}.npy", np.arange(4, dtype=f"{order}u4"))
+    result = CliRunner().invoke(cli, ["compare", "big.npy", "little.npy"])
+    assert "the same bytes in both" in result.stderr, result.output
+
+
+def test_what_is_wrong_with_an_index_is_said():
+    os.makedirs("missing")
+    with open("missing/config.json", "w") as file:
+        json.dump({"model_type": "llama"}, file)
+    with open("missing/model.safetensors.index.json", "w") as file:
+        json.dump({"weight_map": {"a": "model-1.safetensors"}}, file)
+    result = CliRunner().invoke(cli, ["inspect", "missing"])
+    assert (result.exit_code, "model-1.safetensors, which is missing" in result.stderr) == (1, True), result.stderr
 
 
 def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():

@@ -30,6 +30,20 @@ def write_file(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def respell(path, name, dtype, bits):
+    """Let a header say that the bytes of a tensor are elements of a dtype in one row."""
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    start, stop = header[name]["data_offsets"]
+    header[name] |= {"dtype": dtype, "shape": [(stop - start) * 8 // bits]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[end:])
+
+
+OTHERS = {"BOOL": 8, "C64": 64, "F4": 4}  # bits of dtypes that no part of a weight has
+
+
 def write(folder, tensors, entry=None, files=None, config=None):
     """Write a model of one file; `entry` is its quantization_config, `files` are others of JSON."""
     folder.mkdir()

@@ -28,12 +28,14 @@ from fastq.io.checkpoints.stored import (
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import failures
 from fastq.layouts.compressed_tensors import StoredForm, form_of
+from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
 Tensors = Mapping[str, TensorSpec]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
 CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8")}  # what stored bytes are read as
+BLOCK = 128, 128  # of float8 where config.json has none, as transformers takes it
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
 OF_WEIGHT = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
@@ -51,7 +53,7 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
     method = str(entry.get("quant_method") or (METHOD if "config_groups" in entry else "no quant_method"))
     if method not in METHODS:
-        raise ValueError(f"its {KEY} is of {method!r}; known are {', '.join(METHODS)}: {ADVICE}")
+        raise ValueError(f"its {KEY} is of {shown(method)}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)
     find, *parts = METHODS[method]
     found = {weight.module: weight for weight in find(source, entry)}
@@ -208,11 +210,11 @@ def _float8(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
         if scale is not None and spec.dtype in (*CODES, "U8"):
             with _in(source, spec, module):
                 factor = tensors.get(f"{module}.{RECIPROCAL}")
-                yield _float8_weight(source, module, spec, scale, factor, entry.get("weight_block_size"))
+                yield _float8_weight(source, module, spec, scale, factor, entry)
 
 
 def _float8_weight(
-    source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, factor: TensorSpec | None, blocks: Any
+    source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, factor: TensorSpec | None, entry: Entry
 ) -> StoredWeight:
     """Return a weight of float8, or of float4 in bytes: one matrix, or some of experts in a tensor."""
     is_float4 = spec.dtype in ("I8", "U8")
@@ -221,7 +223,8 @@ def _float8_weight(
     *outer, rows, columns = spec.shape
     experts, columns = math.prod(outer), columns * 2 if is_float4 else columns
     of_each = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
-    block, matrix = _block((rows, columns), of_each, experts, blocks), (experts * rows, columns)
+    block = _block((rows, columns), of_each, experts, {} if is_float4 else entry)
+    matrix = experts * rows, columns
     scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"] if is_float4 else None
     scheme = scheme or _float8_scheme(block, matrix, scale.dtype)
     if is_float4 and block != (1, scheme.weights.group_size):
@@ -232,16 +235,30 @@ def _float8_weight(
     return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme)
 
 
-def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, wanted: Any) -> tuple[int, int]:
-    """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly."""
-    grid = (*scale, 1, 1)[:2]
-    if isinstance(wanted, list) and len(wanted) == 2 and all(type(n) is int and n > 0 for n in wanted):
-        fits = tuple(-(-n // b) for n, b in zip(matrix, wanted, strict=True)) == grid
-        if fits and len(scale) < 3 and (experts == 1 or matrix[0] % wanted[0] == 0):
-            return wanted[0], wanted[1]
-    if len(scale) > 2 or any(not k or n % k for n, k in zip(matrix, grid, strict=True)):
-        raise ValueError(f"it has scales of shape {scale}, which cut {matrix[0]} x {matrix[1]} into no blocks")
-    return matrix[0] // grid[0], matrix[1] // grid[1]
+def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry: Entry) -> tuple[int, int]:
+    """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly.
+
+    ValueError if they cut it otherwise, or experts one below the other would not begin with a block each.
+    """
+    grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
+    is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
+    blocks: Any = named if is_named else BLOCK if entry.get("quant_method") == "fp8" else matrix
+    height, width = blocks
+    needed = -(-rows // height), -(-columns // width)
+    if len(scale) > 2 or any(n < 1 for n in grid):
+        raise ValueError(f"it has scales of shape {scale}, which cut {rows} x {columns} into no blocks")
+    if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:  # transformers has one for each half of such rows
+        return rows // 2, width
+    if grid == needed and (grid != (1, 1) or (is_named and experts == 1)):
+        height = height if experts == 1 else min(rows, height)
+        if experts > 1 and rows % height:
+            raise ValueError(f"it has experts of {rows} rows in blocks of {height}, whose last ones are cut off")
+        return height, width
+    told = is_named and grid[0] != rows and grid != (1, 1)  # scales of rows, or one, are so whatever is said
+    if told or rows % grid[0] or columns % grid[1]:
+        wanted = f" of {height} x {width}" if told else ""
+        raise ValueError(f"it has scales of shape {scale}, which cut {rows} x {columns} into no blocks{wanted}")
+    return rows // grid[0], columns // grid[1]
 
 
 def _float8_scheme(block: tuple[int, int], matrix: tuple[int, int], dtype: str) -> LayerScheme:

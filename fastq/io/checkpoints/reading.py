@@ -18,7 +18,7 @@ from fastq.layouts.tensors import with_positive_scales
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
-from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
+from fastq.system.dtypes import Array
 
 Tensor = QuantizedArray | Array
 
@@ -76,18 +76,13 @@ class _FolderCheckpoint(Checkpoint):
     def _read(self, name: str) -> Tensor:
         weight = self._weights.get(name)
         if weight is None:
-            spec = self._source.tensors[name]
-            if spec.dtype not in DTYPES | ML_FLOATS:
-                raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
             return self._source.load(name)
         return weight.whole()
 
     def stored(self, name: str) -> CompressedWeight | None:
         """Return what is stored for a matrix, if compressed-tensors stores it so."""
         weight = self._weights.get(name)
-        if isinstance(weight, CompressedWeight) and len(weight.shape) == 2 and weight.order is None:
-            return weight
-        return None
+        return weight.compressed if weight else None
 
 
 class _GgufCheckpoint(Checkpoint):

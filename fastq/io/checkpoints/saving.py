@@ -14,7 +14,8 @@ from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SIN
 from fastq.io.checkpoints.names import ignored
 from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, spec_of
+from fastq.io.containers import OF_NUMPY, Header, SafetensorsWriter, TensorSpec, spec_of
+from fastq.io.loading import Tensors
 from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
@@ -160,18 +161,22 @@ def _shards(
     """Cut tensors into shards in their order."""
     names: list[str] = []
     specs: list[TensorSpec] = []
+    nbytes = 0
     for name in tensors:
         _, arrays = _stored(name, tensors, dtype)
         more = [spec_of(stored, _dtype_name(stored, array), array.shape) for stored, array in arrays.items()]
-        if names and sum(spec.nbytes for spec in (*specs, *more)) > most:
+        added = sum(spec.nbytes for spec in more)
+        if names and nbytes + added > most:
             yield names, specs
-            names, specs = [], []
-        names, specs = [*names, name], [*specs, *more]
+            names, specs, nbytes = [], [], 0
+        names.append(name)
+        specs += more
+        nbytes += added
     yield names, specs
 
 
 def _dtype_name(name: str, array: Array) -> str:
-    found = safetensors_dtype(array.dtype)
+    found = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
     if found is None:
         raise ValueError(f"tensors[{name!r}] is {array.dtype}, which a .safetensors file does not hold")
     return found
@@ -179,9 +184,9 @@ def _dtype_name(name: str, array: Array) -> str:
 
 def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and what is stored for it, by name."""
-    weight = tensors.stored(name) if is_a(tensors, Checkpoint) else None
+    weight = tensors.stored(name) if is_a(tensors, Checkpoint) or is_a(tensors, Tensors) else None
     if weight is not None:
-        return weight.scheme, {f"{name}.{end}": weight.part(end) for end in weight.specs}
+        return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}
     tensor = tensors[name]
     if not is_a(tensor, QuantizedArray):
         array = as_array(tensor, f"tensors[{name!r}]")

@@ -55,6 +55,11 @@ class StoredWeight:
         """Rows that have scales together."""
         return 1
 
+    @property
+    def compressed(self) -> CompressedWeight | None:
+        """Itself, where compressed-tensors stores the matrix so; else None."""
+        return None
+
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         raise NotImplementedError
 
@@ -120,6 +125,11 @@ class CompressedWeight(StoredWeight):
         return f"{self.scheme.weights}"
 
     @property
+    def compressed(self) -> CompressedWeight | None:
+        """Itself, unless it is of experts or has its columns in another order."""
+        return self if len(self.shape) == 2 and self.order is None else None
+
+    @property
     def form(self) -> StoredForm:
         """How codes and parameters lie in the tensors."""
         return form_of(self.scheme, self.matrix, "F32")
@@ -147,7 +157,11 @@ class CompressedWeight(StoredWeight):
         factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
         if not factor > 0:  # by inf all is 0
             raise ValueError(f"its global scale is {factor}, which must be positive")
-        q = array_of(*form.read(load), form, self.scheme.weights, factor)
+        codes, scale, zero_point = form.read(load)
+        if form.has_global_scale and self.found["weight_global_scale"].name.endswith(RECIPROCAL):
+            stored = self.source.load(self.found["weight_global_scale"].name)
+            scale, factor = scale.astype(np.float32) * stored.reshape(()), 1.0  # as modelopt does, not rounded twice
+        q = array_of(codes, scale, zero_point, form, self.scheme.weights, factor)
         if self.order is None:
             return q
         codes = q.unpacked()[:, self.order]

@@ -39,11 +39,11 @@ VALUE_TYPES = (
     *("string", "array", "uint64", "int64", "float64"),
 )
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
+NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
 
 
 def numpy_dtype(kind: TensorType) -> np.dtype[Any]:
-    """Return the NumPy dtype of a type of floats; uint8 for the bytes of any other."""
+    """Return the NumPy dtype of a type of plain numbers; uint8 for the bytes of any other."""
     return FLOAT_FORMATS["bfloat16"].dtype if kind.name == "BF16" else np.dtype(NUMPY.get(kind.name, "u1"))
 
 
@@ -174,7 +174,7 @@ class GgufSource:
         return np.asarray(np.memmap(path, np.uint8, "r", start, (nbytes,))) if nbytes else np.empty(0, np.uint8)
 
     def load(self, name: str) -> Array:
-        """Return the rows of a tensor, mapped; floats in a dtype of theirs, all else as the bytes of each row."""
+        """Return the rows of a tensor, mapped; plain numbers in their dtype, all else as the bytes of each row."""
         spec, raw = self.tensors[name], self.raw(name)
         row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
         return raw.reshape(-1, row).view(numpy_dtype(spec.kind))

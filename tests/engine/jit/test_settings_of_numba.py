@@ -46,6 +46,9 @@ CODE = dedent("""
         assert q.dequantize().tobytes() == reference.dequantize(expected).tobytes()
         np.testing.assert_allclose(fastq.compare(x, q).mse, reference.compare(x, q).mse, 1e-6)
     assert fastq.gguf.quantize(x, "Q8_0").tobytes() == reference.gguf.quantize(x, "Q8_0").tobytes()
+    blocks = np.full((3, 18), 7, np.uint8)  # whose scales of 16 bits are NaN, with payloads, and a signaling one
+    blocks[:, :2] = np.array([[0x7FD8], [0xFE03], [0x7D01]], "<u2").view(np.uint8)
+    assert fastq.gguf.dequantize(blocks, "Q4_0").tobytes() == reference.gguf.dequantize(blocks, "Q4_0").tobytes()
 """)
 
 

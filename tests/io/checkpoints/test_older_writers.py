@@ -13,6 +13,7 @@ from model_folders import all_of, refused, run
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
+from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import convert
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
@@ -119,6 +120,26 @@ OTHER_ZEROS = [
     (ASYMMETRIC, np.zeros((3, 2), np.int8), "should be I32 of shape (20, 2), not I8 of shape (3, 2)"),
     (ASYMMETRIC, np.zeros(SCALES, np.float32), "'l.self_attn.q_proj.weight_zero_point' should be I32 of shape (20, 2)"),
 ]
+
+
+@pytest.mark.parametrize("end", ["weight_zero_point", "weight_g_idx"])
+@pytest.mark.parametrize("dtype", models.OTHERS)
+def test_parts_of_other_dtypes_are_refused_by_name(quantized, tmp_path, end, dtype):
+    tensors, config, _ = quantized("W4A16")
+    folder = written(tmp_path / "m", tensors | {f"{A}.{end}": np.full(2 * ROWS * GROUPS, 3)}, config)
+    models.respell(folder / "model.safetensors", f"{A}.{end}", dtype, models.OTHERS[dtype])
+    assert f"{A} in model.safetensors: " in refused("convert", folder, tmp_path / "out", "--dequantize")
+
+
+@pytest.mark.parametrize("where", ["config_groups", "transform_config", "more"])
+def test_objects_in_objects_are_refused(quantized, tmp_path, where):
+    tensors, config, _ = quantized("W4A16")
+    text = "[" * 900 + "]" * 900
+    folder = written(tmp_path / "m", tensors, edit(ENTRY, lambda e: e.update({where: "DEEP"}))(config))
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"DEEP"', text))
+    for command in (["convert", folder, tmp_path / "out", "--dequantize"], ["compare", folder, folder]):
+        assert "config.json has objects in objects more than 100 deep" in refused(*command)
 
 
 @pytest.mark.parametrize(("name", "zero", "message"), OTHER_ZEROS)
@@ -257,7 +278,10 @@ SAID = {
         "W4A16",
         edit((), lambda c: c | {QUANTIZED: {"quant_method": "compressed-tensors", QUANTIZED: c.pop(QUANTIZED)}}),
     ),
-    "of the text model": ("W4A16", edit((), lambda c: {"text_config": {QUANTIZED: c.pop(QUANTIZED)}} | c)),
+    **{
+        f"of the {key}": ("W4A16", edit((), lambda c, key=key: {key: {QUANTIZED: c.pop(QUANTIZED)}} | c))
+        for key in ("text_config", "llm_config", "language_config")
+    },
     "without a method": ("W4A16", edit(ENTRY, lambda e: e.pop("quant_method") and None)),
     "an older method": ("W4A16", edit(ENTRY, lambda e: e.update(quant_method="sparseml"))),
     "no sparsity": ("W4A16", edit(ENTRY, lambda e: e.update(sparsity_config={"format": "dense"}))),
@@ -295,6 +319,19 @@ def test_configs_of_older_writers(quantized, tmp_path, case):
     np.testing.assert_array_equal(values_of(folder)[f"{A}.weight"], values)
     run("convert", folder, tmp_path / "plain", "--dequantize")
     assert "quant" not in (tmp_path / "plain" / "config.json").read_text()
+
+
+DTYPES_SAID = [
+    ({"dtype": "bfloat16", "torch_dtype": "bfloat16"}, {"dtype": "float32", "torch_dtype": "float32"}),
+    ({"torch_dtype": "float16"}, {"torch_dtype": "float32"}),
+    ({}, {"dtype": "float32"}),
+    ({"text_config": {"dtype": "float16", "a": 1}}, {"text_config": {"dtype": "float32", "a": 1}, "dtype": "float32"}),
+]
+
+
+@pytest.mark.parametrize(("config", "plain"), DTYPES_SAID)
+def test_the_dtype_of_plain_configs(config, plain):
+    assert plain_config(config, "float32") == plain
 
 
 def transforms(*locations):

@@ -55,8 +55,7 @@ def of_modelopt(number=0.37, **entry):
     """Float4 with scales of 16 in float8, in units of one number."""
     rng = np.random.default_rng(0)
     codes, scale = rng.integers(0, 16, (40, 64), np.uint8), rng.uniform(1, 448, (40, 4)).astype(models.E4M3)
-    factor = f32(1) / f32(number) if number else f32(np.inf)  # as it is read
-    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) / factor, 16, 1)
+    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) * f32(number), 16, 1)
     packed = codes[:, ::2] | codes[:, 1::2] << 4
     tensors = {"a.weight": packed, "a.weight_scale": scale, "a.weight_scale_2": np.array(number, f32)}
     entry = {"quant_method": "modelopt", "quant_algo": "NVFP4", **entry}
@@ -104,6 +103,10 @@ SOURCES = {
     "experts": lambda: scaled(float8((3, 256, 128), (128, 128)), ends=EXPERTS),
     "one expert": lambda: scaled(float8((1, 256, 100), (128, 128)), ends=EXPERTS),
     "experts, ragged columns": lambda: scaled(float8((3, 256, 100), (128, 128)), ends=EXPERTS),
+    "experts, no more rows than a block": lambda: scaled(float8((3, 100, 200), (128, 128)), ends=EXPERTS),
+    "one expert, ragged": lambda: scaled(float8((1, 192, 256), (128, 128)), ends=EXPERTS),
+    "experts, a scale for each half": lambda: scaled(float8((3, 64, 200), (32, 128)), ends=EXPERTS),
+    "float8, blocks of none said": lambda: scaled(float8((192, 256), (128, 128)), {"quant_method": "fp8"}),
     "experts, one scale each": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS, 3),
     "experts, one scale each, three axes": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
     "experts, rows": lambda: scaled(float8((3, 20, 15), (1, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
@@ -351,6 +354,15 @@ REFUSED = {
     "it has scales of shape (3, 2), which cut 200 x 150 into no blocks": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((3, 2), f32)}
     ),
+    "it has scales of shape (4, 4), which cut 256 x 256 into no blocks of 128 x 128": lambda: scaled(
+        float8((256, 256), (64, 64))
+    )[:2],
+    "it has scales of shape (3,), which cut 200 x 150 into no blocks": lambda: changed(
+        "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones(3, f32)}, weight_block_size=None
+    ),
+    "it has experts of 192 rows in blocks of 128, whose last ones are cut off": lambda: scaled(
+        float8((2, 192, 256), (128, 128)), ends=EXPERTS
+    )[:2],
     "it has scales of shape (1, 2, 2), which cut": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((1, 2, 2), f32)}
     ),
@@ -427,6 +439,24 @@ def test_what_is_not_read_is_named(tmp_path, message):
     for options in (["--dequantize"], ["--scheme", "W8A8"]):
         line = refused("convert", folder, tmp_path / "out", *options, "--force")
         assert message in line, line
+
+
+@pytest.mark.parametrize("dtype", models.OTHERS)
+def test_groups_of_columns_of_other_dtypes_are_refused(tmp_path, dtype):
+    tensors, entry, *_ = SOURCES["GPTQ"]()
+    folder = models.write(tmp_path / "model", tensors, entry)
+    models.respell(folder / "model.safetensors", "a.g_idx", dtype, models.OTHERS[dtype])
+    assert "a in model.safetensors: " in refused("convert", folder, tmp_path / "out", "--dequantize")
+    assert invoke("inspect", folder).exit_code == 4
+
+
+def test_a_plain_tensor_of_the_name_of_a_quantized_one(tmp_path):
+    tensors, entry, *_ = SOURCES["GPTQ"]()
+    folder = models.write(tmp_path / "model", tensors | {"a.weight": PLAIN}, entry)
+    with pytest.raises(ValueError, match=r"two tensors are called 'a\.weight'; the second is in model"):
+        fastq.load(folder)
+    result = invoke("inspect", folder)
+    assert (result.exit_code, "two tensors" in result.stderr, "a.qweight" in result.stdout) == (4, True, True)
 
 
 def test_an_entry_of_nothing_is_none(tmp_path):

@@ -176,9 +176,10 @@ def _placed_options(call: Call, request: Request) -> Any:
 
 
 def _reshaped(numbers: Any, parts: Parts) -> Any:
-    """Return raw parameters that kept all axes in the shape of those of their parts."""
-    kept_all = numbers is not None and numbers.ndim == len(parts.shape) != len(parts.kept) and numbers.size > 1
-    return numbers.reshape(parts.granularity.parameter_shape(parts.shape)) if kept_all else numbers
+    """Return raw parameters that kept all axes in the shape of those of their parts, if they are known to fit."""
+    shape, fits = parts.shape, tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
+    kept_all = numbers is not None and numbers.shape == fits and len(fits) != len(parts.kept) and numbers.size > 1
+    return numbers.reshape(parts.granularity.parameter_shape(shape)) if kept_all else numbers
 
 
 def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:
@@ -188,7 +189,7 @@ def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[d
     if numbers.size == 1:
         return da.asarray(numbers).reshape(()), ()
     wanted, chunks = parts.granularity.parameter_shape(parts.shape), parts.parameter_chunks
-    if any(map(math.isnan, wanted)):
+    if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else wanted)):
         if not is_a(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
             raise ValueError(
                 f"{array} has chunks of unknown sizes, so {name} cannot be matched to them: "

@@ -71,7 +71,13 @@ class Options(NamedTuple):
 def ranges(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> Ends:
     """Return the ranges that a method takes from histograms, in the compute type."""
     lo, hi = _METHODS[method](seen, scheme, compute, options)
-    return lo.astype(compute), hi.astype(compute)
+    return rounded(lo, compute), rounded(hi, compute)
+
+
+@in_standard_mode
+def rounded(ends: Array, compute: np.dtype[Any]) -> Array:
+    """Return the ends of ranges in the compute type."""
+    return ends.astype(compute)
 
 
 def _minmax(seen: Histogram, *_: object) -> Ends:

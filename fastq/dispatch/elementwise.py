@@ -13,6 +13,7 @@ from fastq.dispatch.launch import BoundLaunch, in_bits, launcher, nothing
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
@@ -63,6 +64,7 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
     params, request = _values_by_qparams(call, x)
     bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
 
+    @in_standard_mode
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
         codes = bound(x, out, scale, zero_point, qparams)
         return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute), x.shape)
@@ -146,10 +148,10 @@ def launch_of(
     zero_point: Any,
 ) -> BoundLaunch:
     """Return the launch of an operation with given parameters."""
-    x, out, scale, _ = call.operands
+    (x, out, scale, _), of_parameters = call.operands, given.scale.shape
 
-    def ready(*numbers: Any) -> tuple[Any, ...]:
-        return tuple(in_bits(rules.ready(*numbers).reshaped(given.scale.shape)))
+    def ready(*numbers: Any) -> tuple[Any, ...]:  # without `given`, which may be the caller's arrays
+        return tuple(in_bits(rules.ready(*numbers).reshaped(of_parameters)))
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:

@@ -119,6 +119,7 @@ def exponents(part: Histogram) -> NDArray[np.int64]:
     return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
 
 
+@in_standard_mode
 def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
     """Return the edges of the bins of histograms with these exponents; the outermost may be infinite."""
     with np.errstate(over="ignore"):

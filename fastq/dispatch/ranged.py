@@ -106,6 +106,7 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
     dtype = accumulator_of(native(lo.dtype))
     plan = bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
 
+    @in_standard_mode
     def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
         ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
         return plan(None, None, scale, zero_point, None, *ends)

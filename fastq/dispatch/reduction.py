@@ -14,6 +14,7 @@ from fastq.dispatch.planner import bytes_of, kernel_args, kernel_for, loop_of, o
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
 from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
@@ -39,6 +40,7 @@ def magnitudes(call: Call, x: Array) -> BoundCall:
     as_real(x.dtype, "x")
     of_numbers = _extremes(call, x, MagnitudeOperands)
 
+    @in_standard_mode
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
         lo, hi = of_numbers(x)
         hi[hi < 0] = 0  # the largest of no numbers

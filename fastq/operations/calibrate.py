@@ -134,12 +134,12 @@ class Calibrator:
     @property
     def minimum(self) -> Array:
         """The smallest element seen, of each channel, in the compute type."""
-        return self._known.lo.astype(self._compute)
+        return self._rounded(self._known.lo)
 
     @property
     def maximum(self) -> Array:
         """The largest element seen, of each channel, in the compute type."""
-        return self._known.hi.astype(self._compute)
+        return self._rounded(self._known.hi)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -152,6 +152,10 @@ class Calibrator:
         exponents = _dispatch("histogram").exponents(self._known)
         edges: NDArray[np.float64] = _dispatch("histogram").edges_of(self._bins, exponents[..., None])
         return edges
+
+    def _rounded(self, ends: Array) -> Array:
+        rounded: Array = _dispatch("calibration").rounded(ends, self._compute)
+        return rounded
 
     @property
     def _known(self) -> Histogram:
@@ -265,10 +269,10 @@ class Calibrator:
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
         seen = self._known
-        if none := np.count_nonzero(seen.lo > seen.hi):
-            raise ValueError(
-                f"this Calibrator has seen no elements yet of {none} of {seen.lo.size} channels: call update"
-            )
+        if len(none := np.argwhere(seen.lo > seen.hi)):
+            first = f"the first of which is [{', '.join(map(str, none[0]))}]"
+            of = f" of {len(none)} of {seen.lo.size} channels, {first}" if seen.lo.ndim else ""
+            raise ValueError(f"this Calibrator has seen no elements yet{of}: call update")
         lo, hi = _dispatch("calibration").ranges(seen, self._scheme, self._compute, method, options)
         return lo, hi
 

@@ -155,8 +155,8 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
 
 def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
+    as_real(as_array(x, "x").dtype, "x")
     x, asked = as_input(x), MinMaxOptions(**options)
-    as_real(x.dtype, "x")
     where = ranges_of(x.dtype, x.shape, asked)
     size = np.abs(nan_as_zero(widened(x), asked.nan))
     (lo, _), (_, hi) = extremes(np.where(size > 0, size, np.inf), where), extremes(size, where)

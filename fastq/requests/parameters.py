@@ -59,12 +59,12 @@ class ParameterRules(NamedTuple):
 
     @property
     def may_be_negative(self) -> bool:
-        """Whether scales may be."""
+        """Whether scales may be negative."""
         return self.convention.signed_scale or self.qtype.codebook is not None
 
     @property
     def may_be_zero(self) -> bool:
-        """Whether scales may be."""
+        """Whether scales may be 0."""
         return self.decodes or self.qtype.codebook is not None
 
     def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:

@@ -209,16 +209,19 @@ class Request(NamedTuple):
         """Return the request for raw parameters of a shape: one number belongs to the whole array.
 
         Scales of all axes, most of length 1, belong to the others, as for NumPy, which spreads them like that.
+        No other axis is looked at then: the default one is none of a vector.
         """
         if size == 1:
             return self._replace(axis=None, granularity=ARRAY)
-        axis, where = self.axis, granularity(self.axis, self.granularity.block_size, len(shape), name)
+        axis, block_size = self.axis, self.granularity.block_size
         is_known = not any(map(math.isnan, shape))  # to dask
-        if is_known and scale != where.parameter_shape(shape):
-            if where.block_size or len(scale) != len(shape) or not all(map(_spreads, scale, shape)):
-                raise ValueError(_misfit(scale, shape, axis, where))
-            axis = tuple(a for a, n in enumerate(scale) if n != 1)
+        if is_known and not block_size and len(scale) == len(shape) and all(map(_spreads, scale, shape)):
+            axis = tuple([a for a, n in enumerate(scale) if n != 1])
             where = Granularity(axis)
+        else:
+            where = granularity(axis, block_size, len(shape), name)
+            if is_known and scale != where.parameter_shape(shape):
+                raise ValueError(_misfit(scale, shape, axis, where))
         row, coding = as_convention(self.convention), self.coding
         if row.variants:
             coding = coding_of(row, self.qtype, False, kind_of(where.axes, where.block_size))

@@ -286,6 +286,8 @@ REFUSED = [
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones(50), axis=0), ValueError, "unknown sizes, .*compute_chunk_sizes"),
     (lambda: fastq.quantize(chunked(), "nvfp4"), ValueError, r"one chunk for nvfp4"),
     (lambda: fastq.quantize(chunked(), "int8", out=np.empty(SHAPE, np.int8)), TypeError, "out must be None"),
+    (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1)), axis=0), ValueError, "so scale cannot be matched"),
+    (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1))), ValueError, r"call x\.compute_chunk_sizes\(\) first"),
     (lambda: fastq.compare(chunked(), X), TypeError, r"compare can't take by chunks: pass x\.compute\(\)"),
     (lambda: fastq.pack(chunked(), "int4"), TypeError, "codes is a dask array, which pack"),
     (lambda: fastq.gguf.quantize(chunked(), "Q8_0"), TypeError, r"which gguf\.quantize can't"),

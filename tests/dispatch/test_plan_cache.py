@@ -410,6 +410,30 @@ def test_arrays_are_not_kept():
     assert all(one() is None for one in gone)
 
 
+GIVEN = {
+    "quantize_linear": lambda p: fastq.quantize_linear(X, p.scale, p.zero_point, axis=0),
+    "dequantize_linear": lambda p: fastq.dequantize_linear(X.view("i1")[:, :64].copy(), p.scale, p.zero_point, axis=0),
+    "blocks": lambda p: fastq.quantize_linear(X, p.scale, p.zero_point, axis=1, block_size=16),
+    "QParams": lambda p: fastq.quantize(X, qparams=p),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_no_parameters_are_kept_however_many_calls_have_them(name):
+    where = {"axis": 1, "block_size": 16} if name == "blocks" else {"axis": 0}
+
+    def made():
+        given = params(fastq, **where)
+        for _ in range(10):
+            GIVEN[name](given)
+        return [weakref.ref(one) for one in (given, given.scale, given.zero_point)]
+
+    gone = made()
+    assert kept()
+    gc.collect()
+    assert all(one() is None for one in gone)
+
+
 def test_more_calls_than_are_kept(monkeypatch):
     monkeypatch.setattr(cache.plans, "size", 8)
     for size in range(1, 40):

@@ -37,8 +37,9 @@ def test_labels_of_channels_are_kept():
 
 @pytest.mark.parametrize("api", [fastq, reference])
 def test_what_has_no_magnitude_but_0_is_refused_or_0(api):
-    with pytest.raises(TypeError, match="x must be float16, bfloat16, float32 or float64, not int8"):
-        api.magnitudes(np.ones(3, np.int8))
+    for x in (np.ones(3, np.int8), np.ones(3, bool), np.array(["1"])):
+        with pytest.raises(TypeError, match=f"x must be float16, bfloat16, float32 or float64, not {x.dtype}"):
+            api.magnitudes(x)
     with pytest.raises(ValueError, match="x has 1 NaN"):
         api.magnitudes(np.array([np.nan, 1.0]))
     assert [end.item() for end in api.magnitudes(np.array([np.nan, -0.0]), nan="zero")] == [0.0, 0.0]

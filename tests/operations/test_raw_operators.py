@@ -92,6 +92,16 @@ def test_scales_and_zero_points_belong_where_numpy_spreads_them(api, place, zero
 
 
 @APIS
+def test_each_element_of_a_vector_may_have_its_scale(api):
+    """The default axis, 1, is none of a vector."""
+    codes, scale = np.arange(-2, 3, dtype=np.int8), np.linspace(0.5, 2, 5, dtype=np.float32)
+    same_bytes(api.dequantize_linear(codes, scale), codes * scale)
+    same_bytes(api.quantize_linear(codes * scale, scale, dtype="int8"), codes)
+    with pytest.raises(np.exceptions.AxisError, match="axis of codes"):
+        api.dequantize_linear(codes, scale[:3])
+
+
+@APIS
 def test_scales_of_0_and_of_powers_of_two(api):
     codes = np.arange(-2, 4, dtype=np.int8).reshape(1, 6)
     scale = np.array([0.0, 2.0**-149, 2.0**-127, -0.0, 1.0, 2.0**126], np.float32)

@@ -7,6 +7,7 @@ import pytest
 from catalogue import same_bytes
 
 import fastq
+from fastq.engine.runtime import boundary
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 
@@ -152,6 +153,26 @@ def test_lazy():
     assert packed.t.dtype == np.int16
     assert type(packed.t.data).__module__.startswith("dask")
     xarray.testing.assert_identical(packed.compute(), fastq.xarray.pack(ds))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_any_floating_point_mode_of_the_thread(lazy):
+    """Flush-to-zero, as libraries linked with -ffast-math set it; tasks of dask run in threads that have it."""
+    ds = xarray.Dataset(
+        {"t": ("x", np.float32([1e-40, 0, 2e-41, 3e-42]), {"valid_min": 1e-41, "missing_value": 1e-40})}
+    )
+    if lazy:
+        pytest.importorskip("dask", reason="no dask")
+        ds = ds.chunk({"x": 2})
+    expected = fastq.xarray.pack(ds, ranges={"t": (0, 1)}, out_of_range="clamp").load()
+    exchange = boundary._exchange()
+    before = exchange(0x9FC0 if boundary._IS_X86 else 1 << 24)
+    try:
+        packed = fastq.xarray.pack(ds, ranges={"t": (0, 1)}, out_of_range="clamp").load(scheduler="synchronous")
+    finally:
+        exchange(before)
+    same_bytes(packed.t.values, expected.t.values)
+    assert (packed.t.values == packed.t.attrs["_FillValue"]).tolist() == [True, True, False, True]
 
 
 def test_max_error():

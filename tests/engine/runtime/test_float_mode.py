@@ -22,6 +22,8 @@ x = np.random.default_rng(0).standard_normal((40, 96)).astype(np.float32)
 x[0, :5] = [1e-40, -3e-42, 0, -0.0, 1e-39]
 tiny = x * np.float32(2e-38)
 subnormal = np.float32(1e-40)
+subnormals = np.float32([1e-40, -3e-40, 5e-39])
+stored = fastq.QParams(np.array(1e-40), np.array(0, "i1"), "int8")
 codes = reference.quantize(x, "int8", axis=0)
 
 def bits(result):
@@ -39,6 +41,7 @@ def results():
             yield q.dequantize()
             yield fastq.compare(values, q)
         yield fastq.minmax(values)
+        yield fastq.magnitudes(values, axis=0)
         yield fastq.choose_qparams(values, "uint8", convention="torch", axis=0)
         yield fastq.fake_quantize(values, "int8", axis=0)
         yield fastq.quantize_linear(values, subnormal, dtype="uint8")
@@ -46,6 +49,12 @@ def results():
         yield fastq.quantize_linear(values, 0.1, dtype="int8")
         yield fastq.gguf.quantize(values, "Q4_0")
     yield codes.dequantize()
+    yield fastq.magnitudes(x[0, :4])
+    calibrator = fastq.Calibrator("int8")
+    calibrator.update(subnormals)
+    yield calibrator.minimum, calibrator.maximum
+    yield calibrator.qparams()
+    yield fastq.quantize(tiny, qparams=stored)
 
 def in_mode(mode, compute):
     exchange = boundary._exchange()

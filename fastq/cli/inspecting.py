@@ -23,6 +23,7 @@ from fastq.cli.files import (
     progress_bar,
 )
 from fastq.cli.gguf import inspect_gguf
+from fastq.cli.quantizing import TO_QUANTIZE
 from fastq.cli.report import (
     Column,
     count_or_dash,
@@ -34,14 +35,16 @@ from fastq.cli.report import (
     total_text,
 )
 from fastq.cli.tables import json_text
-from fastq.io.pipeline import Converted, count_text, some_of
+from fastq.io.containers import SOURCES
+from fastq.io.pipeline import Converted, count_text, listed, some_of
 from fastq.io.pipeline import failures as naming
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import SUFFIXES, Extent, Tensor, extent_of, tensors_of
-from fastq.plot.candidates import FAMILIES, Measured, Trial
+from fastq.plot.candidates import FAMILIES, SAMPLE, Measured, Trial
 
 OUTLIERS_SHOWN = 4
+MARGIN = 0.25  # decibels that a sample has to reach beyond what is asked of the tensor: samples of rows differ by less
 
 
 # inspect
@@ -184,8 +187,9 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
     """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
 
     Integers of 2 to 8 bits with one scale, a scale for each row and in blocks of 32, float8, the MX formats and NVFP4
-    are tried on 65,536 elements at most of each floating tensor of two axes or more. A tensor that none does gets the
-    best one. What is left out is said on standard error.
+    are tried on 65,536 elements at most of each floating tensor of two axes or more; a part of a tensor has to reach
+    0.25 dB more than asked, for the whole to reach it. A tensor that none does gets the best one. fastq quantize takes
+    the schemes. What is left out is said on standard error.
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if a tensor reaches it with no scheme.
     """
@@ -205,6 +209,10 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
         print_line(total_text([line.row for line in lines]))
     if left:
         note(told)
+    kind = FOLDER if source.is_dir() else source.suffix
+    if kind in TO_QUANTIZE.ways:
+        way = TO_QUANTIZE.ways[kind].format(source)
+        note(f"these schemes are for fastq quantize of {listed(SOURCES)} files; {way}")
     short = [f"{line.tensor.name} ({line.measured.sqnr_db:.2f})" for line in lines if not line.measured.sqnr_db >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
@@ -230,7 +238,8 @@ def _suggested(tensor: Tensor, sqnr: float, advance: Any) -> Suggested:
                 figures = trial.measured(options)
             tried.append((figures, Scheme(**options)))
     advance(tensor.nbytes, 1)
-    enough = [each for each in tried if each[0].sqnr_db >= sqnr]
+    wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
+    enough = [each for each in tried if each[0].sqnr_db >= wanted]
     figures, scheme = min(enough, key=_bits) if enough else max(tried, key=lambda each: each[0].sqnr_db)
     return Suggested(tensor, scheme, figures)
 

@@ -476,6 +476,25 @@ def test_schemes_are_suggested_for_gguf_files():
 # suggest
 
 
+def test_the_whole_reaches_what_its_sample_reaches():
+    x = np.random.default_rng(11).standard_normal((1024, 128)).astype(np.float32)
+    np.save("x.npy", x)  # int6 by rows has 31.55 dB on the sample, and 31.51 dB
+    (entry,) = json.loads(run("suggest", "x.npy", "--sqnr", "31.53", "--json"))["tensors"]
+    assert reference.compare(x, reference.quantize(x, **entry["scheme"])).sqnr_db >= 31.53
+
+
+@pytest.mark.parametrize("source", ["folder", "a.gguf"])
+def test_the_command_for_suggested_schemes_is_told(source):
+    gguf_file("a.gguf", False)
+    os.mkdir("folder")
+    os.rename("w.npy", "folder/w.npy")
+    way = (
+        "fastq convert folder OUT --scheme W8A16" if source == "folder" else "fastq gguf a.gguf OUT.gguf --type Q4_K_M"
+    )
+    said = CliRunner().invoke(cli, ["suggest", source]).stderr
+    assert f"these schemes are for fastq quantize of .npy, .npz or .safetensors files; {way} quantizes " in said
+
+
 def test_the_fewest_bits_that_reach_it_are_found():
     output = run("suggest", "w.npy", "--sqnr", "40")
     q = reference.quantize(W, "mxint8")

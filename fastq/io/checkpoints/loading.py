@@ -37,7 +37,8 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
         options += ["dtype=torch.bfloat16"] * (not floats)
     if floats or (sentences and len(schemes) == 1):
         options.append(f"quantization_config={AS_FLOATS}")
-    return [*lines, f"to load it: {_call(out, source, options, sentences)}"]
+    call = _call(out, source, options, sentences)
+    return [*lines, f"to import: {_imports(call)}", f"to load it: {call}"]
 
 
 def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
@@ -59,6 +60,15 @@ def _is_read_of_experts(scheme: LayerScheme) -> bool:
     weights = scheme.weights
     by_scales = weights.symmetric and weights.strategy in ("group", "channel")
     return by_scales and scheme.format in (WORDS, FP8, "mxfp4-pack-quantized")
+
+
+def _imports(call: str) -> str:
+    """Return the statements that a call needs before it."""
+    reader = call.partition("(")[0].partition(".")[0]
+    names = [reader] * (reader != "SentenceTransformer") + ["CompressedTensorsConfig"] * (AS_FLOATS in call)
+    statements = ["from sentence_transformers import SentenceTransformer"] * (reader == "SentenceTransformer")
+    statements += [f"from transformers import {', '.join(sorted(names))}"] * bool(names)
+    return "; ".join([*statements, *["import torch"] * ("torch.bfloat16" in call)])
 
 
 def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:

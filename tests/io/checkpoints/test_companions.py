@@ -202,6 +202,8 @@ def source_of(config):
 def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
     result = invoke("convert", whole, tmp_path / "q", "--scheme", name)
     inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'
+    imports = "from sentence_transformers import SentenceTransformer; from transformers import CompressedTensorsConfig"
+    assert result.stderr.splitlines()[-2] == f"to import: {imports}"
     assert (
         result.stderr.splitlines()[-1]
         == f"to load it: SentenceTransformer({str(tmp_path / 'q')!r}, model_kwargs={inner})"
@@ -212,4 +214,5 @@ def test_it_is_said_after_converting(tmp_path):
     write_model(tmp_path / "m", [{"a.weight": np.ones((8, 128), np.float32)}], CONFIG)
     result = invoke("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16")
     assert f"to load it: AutoModel.from_pretrained({str(tmp_path / 'q')!r}, {FLOATS})" in result.stderr
+    assert "to import: from transformers import AutoModel, CompressedTensorsConfig\n" in result.stderr
     assert "to load it" not in invoke("convert", tmp_path / "q", tmp_path / "p", "--dequantize").output

@@ -204,11 +204,12 @@ def _note_quantized(pairs: Sequence[Pair], tensors: Sequence[Tensor]) -> bool:
 
 
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None]) -> Compared:
-    """Return a line; its sums count in the total if a side is quantized, or nothing is on either side."""
+    """Return a line; its sums count in the total if it is quantized, or floats where nothing is on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
-        values, codes = _operands(x, y)
-        measured = fastq.compare(values, codes)
-    counts = x.is_quantized or y.is_quantized or not quantized
+        numbers = x.values()
+        values = _as_float(numbers)
+        measured = fastq.compare(values, _as_float(y.codes()))
+    counts = x.is_quantized or y.is_quantized or not (quantized or numbers.dtype.kind in "iu")
     sums = sums_of(measured, values) if counts else None
     advance(x.nbytes, 1)
     row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, sums, size=math.prod(x.shape))
@@ -217,15 +218,16 @@ def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int
 
 def _operands(x: Tensor, y: Tensor) -> Errors:
     """Return the values of a tensor, and the codes or values of another."""
-    loaded = y.codes()
-    return _as_float(x.values()), loaded if isinstance(loaded, QuantizedArray) else _as_float(loaded)
+    return _as_float(x.values()), _as_float(y.codes())
 
 
 _COMPARABLE = ("float16", "bfloat16", "float32", "float64")
 
 
 def _as_float(values: Any) -> Any:
-    return values if values.dtype.name in _COMPARABLE else values.astype(np.float64)
+    """Return codes as they are, and values as floats."""
+    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in _COMPARABLE
+    return values if is_taken else values.astype(np.float64)
 
 
 FIELDS = ("name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)))

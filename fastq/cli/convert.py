@@ -26,7 +26,7 @@ from fastq.cli.files import (
 )
 from fastq.cli.report import CONVERTED, print_line, print_table, total_text
 from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
-from fastq.io.checkpoints.converting import JOURNAL, Conversion, convert
+from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.loading import loading
@@ -36,6 +36,7 @@ from fastq.io.checkpoints.rules import Rules
 from fastq.io.pipeline import total_of
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
+SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "convention"
 SRC = Source(FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
 
@@ -156,11 +157,12 @@ def convert_command(
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
-        raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")
+        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize goes without --scheme")
     if dequantize and any(map(is_given, OF_SCHEMES)):
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
+    chosen = _with_options([scheme, *(each for _, each in schemes)], group_size, symmetric) if scheme else []
     with failures(source, out):
         if report is not None:
             _check_report(report, source, out)
@@ -171,14 +173,17 @@ def convert_command(
         if scheme is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
-            first, *others = _with_options([scheme, *(each for _, each in schemes)], group_size, symmetric)
+            first, *others = chosen
             named = zip((pattern for pattern, _ in schemes), others, strict=True)
             rules = Rules(first, ignore, tuple(named), include, unequal)
             conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
             for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes]:
                 note(f"{source}: {line}")
         with _resumable(out), progress_bar(conversion.source.tensors.values()) as advance:
-            rows = convert(conversion, out, force=force, progress=advance, notice=note)
+            try:
+                rows = convert(conversion, out, force=force, progress=advance, notice=note)
+            except UnfitOut as error:
+                raise click.BadParameter(str(error), param_hint="'OUT'") from error
     print_table(rows, CONVERTED, total=total_of(rows))
     print_line(total_text(rows))
     if report is not None:
@@ -192,7 +197,10 @@ def convert_command(
 def _with_options(schemes: list[LayerScheme], group_size: int | None, symmetric: bool | None) -> list[LayerScheme]:
     """Return schemes with options for integers in groups, in those that have such; one must have."""
     fit = [scheme for scheme in schemes if scheme.in_groups] or schemes
-    return [scheme.with_options(group_size, symmetric) if scheme in fit else scheme for scheme in schemes]
+    try:
+        return [scheme.with_options(group_size, symmetric) if scheme in fit else scheme for scheme in schemes]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -110,9 +110,9 @@ def decibels(ctx: click.Context, param: click.Parameter, number: float | None) -
     return number
 
 
-def check_out(source: Path, out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written."""
-    check_replaceable(out, "OUT", {"IN": source})
+def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool) -> None:
+    """Refuse an OUT that can't or should not be written, given the files that are read, by their arguments."""
+    check_replaceable(out, "OUT", {name: path for name, path in sources.items() if path})
     if os.path.lexists(out) and not force:
         raise click.BadParameter(f"{out.name!r} exists; --force replaces it", param_hint="'OUT'")
 

@@ -19,6 +19,7 @@ from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.imatrix import load_imatrix
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, Mix, TypeOverrides, mix_of
 from fastq.io.pipeline import Converted, some_of, total_of
+from fastq.system.arguments import did_you_mean
 
 NamedType = tuple[re.Pattern[str], str]
 
@@ -77,7 +78,8 @@ def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     """Return the name of a type of tensors as the table has it; None is an option that was not given."""
     if text is None or text.upper() in TENSOR_TYPES:
         return text.upper() if text else None
-    raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}")
+    meant = did_you_mean(text, TENSOR_TYPES, {})
+    raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
 
 
 def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
@@ -142,7 +144,7 @@ def gguf(
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
     found = _mix(mix or kind, FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES, "F32" if dequantize else None)
-    files.check_out(source, out, force=force)
+    files.check_out({"IN": source, "--imatrix": imatrix}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_gguf(source)
         for part in opened.parts:

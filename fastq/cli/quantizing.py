@@ -167,7 +167,7 @@ def quantize(
     directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
-    files.check_out(source, out, force=force)
+    files.check_out({"IN": source, "--like": like}, out, force=force)
     selection = Selection(
         include or ("*",), exclude, vectors or source.suffix == ".npy", _schemes_in(like) if like else None
     )
@@ -194,7 +194,7 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
     IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors file, or a .npy file if IN holds a
     single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
     """
-    files.check_out(source, out, force=force)
+    files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:

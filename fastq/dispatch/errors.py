@@ -114,7 +114,7 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
     nonzero = size - zeros
     return Comparison(
         mse=noise / size,
-        sqnr_db=10.0 * (_log10(signal) - _log10(noise)),  # their quotient may overflow
+        sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
         max_abs_error=_largest(columns[4], total),
         mean_abs_error=total / size,
         max_relative_error=_largest(columns[5], relative),

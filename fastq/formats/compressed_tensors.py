@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fastq.formats.qtypes import QType, as_qtype
+from fastq.system.arguments import did_you_mean
 
 E4M3, E8M0 = "torch.float8_e4m3fn", "torch.uint8"  # dtypes of scales
 FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
@@ -20,7 +21,14 @@ FORMATS = (
     "mxfp4-pack-quantized",
     "mxfp8-quantized",
 )
-STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
+SHARING = {  # what shares a scale, by the name of the strategy
+    "tensor": "matrix",
+    "channel": "row",
+    "group": "group of columns",
+    "tensor_group": "group of columns",
+    "block": "block",
+}
+STRATEGIES = tuple(SHARING)
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,8 @@ class LayerScheme:
         """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
         weights = self.weights
         if group_size is not None and not self.in_groups:
-            raise ValueError(f"group_size is for integers in groups; weights of {self.name} are {weights}")
+            codes = f"{weights.kind}{weights.bits} with one scale for each {SHARING[weights.strategy]}"
+            raise ValueError(f"group_size is for integers in groups; weights of {self.name} are {codes}")
         if symmetric is False and (weights.kind != "int" or self.format != WORDS):
             raise ValueError(f"{self.name} has no zero points: symmetric must be true")
         changed = replace(
@@ -124,5 +133,5 @@ def as_scheme(name: str) -> LayerScheme:
     """Return the preset of that name; ValueError if there is none."""
     found = PRESETS.get(name.upper())
     if found is None:
-        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}")
+        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{did_you_mean(name, PRESETS, {})}")
     return found

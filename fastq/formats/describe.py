@@ -63,12 +63,19 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
 
 def _degenerate(row: Convention) -> str:
     up = "up where a subnormal one is too short; " if row.tiny_scale == "reaching" else ""
-    floor = "the smallest normal number" if row.scale_floor is None else _power(row.scale_floor)
-    when = f"below {floor}" if row.scale_floor != 0.0 else "0"
     if row.degenerate == "floor":
-        return f"at least {floor}"
+        return f"at least {_floor(row)}"
     words = {"value": "the constant", "epsilon": "the epsilon of that type"}
-    return f"{up}if {when}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
+    return f"{up}if {_too_small(row)}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
+
+
+def _floor(row: Convention) -> str:
+    return "the smallest normal number" if row.scale_floor is None else _power(row.scale_floor)
+
+
+def _too_small(row: Convention) -> str:
+    """Say which scales are replaced."""
+    return f"below {_floor(row)}" if row.scale_floor != 0.0 else "0"
 
 
 def _power(number: Any) -> str:
@@ -79,10 +86,22 @@ def _power(number: Any) -> str:
 
 def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
     """Return how a range becomes a zero point."""
-    if scheme == "symmetric":
-        return "the middle code"
-    if row.zero_point == "offset":
+    if scheme != "symmetric" and row.zero_point == "offset":
         return "offset = lo" if row.offset_code == "lowest" else "offset = lo - qmin * scale"
+    code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
+    other = _other_zero_point(row, scheme)
+    return f"{code}; if the scale was {_too_small(row)}: {other}" if other and row.degenerate != "floor" else code
+
+
+def _other_zero_point(row: Convention, scheme: str) -> str:
+    """Return the zero point of a scale that was replaced; nothing where it is that of others."""
+    if scheme == "symmetric":
+        return "0" if row.degenerate_zero_point == "zero" else ""
+    ends = {"lowest": "qmin", "end": "qmax if lo < 0 else 0"} if row.zero_point == "integer" else {}
+    return ends.get(row.degenerate_zero_point, "0")
+
+
+def _zero_point_of_range(row: Convention) -> str:
     end, code = ("lo", "qmin") if row.zero_point_end == "lowest" else ("hi", "qmax")
     if row.zero_point == "float":
         return f"{code} - {end} / scale"
@@ -197,8 +216,8 @@ def _verification(compared: dict[str, Any] | None) -> list[str]:
     if compared is None:
         return ["- verified against: no system of this name"]
     verified = f"- verified against: {compared['version']}; {compared['values']:,} values, the same bytes"
-    undefined = f"- where the system is undefined: {compared['undefined']}"
-    return [textwrap.fill(line, 120, subsequent_indent="  ") for line in (verified, undefined)]
+    undefined = [f"- where the system is undefined: {compared['undefined']}"] if compared["undefined"] else []
+    return [textwrap.fill(line, 120, subsequent_indent="  ") for line in (verified, *undefined)]
 
 
 def main() -> None:

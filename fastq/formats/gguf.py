@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from fastq.system.arguments import as_int, as_str, shown
+from fastq.system.arguments import as_int, as_str, did_you_mean, shown
 from fastq.system.lazy import cached_property
 
 BLOCK = 32  # values in a small block
@@ -359,5 +359,6 @@ def as_block_format(qtype: object) -> BlockFormat:
         found = _BY_NUMBER.get(as_int(qtype, "qtype", "a name, a number or a GGMLQuantizationType"))
     if found is None:
         names = ", ".join(f"{row.name} ({row.number})" for row in BLOCK_FORMATS.values())
-        raise ValueError(f"qtype must be one of {names}, not {shown(qtype)}")
+        meant = did_you_mean(qtype, BLOCK_FORMATS, {})
+        raise ValueError(f"qtype must be one of {names}, not {shown(qtype)}{meant}")
     return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fastq.io.checkpoints.stored import CompressedWeight
-from fastq.io.pipeline import count_text, failures
+from fastq.io.mapping import ByName
+from fastq.io.pipeline import failures
 from fastq.io.tensors import tensors_of
 from fastq.operations.file_parts import as_path
 from fastq.results import QuantizedArray
@@ -14,7 +14,7 @@ from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 
-class Tensors(Mapping[str, QuantizedArray | Array]):
+class Tensors(ByName):
     """The tensors of a file or a model directory, by name; one is read when it is asked for.
 
     What `fastq.load` returns. Quantized tensors are `QuantizedArray`, all others are arrays, read-only and mapped where
@@ -34,10 +34,13 @@ class Tensors(Mapping[str, QuantizedArray | Array]):
     array([0, 1, 2, 3])
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._tensors = path, tensors_of(path)
+    _kind = "Tensors"
 
-    def __getitem__(self, name: str) -> QuantizedArray | Array:
+    def __init__(self, path: Path) -> None:
+        self._tensors = tensors_of(path)
+        super().__init__(path, self._tensors)
+
+    def _read(self, name: str) -> QuantizedArray | Array:
         tensor = self._tensors[name]
         with failures(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
             return tensor.load()
@@ -46,22 +49,6 @@ class Tensors(Mapping[str, QuantizedArray | Array]):
         """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
         weight = self._tensors[name].weight
         return weight.compressed if weight else None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors  # that of a mapping reads the tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __repr__(self) -> str:
-        tensors = self._tensors.values()
-        quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
-        return (
-            f"Tensors({self._path.name!r}: {count_text(len(self), 'tensor')}, {quantized} quantized, {nbytes:,} bytes)"
-        )
 
 
 def open_tensors(path: Path) -> Tensors:

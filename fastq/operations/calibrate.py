@@ -269,10 +269,10 @@ class Calibrator:
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
         seen = self._known
-        if none := np.count_nonzero(seen.lo > seen.hi):
-            raise ValueError(
-                f"this Calibrator has seen no elements yet of {none} of {seen.lo.size} channels: call update"
-            )
+        if len(none := np.argwhere(seen.lo > seen.hi)):
+            first = f"the first of which is [{', '.join(map(str, none[0]))}]"
+            of = f" of {len(none)} of {seen.lo.size} channels, {first}" if seen.lo.ndim else ""
+            raise ValueError(f"this Calibrator has seen no elements yet{of}: call update")
         lo, hi = _dispatch("calibration").ranges(seen, self._scheme, self._compute, method, options)
         return lo, hi
 

@@ -20,7 +20,7 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     ----------
     path : str or path
         A file of `QuantizedArray.save`; or, with the extra `[cli]`, a file of tensors, .safetensors, .npy, .npz or
-        .gguf, a model directory, or a folder of such files but the last.
+        .gguf, a model directory, or a folder of .safetensors, .npy and .npz files.
 
     Returns
     -------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,11 @@ def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
     """Return the measures of the errors ``x - approximation``, which are taken in float64."""
     x = x.astype(np.float64)
     error = np.abs(x - approximation.astype(np.float64))
+    noise = np.sum(error**2)
     relative = error[x != 0] / np.abs(x[x != 0])
     return Comparison(
         mse=float(np.mean(error**2)),
-        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(np.sum(error**2)))),
+        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(noise))) if noise else inf,
         max_abs_error=float(np.max(error)),
         mean_abs_error=float(np.mean(error)),
         max_relative_error=float(np.max(relative)) if relative.size else 0.0,

@@ -391,7 +391,7 @@ class QuantizedArray:
         >>> q.explain(2)
         int8; F = float32, codes -128 to 127
         scale = (hi - lo) / (qmax - qmin) in F; up where a subnormal one is too short; if 0: 1
-        zero_point = clamp(rint(qmin - lo / scale))
+        zero_point = clamp(rint(qmin - lo / scale)); if the scale was 0: 0
         code = clamp(rint(x / scale) + zero_point)
         value = (code - zero_point) * scale
         element (2,): code 22, zero_point -28, scale 0.01

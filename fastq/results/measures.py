@@ -40,7 +40,8 @@ class Comparison:
     mse : float
         Mean of the squared errors, in squared units of x.
     sqnr_db : float
-        Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf without errors.
+        Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf without errors, of
+        zeros too.
     max_abs_error, mean_abs_error : float
         Of the absolute errors, in units of x.
     max_relative_error, mean_relative_error : float

@@ -273,9 +273,9 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     """Return the end of an error message: which name was meant, by another spelling or a similar one; or nothing."""
     if not is_a(given, str):
         return ""
-    lower = str.lower(given)
-    similar = lazy.module("difflib").get_close_matches(lower, known, 1)
-    meant = aliases.get(lower, *similar[:1] or [""])
+    lower, spelled = str.lower(given), {name.lower(): name for name in known}
+    similar = lazy.module("difflib").get_close_matches(lower, spelled, 1)
+    meant = aliases.get(lower, *[spelled[name] for name in similar] or [""])
     return f": did you mean {meant}?" if meant else ""
 
 

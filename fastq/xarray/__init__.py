@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.dispatch.callers import in_own_thread
+from fastq.dispatch.callers import in_own_thread, in_standard_mode
 from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
@@ -34,6 +35,7 @@ _OF_FLOATS = (
 )
 
 
+@in_standard_mode
 def pack(
     ds: Dataset,
     dtype: str | DTypeLike = "int16",
@@ -76,15 +78,19 @@ def pack(
     -------
     xarray.Dataset
         With the attributes and dimensions of `ds`. What a variable says of another packing and of rounded floats is
-        left out; valid_min, valid_max and valid_range are in codes, actual_range is that of what will be read.
+        left out; valid_min, valid_max and valid_range are in codes, with `like` those of that. actual_range is that of
+        what will be read, and is left out where "clamp" makes it unknown.
 
     Raises
     ------
     TypeError
-        If `ds` or `like` is no Dataset, or another argument names a variable that is not packed by it.
+        If `ds` or `like` is no Dataset, another argument names a variable that is not packed by it, `ranges` one that
+        `like` has, or attributes that must be numbers are none.
     ValueError
-        If dtype is another, a variable has infinities, or a `max_error` is out of reach; the message says what is not.
-        If values are out of range, or `like` has no code for gaps; the latter of dask arrays when they are computed.
+        If `dtype` or `out_of_range` is none of those above, `ranges` has no range, a variable has infinities or what
+        netCDF fills floats with, a `max_error` is out of reach, or attributes are no packing. If values are out of
+        range, or `like` has no code for gaps. What only the values of dask arrays tell is raised when these are
+        computed, if their range is not: with "clamp", and for gaps.
     ModuleNotFoundError
         If xarray is not installed.
 
@@ -104,13 +110,13 @@ def pack(
     for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
         if not is_a(each, xarray.Dataset):
             raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}")
-    qtype = as_qtype(dtype)
-    as_choice(qtype.name, "dtype", FORMATS)
+    qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
     floats = {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
-    alike = {} if like is None else _alike(like, floats, kept)
+    alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
+    kept |= unpacked
     data = {name: each for name, each in floats.items() if name not in kept}
     bounds = {
         name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf)
@@ -124,15 +130,19 @@ def pack(
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
     missing = {name: cf.missing(name, each) for name, each in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
-    found = dict(zip(needed, _extremes_of([(data[name].data, missing[name]) for name in needed]), strict=True))
-    packed: Dataset = ds.assign(
-        {
-            name: _packed(xarray, name, each, missing[name], found.get(name), chosen)
-            for name, each in data.items()
-            for chosen in [_chosen(name, each, qtype, bounds.get(name), pairs.get(name, found.get(name)), alike)]
-        }
-    )
-    return packed
+    found = dict(zip(needed, _extremes_of((data[name].data, missing[name]) for name in needed), strict=True))
+    packed = {}
+    for name, each in data.items():
+        extremes, bound = found.get(name), bounds.get(name)
+        if extremes is not None:
+            _check(name, extremes)
+        ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
+        way = _within(name, bound, ways)
+        limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
+        codes = _packed(name, each.data, missing[name], extremes, way)
+        packed[name] = xarray.Variable(each.dims, codes, *_noted(each, limits | way.attributes))
+    result: Dataset = ds.assign(packed)
+    return result
 
 
 def _library() -> Any:
@@ -143,6 +153,13 @@ def _library() -> Any:
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _format(dtype: Any) -> QType:
+    """Return the format of the codes: one of those that files of netCDF hold."""
+    with contextlib.suppress(TypeError):  # which tells all formats that there are
+        dtype = as_qtype(dtype).name
+    return as_qtype(as_choice(dtype, "dtype", FORMATS))
 
 
 def _by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
@@ -162,28 +179,26 @@ def _pair(name: Any, pair: Any, variable: Variable) -> Array:
         as_float(each, f"ranges of {name!r}", -math.inf, math.inf)
         for each in (pair if is_a(pair, (list, tuple)) else ())
     ]
-    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1]:
-        raise ValueError(f"ranges of {name!r} must be the least and the greatest value, not {shown(pair)}")
-    return np.array(ends, np.result_type(native(variable.dtype), np.float32))
-
-
-def _alike(like: Dataset, floats: Mapping[Any, Variable], kept: dict[Any, str]) -> dict[Any, packing.Packing]:
-    """Return how variables are packed that another Dataset has; note which are not."""
-    found = {}
-    for name in floats:
-        if name in like.data_vars and name not in kept:
-            each = packing.of_another(name, like.variables[name])
-            if each is None:
-                kept[name] = "it is not packed in like"
-            else:
-                found[name] = each
+    dtype = np.result_type(native(variable.dtype), np.float32)
+    with np.errstate(over="ignore"):
+        found = np.array(ends).astype(dtype)
+    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(found).any():
+        given = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
+        raise ValueError(f"ranges of {name!r} must be the least and the greatest value, not {given}")
     return found
+
+
+def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing.Packing], dict[Any, str]]:
+    """Return how variables are packed that another Dataset has, and which are not packed there, with the reason."""
+    found = {name: packing.of_another(name, like[name]) for name in names if name in like}
+    alike = {name: each for name, each in found.items() if each is not None}
+    return alike, {name: "it is not packed in like" for name in found if name not in alike}
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
-def _extremes_of(arrays: list[tuple[Any, cf.Missing | None]]) -> list[Array]:
+def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]:
     """Return minimum and maximum of arrays, NaN where nothing is a number; those of dask arrays in one pass."""
     parts = [_parts(*each) for each in arrays]
     if any(not isinstance(part, tuple) for each in parts for part in each):
@@ -200,6 +215,7 @@ def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
     return [delayed(block, missing) for block in data.to_delayed().ravel()]
 
 
+@in_standard_mode
 def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
     """Return minimum and maximum of what is not missing, NaN where nothing is."""
     if not x.size:
@@ -211,27 +227,25 @@ def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
 # --- variables --------------------------------------------------------------------------------------------------------
 
 
-def _chosen(
-    name: Any,
-    variable: Variable,
-    qtype: QType,
-    bound: float | None,
-    extremes: Array | None,
-    alike: Mapping[Any, packing.Packing],
-) -> packing.Packing:
-    """Return how a variable is packed: as another one, or by a range, the first of 8 and 16 bits within the bound."""
-    if extremes is not None and np.isinf(extremes).any():
+def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
+    """Raise ValueError for a minimum or a maximum that is no data."""
+    if np.isinf(extremes).any():
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
-    if extremes is not None and float(extremes[1]) == _NOT_WRITTEN:
+    if float(extremes[1]) == _NOT_WRITTEN:
         raise ValueError(f"ds has {_NOT_WRITTEN} in {name!r}, netCDF's own fill value: name it as _FillValue in attrs")
-    if name in alike or extremes is None:
-        packings = [alike[name]]
-    else:
-        family = qtype.name.rstrip("0123456789")
-        as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
-        qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
-        packings = [packing.of_range(extremes, each, as_signed) for each in qtypes]
-    for each in packings:
+
+
+def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
+    """Return how a variable may be packed by a range: with a bound of the error in 8 bits or in 16."""
+    family = qtype.name.rstrip("0123456789")
+    as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+    qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
+    return [packing.of_range(extremes, each, as_signed) for each in qtypes]
+
+
+def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> packing.Packing:
+    """Return the first way within the bound."""
+    for each in ways:
         if bound is None or each.max_error <= bound:
             return each
     lo, hi = each.ends
@@ -239,35 +253,32 @@ def _chosen(
     raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}")
 
 
-def _packed(
-    xarray: Any,
-    name: Any,
-    variable: Variable,
-    missing: cf.Missing | None,
-    extremes: Array | None,
-    chosen: packing.Packing,
-) -> Variable:
-    """Return a variable packed, lazily where it is lazy."""
-    if extremes is not None and not chosen.has(extremes):
-        (lo, hi), (first, last) = extremes, chosen.ends
+def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:
+    """Return the codes of an array, lazily if it is lazy."""
+    if extremes is not None and not way.has(extremes):
+        (lo, hi), (first, last) = extremes, way.ends
         raise ValueError(
             f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
             "out_of_range='clamp' takes the nearest of these"
         )
-    data: Any = variable.data
-    if hasattr(data, "map_blocks"):
-        meta, codes_of = np.empty((0,) * data.ndim, chosen.stored), functools.partial(in_own_thread, _codes)
-        data = data.map_blocks(codes_of, chosen, missing, dtype=chosen.stored, meta=meta)
-    else:
-        data = _codes(np.asarray(data), chosen, missing)
+    unchecked = () if extremes is not None else (name,)
+    if not hasattr(data, "map_blocks"):
+        return _codes(np.asarray(data), way, missing, *unchecked)
+    meta, codes_of = np.empty((0,) * data.ndim, way.stored), functools.partial(in_own_thread, _codes)
+    return data.map_blocks(codes_of, way, missing, *unchecked, dtype=way.stored, meta=meta)
+
+
+@in_standard_mode
+def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecked: Any) -> Array:
+    """Return the codes of values, those of the names that follow checked as those of which the range is known."""
+    for name in unchecked:
+        _check(name, _extremes(x, missing))
+    return way.encoded(x, missing)
+
+
+def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return the attributes and the encoding of a variable once it is packed, with what is told of that."""
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
     attributes = {key: value for key, value in variable.attrs.items() if key not in dropped}
-    attributes |= chosen.limits(variable.attrs, missing, extremes) | chosen.attributes
-    encoding = {key: value for key, value in variable.encoding.items() if key not in of_floats}
-    packed: Variable = xarray.Variable(variable.dims, data, attributes, encoding)
-    return packed
-
-
-def _codes(x: Array, chosen: packing.Packing, missing: cf.Missing | None) -> Array:
-    return chosen.encoded(x, missing)
+    return attributes | told, {key: value for key, value in variable.encoding.items() if key not in of_floats}

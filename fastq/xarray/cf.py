@@ -85,36 +85,47 @@ def codes_dtype(noted: Any) -> np.dtype[Any] | None:
     return dtype if dtype is not None and dtype.kind in "iub" else None
 
 
-def numbers(owner: str, name: Any, key: str, noted: Any) -> Array:
+def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None) -> Array:
     """Return the numbers of an attribute in one row, none of them for None.
 
     Raises
     ------
     TypeError
         If it has others.
+    ValueError
+        If they are neither none nor as many as `size`.
     """
     values: Array = np.ravel(np.asarray([] if noted is None else noted))
     if values.dtype.kind not in "iuf":
         raise TypeError(f"{owner} has {key} {shown(noted)} of {name!r}, which must be numbers")
+    if size is not None and values.size not in (0, size):
+        raise ValueError(f"{owner} has {values.size} numbers in {key} of {name!r}, which must have {size}")
     return values
 
 
-def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
-    """Return the lower and the upper limits among attributes.
+def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], noted: Any) -> int:
+    """Return the code that a number in an attribute is, as it is stored or as it is by _Unsigned.
 
     Raises
     ------
     ValueError
-        If valid_range has other than two numbers, or another one more than one.
+        If it is none.
     """
-    found: tuple[list[Any], list[Any]] = ([], [])
+    dtype = meant(stored, noted)
+    with np.errstate(invalid="ignore"):
+        as_stored = np.array(number).astype(np.int64).astype(stored)
+    as_meant = as_stored.view(dtype)
+    if number not in (as_stored, as_meant):
+        raise ValueError(f"{owner} has {key} {number} of {name!r}, which must be a number of {dtype}, as its codes are")
+    return int(as_meant)
+
+
+def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tuple[str, int, Any]]:
+    """Yield limits among attributes: the key, 0 for a lower and 1 for an upper one, and the number."""
     for key, ends in (("valid_range", (0, 1)), ("valid_min", (0,)), ("valid_max", (1,))):
-        values = numbers(owner, name, key, attributes.get(key))
-        if values.size not in (0, len(ends)):
-            raise ValueError(f"{owner} has {values.size} numbers in {key} of {name!r}, which must have {len(ends)}")
-        for value, end in zip(values, ends, strict=False):
-            found[end].append(value)
-    return found
+        values = numbers(owner, name, key, attributes.get(key), len(ends))
+        for end, value in zip(ends, values, strict=False):
+            yield key, end, value
 
 
 def meant(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
@@ -178,11 +189,10 @@ def _limits(name: Any, variable: Variable) -> tuple[float, float]:
     are_codes = any(key in noted for key in OF_SCALE)
 
     ends: tuple[list[float], list[float]] = ([-np.inf], [np.inf])
-    for end, each in enumerate(limits("ds", name, variable.attrs)):
-        for limit in each:
-            if limit.dtype.kind == "f" or not are_codes:
-                ends[end].append(float(limit))
-                continue
-            code = limit if stored is None else limit.astype(stored).view(meant(stored, noted.get("_Unsigned")))
-            ends[end ^ (scale < 0)].append((float(code) + end - 0.5) * scale + offset)
+    for key, end, limit in limits("ds", name, variable.attrs):
+        if limit.dtype.kind == "f" or not are_codes:
+            ends[end].append(float(limit))
+            continue
+        step = limit if stored is None else code("ds", name, key, limit, stored, noted.get("_Unsigned"))
+        ends[end ^ (scale < 0)].append((float(step) + end - 0.5) * scale + offset)
     return np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.formats.qtypes import QType
 from fastq.operations.quantize import choose_qparams
 from fastq.system import lazy
-from fastq.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, codes_dtype, limits, meant, numbers
+from fastq.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_dtype, limits, meant, numbers
 
 if TYPE_CHECKING:
     from xarray import Variable
@@ -169,16 +170,20 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     scale, offset = np.array(units, np.float32 if single else np.float64)
     if not (np.isfinite([scale, offset]).all() and scale):
         raise ValueError(f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which no codes have")
-
-    def codes_of(values: Any) -> list[int]:
-        codes: Any = np.array(values, np.int64).astype(stored).view(dtype)
-        return [int(code) for code in codes]
-
-    fills = set(codes_of([*given["_FillValue"], *given["missing_value"]]))
+    coded, unsigned = functools.partial(code, "like", name), noted.get("_Unsigned")
+    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
     if len(fills) > 1:
         raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
-    fill, info, (lows, highs) = next(iter(fills), None), np.iinfo(dtype), limits("like", name, noted)
-    first, last = max([info.min, *codes_of(lows)]), min([info.max, *codes_of(highs)])
+    fill, info = next(iter(fills), None), np.iinfo(dtype)
     attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
-    codes = (first + (first == fill), last - (last == fill))
-    return Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)
+    codes = int(info.min), int(info.max)
+    packing = Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)
+
+    ends: tuple[list[float], list[float]] = ([info.min], [info.max])
+    for key, end, limit in limits("like", name, noted):  # floats are values, integers are codes
+        if limit.dtype.kind == "f":
+            ends[end ^ bool(scale < 0)].append(packing.units(limit))
+        else:
+            ends[end].append(coded(key, limit, stored, unsigned))
+    first, last = (int(np.clip(each, *codes)) for each in (np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])))
+    return packing._replace(codes=(first + (first == fill), last - (last == fill)))

@@ -97,12 +97,17 @@ def _origin(run):
 
 
 def table(name):
-    """Markdown of a table, with what it was made with; if that differs, each row names its run by a number."""
+    """Lines of a table, with what it was made with; if that differs, each row names its run by a number.
+
+    Nothing where no run is stored.
+    """
     origins, rows = [], []
     for run in runs(name):
         if _origin(run) not in origins:
             origins.append(_origin(run))
         rows += [row | {"run": origins.index(_origin(run)) + 1} for row in run["rows"]]
+    if not rows:
+        return ""
     columns = [*dict.fromkeys(column for row in rows for column in row if column != "run")]
     columns += ["run"] * (len(origins) > 1)
     lines = [
@@ -112,13 +117,13 @@ def table(name):
     ]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     numbered = "\n".join(f"Run {number}: {origin}." for number, origin in enumerate(origins, 1))
-    return f"{text}\n\n{numbered if len(origins) > 1 else f'Run of {origins[0]}.'}"
+    return f"{text}\n\n{numbered if len(origins) > 1 else f'Run of {origins[0]}.'}\n"
 
 
 def page(text):
     """Text of a page with its tables made anew."""
     pattern = r"(<!-- begin: (\S+) -->\n).*?(<!-- end: \2 -->)"
-    return re.sub(pattern, lambda match: f"{match[1]}{table(match[2])}\n{match[3]}", text, flags=re.DOTALL)
+    return re.sub(pattern, lambda match: f"{match[1]}{table(match[2])}{match[3]}", text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

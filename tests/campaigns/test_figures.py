@@ -44,6 +44,12 @@ def test_a_whole_table_is_of_the_last_run():
     assert figures.runs("b") == []
 
 
+def test_a_table_without_runs_is_empty():
+    text = "<!-- begin: b -->\n| old |\n<!-- end: b -->\n"
+    assert figures.page(text) == "<!-- begin: b -->\n<!-- end: b -->\n"
+    assert figures.page(text.replace("b -->", "a -->")).splitlines()[-2].startswith("Run of 2020-01-01")
+
+
 def test_the_commit_says_whether_there_are_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     assert figures.commit() == ""

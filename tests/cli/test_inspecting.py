@@ -238,6 +238,25 @@ def test_float8_is_compared(tmp_path):
     assert "inf" in run("compare", "a.safetensors", "a.safetensors")
 
 
+def test_zeros_reach_any_ratio():
+    """An error of 0 is inf in every command, also where there is no signal."""
+    np.save("zeros.npy", np.zeros((4, 64), np.float32))
+    assert "inf dB" in run("compare", "zeros.npy", "zeros.npy", "--at-least", "10")
+    assert re.search(r"int2 .* inf *\n", run("suggest", "zeros.npy", "--sqnr", "90"))
+    assert "worst inf dB" in run("quantize", "zeros.npy", "zeros.safetensors")
+    output = run("compare", "zeros.npy", "zeros.safetensors", "--at-least", "90")
+    assert re.search(r"symmetric +inf .*worst inf dB", output, re.DOTALL)
+
+
+def test_integers_are_not_in_the_sum():
+    for name, step in (("a", 0), ("b", 0.25)):
+        save_file({"w": W + np.float32(step), "ids": np.arange(512)}, f"{name}.safetensors")
+    output = run("compare", "a.safetensors", "b.safetensors")
+    assert re.search(r"ids +512 +I64 +I64 +inf", output)
+    assert f", 1 compared: {W.nbytes + 4096:,}" in output
+    assert f"{reference.compare(W, W + np.float32(0.25)).sqnr_db:.2f} dB, worst" in output.splitlines()[-1]
+
+
 def test_exit_codes():
     run("compare", "w.npy", "near.npy", "--at-least", "5")
     run("compare", "w.npy", "near.npy", "--at-least", "90", exit_code=3)

@@ -37,6 +37,7 @@ def _folder(tmp_path_factory):
     save_file({"z": W}, "renamed.safetensors")
     np.save("v.npy", BIAS)
     (folder / "taken.safetensors").write_text("taken")
+    (folder / "taken.gguf").write_text("taken")
     invoke("quantize in.safetensors q.safetensors")
     tensors = {"x.weight": W, **dict.fromkeys(["more_1", "more_2", "more_3", "more_4", "more_5"], BIAS)}
     save_file(tensors, "many.safetensors")
@@ -120,6 +121,12 @@ CASES = [
     ("quantize in.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
     ("dequantize q.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
     ("gguf in.gguf in.gguf --type Q8_0 --force", 2, "'in.gguf' is IN itself"),
+    ("gguf in.gguf taken.gguf Q4_0 --imatrix taken.gguf --force", 2, "'taken.gguf' is --imatrix itself"),
+    (
+        "quantize in.safetensors taken.safetensors --like taken.safetensors --force",
+        2,
+        "'taken.safetensors' is --like itself",
+    ),
     ("dequantize q.safetensors o.npy", 1, "a .npy file holds one array, not 3; write .safetensors"),
     ("dequantize in.safetensors o.safetensors", 1, "holds nothing that fastq quantized"),
     ("quantize q.safetensors o.safetensors", 1, "it is quantized already; fastq dequantize turns it back"),
@@ -133,11 +140,11 @@ CASES = [
     ("convert model/model.safetensors o --scheme W8A16", 2, "give the folder that has it and config.json"),
     ("convert in.gguf o --scheme W8A16", 2, "'in.gguf' is not a folder"),
     ("convert org/name o --scheme W8A16", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
-    ("convert model full --scheme W8A8", 1, "Error: full is not empty; --force replaces what is in the way"),
-    ("convert model model --scheme W8A8", 1, "Error: model is IN itself; name another one"),
+    ("convert model full --scheme W8A8", 2, "full is not empty; --force replaces what is in the way"),
+    ("convert model model --scheme W8A8", 2, "model is SRC itself; name another one"),
     ("convert model o --scheme W8A16 --ignore nothing", 1, "nothing"),
     ("convert model o --scheme W8A16 --scheme-for nothing=W4A16", 1, "nothing"),
-    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 1, "group"),
+    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 2, "group_size is for integers in groups"),
     ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype goes with --dequantize"),
     ("convert model o --dequantize --group-size 32", 2, "--dequantize goes with --dtype, --report and --force only"),
     ("gguf model o.gguf Q8_0", 2, "'model' is a folder; convert_hf_to_gguf.py of llama.cpp makes GGUF"),

@@ -359,3 +359,18 @@ def test_a_model_in_shards_is_read_by_each_and_by_all(here):
     assert set(fastq.load("two")) == set(fastq.load("two/b.safetensors")) == set(MODEL)
     assert set(fastq.load("two/a.safetensors")) == set()
     assert np.array_equal(fastq.load("two")["a.q_proj.weight"].codes, fastq.load("convert")["a.q_proj.weight"].codes)
+
+
+def test_names_of_the_other_mapping_are_told_the_nearest(folder):
+    """Tensors have the names of weights, checkpoints those of modules; both have one repr."""
+    tensors, checkpoint = fastq.load(folder / "convert"), open_checkpoint(folder / "convert")
+    for model, asked, told in (
+        (tensors, "a.q_proj", "convert has no tensor 'a.q_proj'; '*a.q_proj*' fits 2: a.q_proj."),
+        (checkpoint, "a.q_proj.weight", "convert has no tensor 'a.q_proj.weight'; nearest are a.q_proj"),
+    ):
+        with pytest.raises(KeyError) as caught:
+            model[asked]
+        assert caught.value.args[0].startswith(told)
+        assert (model.get(asked), model.get(asked, 7), asked in model) == (None, 7, False)
+    assert repr(checkpoint) == repr(tensors).replace("Tensors", "Checkpoint")
+    assert repr(open_checkpoint(folder / "plain.gguf")).startswith("Checkpoint('plain.gguf': 2 tensors, 0 quantized, ")

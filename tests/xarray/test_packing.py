@@ -7,6 +7,7 @@ import pytest
 from catalogue import same_bytes
 
 import fastq
+from fastq.engine.runtime import boundary
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 
@@ -154,6 +155,26 @@ def test_lazy():
     xarray.testing.assert_identical(packed.compute(), fastq.xarray.pack(ds))
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_any_floating_point_mode_of_the_thread(lazy):
+    """Flush-to-zero, as libraries linked with -ffast-math set it; tasks of dask run in threads that have it."""
+    ds = xarray.Dataset(
+        {"t": ("x", np.float32([1e-40, 0, 2e-41, 3e-42]), {"valid_min": 1e-41, "missing_value": 1e-40})}
+    )
+    if lazy:
+        pytest.importorskip("dask", reason="no dask")
+        ds = ds.chunk({"x": 2})
+    expected = fastq.xarray.pack(ds, ranges={"t": (0, 1)}, out_of_range="clamp").load()
+    exchange = boundary._exchange()
+    before = exchange(0x9FC0 if boundary._IS_X86 else 1 << 24)
+    try:
+        packed = fastq.xarray.pack(ds, ranges={"t": (0, 1)}, out_of_range="clamp").load(scheduler="synchronous")
+    finally:
+        exchange(before)
+    same_bytes(packed.t.values, expected.t.values)
+    assert (packed.t.values == packed.t.attrs["_FillValue"]).tolist() == [True, True, False, True]
+
+
 def test_max_error():
     ds = seasons()
     packed = fastq.xarray.pack(ds, max_error={"t": 0.2, "rain": 1e-3})
@@ -169,7 +190,14 @@ def test_max_error():
     ("arguments", "error", "message"),
     [
         ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray"),
-        ({"dtype": "int4"}, ValueError, "dtype must be one of 'int8', 'uint8', 'int16', 'uint16'"),
+        *(
+            ({"dtype": dtype}, ValueError, f"dtype must be one of 'int8', 'uint8', 'int16', 'uint16', not {shown}")
+            for dtype, shown in (
+                ("int4", "'int4'"),
+                ({"t": "uint8"}, "{'t': 'uint8'}"),
+                (np.void, "<class 'numpy.void'>"),
+            )
+        ),
         ({"max_error": {"count": 1}}, TypeError, "max_error names 'count', which is no variable of floats"),
         ({"max_error": {"t": -1}}, ValueError, "max_error of 't' must be from 0.0 to inf, not -1"),
         ({"max_error": {"t": True}}, TypeError, "max_error of 't' must be a number, not True"),

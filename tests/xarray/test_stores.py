@@ -307,7 +307,13 @@ LIKE = [
         [0, 9, -1],
     ),
     ("int16", {"scale_factor": 1.0, "_FillValue": np.int16(-1), "valid_max": np.int16(9)}, [9], [9]),
+    ("int16", {"scale_factor": 0.01, "valid_range": F32([0, 50])}, [0, 20, 50], [0, 2000, 5000]),
+    ("int16", {"scale_factor": -0.5, "valid_min": -2.0, "valid_max": np.nan}, [-2, 5], [4, -10]),
+    ("int16", {"scale_factor": 0.5, "_FillValue": -999.0}, [1, np.nan], [2, -999]),
 ]
+
+
+OF_T = {"scale_factor": 1.0, "_FillValue": np.int16(-1)}
 
 
 @pytest.mark.parametrize("decoded", [False, True])
@@ -378,6 +384,37 @@ def test_what_is_clamped_is_not_read():
         packed.load()
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("by", ["like", "ranges"])
+@pytest.mark.parametrize(
+    ("value", "message"), [(-np.inf, "ds has infinite values in 't'"), (9.969209968386869e36, "ds has 9.96.* in 't'")]
+)
+def test_what_is_no_data_is_not_clamped(value, message, by, lazy):
+    ds = packed_by([0.5, value], "float32")
+    if lazy:
+        pytest.importorskip("dask", reason="no dask")
+        ds = ds.chunk({"x": 1})
+    options = {"like": packed_by([1], **OF_T)} if by == "like" else {"ranges": {"t": (0, 1)}}
+    with pytest.raises(ValueError, match=message):
+        fastq.xarray.pack(ds, **options, out_of_range="clamp").load()
+    ds.t.attrs["missing_value"] = value
+    codes = fastq.xarray.pack(ds, **options, out_of_range="clamp").t
+    assert codes.values[1] == codes.attrs["_FillValue"]
+
+
+def test_ranges_beyond_the_dtype():
+    with pytest.raises(ValueError, match=r"ranges of 't' must be .*, but finite numbers of float32, the first below"):
+        fastq.xarray.pack(packed_by([1.0], "float32"), ranges={"t": (0, 1e39)})
+
+
+def test_limits_are_those_of_like():
+    ds = xarray.Dataset({"t": ("x", [1.0, 9.0], {"valid_min": 2.0})})
+    packed = fastq.xarray.pack(ds, like=packed_by([1], **OF_T, valid_range=np.int16([0, 9]))).t
+    assert packed.values.tolist() == [-1, 9]
+    assert set(packed.attrs) == {"scale_factor", "_FillValue", "valid_range"}
+    assert set(fastq.xarray.pack(ds, like=packed_by([1], **OF_T)).t.attrs) == set(OF_T)
+
+
 def test_ranges():
     """The scale is that of the range, whatever the data; of nothing but gaps too."""
     for x in ([1.0, 2.0], [np.nan, np.nan], [0.0, 100.0]):
@@ -387,7 +424,6 @@ def test_ranges():
     assert fastq.xarray.pack(packed_by([300.0], "float32"), ranges={"t": (200, 400)}).t.attrs["add_offset"] == 300
 
 
-OF_T = {"scale_factor": 1.0, "_FillValue": np.int16(-1)}
 REFUSED = [
     ({"like": 3}, TypeError, "like must be a Dataset, not int"),
     ({"out_of_range": "wrap"}, ValueError, "out_of_range must be one of 'clamp'"),
@@ -396,11 +432,26 @@ REFUSED = [
     ({"ranges": {"t": (1, 0)}}, ValueError, r"ranges of 't' must be the least and the greatest value, not \(1, 0\)"),
     ({"ranges": {"t": 5}}, ValueError, "ranges of 't' must be the least and the greatest value, not 5"),
     ({"ranges": {"t": (0, np.inf)}}, ValueError, "ranges of 't' must be the least"),
+    ({"ranges": {"t": (0, 1e309)}}, ValueError, "ranges of 't' must be the least and the greatest value, not"),
     ({"ranges": {"t": (0, "1")}}, TypeError, "ranges of 't' must be a number, not '1'"),
     (
         {"ranges": {"t": (0, 1)}, "like": packed_by([1], **OF_T)},
         TypeError,
         "ranges names 't', whose range is that of like",
+    ),
+    *(
+        (
+            {"like": packed_by([1], dtype, **OF_T | {key: value})},
+            ValueError,
+            f"like has {key} {value} of 't', which must be",
+        )
+        for dtype, key, value in (
+            ("int8", "_FillValue", -999),
+            ("uint8", "_FillValue", -1),
+            ("int16", "_FillValue", np.nan),
+            ("int16", "_FillValue", 0.5),
+            ("int16", "valid_max", 40000),
+        )
     ),
     ({"like": packed_by([1], "int64", **OF_T)}, ValueError, "like has int64 codes in 't'; packed are those of"),
     (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-from fastq.io.checkpoints.folder import WEIGHTS
+from fastq.io.checkpoints.folder import WEIGHTS, parsed_json
+from fastq.system.arguments import shown
 
 MODULES = "modules.json"  # of sentence-transformers: which folders the parts of a model are in
 OTHER_FORMS = {"original", "onnx", "openvino", "coreml", "gguf", "metal"}  # folders with the model in another form
@@ -17,10 +17,10 @@ LARGEST = 1 << 26  # bytes of a folder without weights that is copied unasked
 def modules_of(path: Path) -> list[str]:
     """Return the folders that the modules.json of a model names and that have files; none without one to be read."""
     try:
-        entries = json.loads((path / MODULES).read_bytes())
+        entries = parsed_json(path / MODULES)
         named = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
         return [each for each in named if isinstance(each, str) and each]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
@@ -30,20 +30,21 @@ def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
     files: list[Path] = []
     behind = [file.name for file in sorted(path.iterdir()) if file.is_file() and _is_other_weight(file)]
     for folder in sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != "."):
-        if out.resolve().is_relative_to(folder.resolve()):
+        if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
             continue
-        found = list(_files(folder))
         needed = any(Path(name).parts[:1] == (folder.name,) for name in named)
-        small = sum(file.stat().st_size for file in found) <= LARGEST
-        plain = not any(file.suffix in WEIGHTS for file in found)
-        if needed or (small and plain and folder.name not in OTHER_FORMS):
-            files += [file.relative_to(path) for file in found]
-        elif found:
+        found = _found(folder, math.inf if needed else -1 if folder.name in OTHER_FORMS else LARGEST)
+        if found is None:
             behind.append(f"{folder.name}/")
+            continue
+        files += [each.relative_to(path) for each in found if not each.is_dir()]
+        behind += [f"{each.relative_to(path).as_posix()}/ (a link)" for each in found if each.is_dir()]
     lines = [f"not copied: {', '.join(behind)}"] if behind else []
     for name in named:
-        if Path(name).is_absolute() or ".." in Path(name).parts or not (path / name).is_dir():
-            lines.append(f"{MODULES} names {name!r}, which is no folder of it: sentence-transformers does not load it")
+        if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
+            lines.append(
+                f"{MODULES} names {shown(name)}, which is no folder of it: sentence-transformers does not load it"
+            )
     return files, lines
 
 
@@ -52,7 +53,21 @@ def _is_other_weight(file: Path) -> bool:
     return file.suffix in WEIGHTS and file.suffix not in (".safetensors", ".part") and file.name[0] != "."
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _found(folder: Path, most: float) -> list[Path] | None:
+    """Return the files of a folder, and the links to folders, which lead out of it and are not followed.
+
+    None if the files have more bytes than that, which weights have unless there is no limit.
+    """
+    if folder.is_symlink():
+        return [folder]
+    found, total = [], 0.0
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] != ".")
-        yield from (Path(place, name) for name in sorted(names) if name[0] != "." and Path(place, name).is_file())
+        found += [link for name in folders if (link := Path(place, name)).is_symlink()]
+        for file in (Path(place, name) for name in sorted(names) if name[0] != "."):
+            if file.is_file():
+                found.append(file)
+                total += math.inf if file.suffix in WEIGHTS else file.stat().st_size
+                if total > most:
+                    return None
+    return found

@@ -16,10 +16,11 @@ from fastq.formats.compressed_tensors import (
     LayerScheme,
     WeightScheme,
 )
-from fastq.io.checkpoints.folder import KEY, OLD_KEY, entry_of
+from fastq.io.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
 from fastq.io.checkpoints.names import EXPERT, check_pattern, fused_with, kind_of, matches
 from fastq.io.checkpoints.rules import Plan, Rules
 from fastq.io.containers import TensorSpec
+from fastq.system.arguments import shown
 
 METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
 EXPERTS = r"re:(.*\.)?experts\.\d+\."
@@ -71,16 +72,16 @@ def quantized_entry(
 
 def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return config.json of the model without quantization, in a dtype by the name that config.json has for it."""
-    plain = _without_entries(config)
-    key = "torch_dtype" if "torch_dtype" in plain else "dtype"
-    return {**plain, key: dtype}
+    plain = _plain(config, dtype)
+    return plain if any(key in plain for key in DTYPE_KEYS) else {**plain, "dtype": dtype}
 
 
-def _without_entries(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return config.json, and those of the models within the model, without what they say of quantized weights."""
-    plain = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
-    text = plain.get("text_config")
-    return plain | {"text_config": _without_entries(text)} if isinstance(text, dict) else plain
+def _plain(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """Return config.json of plain weights, and that of the language model within it; where they name a dtype, that."""
+    plain: dict[str, Any] = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
+    plain |= {key: dtype for key in DTYPE_KEYS if key in plain}
+    inner = {key: _plain(plain[key], dtype) for key in LANGUAGE if isinstance(plain.get(key), dict)}
+    return plain | inner
 
 
 def check_undone(entry: Mapping[str, Any]) -> None:
@@ -144,13 +145,13 @@ def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerSc
     if isinstance(group, list) and name.upper() in PRESETS:
         return [(_target(name, target), PRESETS[name.upper()]) for target in group]
     if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
-        raise ValueError(f"config group {name!r} has no list of targets")
+        raise ValueError(f"config group {shown(name)} has no list of targets")
     if group.get("weights") is None:
         return []
     weights = _weights(name, group["weights"])
     form = group.get("format") or general_format
     if form not in FORMATS:
-        raise ValueError(f"config group {name!r} has format {form!r}; known are {', '.join(FORMATS)}")
+        raise ValueError(f"config group {shown(name)} has format {shown(form)}; known are {', '.join(FORMATS)}")
     scheme = LayerScheme(name, weights, form, _frozen(group.get("input_activations") or {}))
     return [(_target(name, target), scheme) for target in group["targets"]]
 
@@ -168,7 +169,7 @@ def _target(name: str, target: Any) -> str:
         check_pattern(str(target))
     except re.error as error:
         raise ValueError(
-            f"config group {name!r} has target {target!r}, which is not a regular expression: {error}"
+            f"config group {shown(name)} has target {shown(target)}, which is not a regular expression: {error}"
         ) from error
     return str(target)
 
@@ -176,26 +177,30 @@ def _target(name: str, target: Any) -> str:
 def _weights(name: str, entry: Any) -> WeightScheme:
     """Return the scheme that an entry of config.json stands for."""
     if not isinstance(entry, dict):
-        raise ValueError(f"weights of config group {name!r} must be an object of JSON")
+        raise ValueError(f"weights of config group {shown(name)} must be an object of JSON")
     bits, kind = entry.get("num_bits"), entry.get("type")
     strategy, size, block = entry.get("strategy"), entry.get("group_size") or 0, entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}
     if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
-        raise ValueError(f"config group {name!r} has {kind!r} weights of {bits!r} bits, which are not known here")
+        raise ValueError(
+            f"config group {shown(name)} has {shown(kind)} weights of {shown(bits)} bits, which are not known here"
+        )
     if strategy is None and type(size) is int:
         strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
     if strategy not in STRATEGIES:
-        raise ValueError(f"config group {name!r} has strategy {strategy!r}; known are {', '.join(STRATEGIES)}")
+        raise ValueError(
+            f"config group {shown(name)} has strategy {shown(strategy)}; known are {', '.join(STRATEGIES)}"
+        )
     in_groups = strategy in ("group", "tensor_group")
     if type(size) is not int or (in_groups and size < 1):
-        raise ValueError(f"config group {name!r} has group_size {size!r}, which must be a positive integer")
+        raise ValueError(f"config group {shown(name)} has group_size {shown(size)}, which must be a positive integer")
     symmetric, scales = entry.get("symmetric", True), entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
-        raise ValueError(f"config group {name!r} has symmetric {symmetric!r}, which must be true or false")
+        raise ValueError(f"config group {shown(name)} has symmetric {shown(symmetric)}, which must be true or false")
     if kind == "float" and bits == 4 and not scales:  # older versions leave it out
         scales = {16: E4M3, 32: E8M0}.get(size, "")
     if scales not in ("", E4M3, E8M0):
-        raise ValueError(f"config group {name!r} has scales of {scales!r}, which are not known here")
+        raise ValueError(f"config group {shown(name)} has scales of {shown(scales)}, which are not known here")
     blocks = _block(name, block) if strategy == "block" else ()
     return WeightScheme(bits, kind, strategy, size if in_groups else 0, blocks, symmetric, scales)
 
@@ -205,5 +210,7 @@ def _block(name: str, block: Any) -> tuple[int, ...]:
     if isinstance(block, str):  # as older writers have it: 128x128
         block = [int(n) for n in block.split("x") if n.isdecimal()]
     if not (isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)):
-        raise ValueError(f"config group {name!r} has block_structure {block!r}, which must be rows and columns")
+        raise ValueError(
+            f"config group {shown(name)} has block_structure {shown(block)}, which must be rows and columns"
+        )
     return tuple(block)

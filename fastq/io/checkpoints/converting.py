@@ -24,6 +24,10 @@ JOURNAL = ".fastq-convert.json"  # what is finished, next to the shards
 VERSION = 2
 
 
+class UnfitOut(ValueError):
+    """A conversion can't have its result in a directory as that is."""
+
+
 class Conversion(Protocol):
     """What is done with each shard of a model."""
 
@@ -65,14 +69,18 @@ def convert(
 
     Finished shards of an interrupted run of the same conversion are kept if their digests are right; `notice` is called
     with a line if it does not go on with such a run, and with one on files that are not copied. With `force` other
-    files in `out` are replaced. ValueError if the model can't be converted, naming the tensor, or `out` holds something
-    else.
+    files in `out` are replaced. ValueError if the model can't be converted, naming the tensor; `UnfitOut` if `out`
+    holds something else.
     """
     source = conversion.source
     headers = {name: Header(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
     check_names(tensor for header in headers.values() for tensor in header.specs)
     config = conversion.config()
-    journal = _prepared(conversion, out, force, notice)
+    inner, lines = companions(source.path, out)
+    copies = [*(path.relative_to(source.path) for path in source.other_files()), *inner]
+    journal = _prepared(conversion, out, [*map(Path, headers), *copies], force, notice)
+    for line in lines:
+        notice(f"{source.path}: {line}")
     rows: list[Converted] = []
     for name, shard in source.shards.items():
         kept = journal.shards.get(name)
@@ -86,7 +94,7 @@ def convert(
         journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
         journal.save(out)
         rows += done
-    _finish(conversion, out, headers, config, notice)
+    _finish(source, out, headers, copies, config)
     return rows
 
 
@@ -98,24 +106,13 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _finish(
-    conversion: Conversion,
-    out: Path,
-    headers: dict[str, Header],
-    config: dict[str, Any],
-    notice: Callable[[str], None],
+    source: ModelFolder, out: Path, headers: dict[str, Header], copies: list[Path], config: dict[str, Any]
 ) -> None:
-    """Write what makes the shards a model, the index last; tell what stays behind."""
-    source = conversion.source
-    for path in out.glob("*.safetensors"):
-        if path.name not in headers:  # of a model that was here before: readers look for model.safetensors first
-            path.unlink()
-    inner, lines = companions(source.path, out)
-    for name in [*(path.relative_to(source.path) for path in source.other_files()), *inner]:
+    """Write what makes the shards a model, the index last."""
+    for name in copies:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         with (source.path / name).open("rb") as original, replacing(out / name) as file:
             shutil.copyfileobj(original, file)
-    for line in lines:
-        notice(f"{source.path}: {line}")
     write_json(out / CONFIG, config)
     if source.index:
         files = {tensor: name for name, header in headers.items() for tensor in header.specs}
@@ -131,25 +128,48 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
-def _prepared(conversion: Conversion, out: Path, force: bool, notice: Callable[[str], None]) -> Journal:
-    """Return the journal to go on with, of a directory that may be written to."""
+def _prepared(
+    conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Callable[[str], None]
+) -> Journal:
+    """Return the journal to go on with, of a directory that may be written to, and to which files may be."""
     source, job = conversion.source, _job(conversion)
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
-        raise ValueError(f"{out} is {'IN itself' if out.is_dir() else 'not a directory'}; name another one")
+        raise UnfitOut(f"{out} is {'SRC itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
     journal = _unfinished(out)
-    if journal is not None and journal.job == job:
+    held = {path.name for path in out.iterdir() if not is_temporary(path.name)}
+    same = journal is not None and journal.job == job
+    if not same and not force and held and (journal is None or journal.shards or held != {JOURNAL}):
+        state = "is an unfinished conversion of something else" if journal else "is not empty"
+        raise UnfitOut(f"{out} {state}; --force replaces what is in the way")
+    _make_way(out, [*names, Path(CONFIG), Path(source.index or INDEX), Path(JOURNAL)], force)
+    if journal is not None and same:
         if journal.program == __version__:
             return journal
         notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: it starts anew")
-    elif not force and any(not is_temporary(path.name) for path in out.iterdir()):
-        held = "is an unfinished conversion of something else" if journal else "is not empty"
-        raise ValueError(f"{out} {held}; --force replaces what is in the way")
     for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # of what is replaced: shards of two models are none
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)
     journal.save(out)  # from now on the directory is known to be an unfinished conversion
     return journal
+
+
+def _make_way(out: Path, names: list[Path], force: bool) -> None:
+    """Remove what is in the way of files of a result, and other shards, as of a model that was there before.
+
+    Readers look for model.safetensors first. A link is removed, and what it leads to stays. `UnfitOut` if something is
+    in the way without `force`, or a folder in the place of a file.
+    """
+    folders = sorted({folder for name in names for folder in name.parents[:-1]})
+    in_way = [path for path in map(out.joinpath, folders) if path.is_symlink() or (path.exists() and not path.is_dir())]
+    in_way += [path for path in out.glob("*.safetensors") if path.relative_to(out) not in names and not path.is_dir()]
+    if in_way and not force:
+        raise UnfitOut(f"{in_way[0]} is no part of the result; --force removes it")
+    for path in in_way:
+        path.unlink(missing_ok=True)  # of a folder in a linked one nothing is left
+    for path in map(out.joinpath, names):
+        if path.is_dir() and not path.is_symlink():
+            raise UnfitOut(f"{path} is a folder, and the result has a file of that name; move it away")
 
 
 def _unfinished(out: Path) -> Journal | None:

@@ -128,8 +128,8 @@ def _exponents(largest: Array, weights: WeightScheme) -> NDArray[np.uint8]:
 
 
 def largest_magnitude(x: Array) -> float:
-    """Return the largest magnitude of an array."""
-    lo, hi = fastq.minmax(x)
+    """Return the largest magnitude of an array but NaN, which is refused where the matrix that has it is encoded."""
+    lo, hi = fastq.minmax(x, nan="zero")
     return max(-float(lo), float(hi), 0.0)
 
 

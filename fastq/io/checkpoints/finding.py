@@ -28,6 +28,7 @@ from fastq.io.checkpoints.stored import (
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import failures
 from fastq.layouts.compressed_tensors import StoredForm, form_of
+from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
@@ -52,7 +53,7 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
     method = str(entry.get("quant_method") or (METHOD if "config_groups" in entry else "no quant_method"))
     if method not in METHODS:
-        raise ValueError(f"its {KEY} is of {method!r}; known are {', '.join(METHODS)}: {ADVICE}")
+        raise ValueError(f"its {KEY} is of {shown(method)}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)
     find, *parts = METHODS[method]
     found = {weight.module: weight for weight in find(source, entry)}

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.containers import SafetensorsSource, TensorSpec, open_source
+from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
@@ -35,6 +36,8 @@ OTHER_WEIGHTS = {
 TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte|shared)\.(weight|bias)")
 BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
 LONGEST_JSON, DEEPEST_JSON = 1 << 28, 100  # bytes, and objects in objects: what reads them calls itself
+LANGUAGE = ("text_config", "llm_config", "language_config")  # keys of the language model within a larger one
+DTYPE_KEYS = ("dtype", "torch_dtype")  # the second one is of older writers
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by the name that config.json gives them
 HALVES = {code: name for name, code in DTYPES.items()}
 
@@ -77,7 +80,7 @@ class ModelFolder:
         named = self.config.get(NAMED)
         if named is not None:
             if not isinstance(named, str) or not _is_inside(named.removesuffix(".index.json")):
-                raise ValueError(f"{CONFIG} names {named!r} as {NAMED}, which is not a .safetensors file in it")
+                raise ValueError(f"{CONFIG} names {shown(named)} as {NAMED}, which is not a .safetensors file in it")
             if not (self.path / named).is_file():
                 raise ValueError(f"{CONFIG} names {named} as {NAMED}, which is missing; fetch it again")
             return (named, _weight_map(self.path / named), "") if named.endswith(".json") else ("", {}, named)
@@ -96,8 +99,7 @@ class ModelFolder:
 
     def _check_index(self, promised: dict[str, str]) -> None:
         """Note tensors that no file has, if they are none that a model has to have; others are refused."""
-        tied = [self.config, self.config.get("text_config")]
-        apart = any(isinstance(part, dict) and part.get("tie_word_embeddings") is False for part in tied)
+        apart = any(part.get("tie_word_embeddings") is False for part in parts_of(self.config, LANGUAGE))
         for tensor, name in promised.items():
             if tensor in self.files:
                 continue
@@ -149,13 +151,19 @@ def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
+def parts_of(config: Mapping[str, Any], keys: Iterable[str] | None = None) -> list[Mapping[str, Any]]:
+    """Return config.json and those of the models within the model by some keys, by default by any."""
+    inner = (config.get(key) for key in (config if keys is None else keys))
+    return [config, *(part for part in inner if isinstance(part, dict))]
+
+
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what config.json says of how weights are quantized, empty if it says nothing."""
     if isinstance(config.get("quantization"), dict):  # of MLX, whatever else it says
         return {"quant_method": "mlx"}
-    for part in (config, config.get("text_config")):
+    for part in parts_of(config, LANGUAGE):
         for key in (KEY, OLD_KEY):
-            entry = part.get(key) if isinstance(part, dict) else None
+            entry = part.get(key)
             if isinstance(entry, dict) and entry:
                 return entry | entry[KEY] if isinstance(entry.get(KEY), dict) else entry  # as older writers nest it
     return {}
@@ -163,9 +171,9 @@ def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def dtype_of(config: Mapping[str, Any]) -> str | None:
     """Return the dtype that config.json names, as safetensors spells it; None if it names none that is known."""
-    for part in (config, config.get("text_config")):
-        for key in ("dtype", "torch_dtype"):
-            named = part.get(key) if isinstance(part, dict) else None
+    for part in parts_of(config, LANGUAGE):
+        for key in DTYPE_KEYS:
+            named = part.get(key)
             if isinstance(named, str) and named.removeprefix("torch.") in DTYPES:
                 return DTYPES[named.removeprefix("torch.")]
     return None
@@ -179,14 +187,19 @@ def _as_float(text: str) -> float:
     return number
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file; ValueError if it is none."""
+def parsed_json(path: Path) -> Any:
+    """Return what a JSON file holds; ValueError if it can't be read."""
     if path.stat().st_size > LONGEST_JSON:
         raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
     try:
-        content = json.loads(path.read_bytes(), parse_float=_as_float)
+        return json.loads(path.read_bytes(), parse_float=_as_float)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not readable JSON: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file; ValueError if it is none."""
+    content = parsed_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} holds no JSON object")
     level: list[Any] = [content]
@@ -205,7 +218,7 @@ def _weight_map(path: Path) -> dict[str, str]:
         raise ValueError(f"{path.name} has no weight_map")
     for name in set(map(str, found.values())):
         if not _is_inside(name):
-            raise ValueError(f"{path.name} names {name!r}, which is not a .safetensors file in the directory")
+            raise ValueError(f"{path.name} names {shown(name)}, which is not a .safetensors file in the directory")
         if not (path.parent / name).is_file():
             raise ValueError(f"{path.name} names {name}, which is missing; fetch it again")
     return {str(tensor): str(name) for tensor, name in found.items()}

@@ -64,9 +64,10 @@ def _is_read_of_experts(scheme: LayerScheme) -> bool:
 def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:
     if sentences:
         inner = ", ".join(f'"{key}": {value}' for key, _, value in (option.partition("=") for option in options))
-        return f'SentenceTransformer("{out}"' + (f", model_kwargs={{{inner}}})" if inner else ")")
+        return f"SentenceTransformer({str(out)!r}" + (f", model_kwargs={{{inner}}})" if inner else ")")
     names = source.config.get("architectures")
-    reader = str(names[0]) if isinstance(names, list) and names else "AutoModel"
+    name = names[0] if isinstance(names, list) and names else None
+    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line is there to be pasted
     if isinstance(source.config.get("auto_map"), dict):
         reader, options = "AutoModel", [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"

@@ -42,6 +42,7 @@ class Quantization:
             if matrix.scheme.weights.strategy == "tensor_group":
                 self.fused.setdefault(fused_with(matrix.module), []).append(matrix)
         self._shared = functools.cache(self._global_scale)
+        self._magnitudes = functools.cache(self._largest)
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result."""
@@ -103,8 +104,13 @@ class Quantization:
 
     def _global_scale(self, key: str) -> float:
         """Return the global scale of matrices that share one."""
-        matrices = (matrix.of(self.source.load(matrix.tensor)) for matrix in self.fused[key])
-        return global_scale(max(map(largest_magnitude, matrices)), self.arithmetic)
+        largest = max(self._magnitudes(matrix.tensor)[matrix.module] for matrix in self.fused[key])
+        return global_scale(largest, self.arithmetic)
+
+    def _largest(self, tensor: str) -> dict[str, float]:
+        """Return the largest magnitude of each matrix of a tensor, which is decoded for it once if it is quantized."""
+        values = self.source.load(tensor)
+        return {matrix.module: largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
 
 
 def _failure(matrix: Matrix, error: Exception) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.stored import CompressedWeight, StoredWeight
 from fastq.io.gguf.container import GgufSource, GgufTensor, open_gguf
+from fastq.io.mapping import ByName
 from fastq.layouts.tensors import with_positive_scales
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
@@ -23,7 +23,14 @@ from fastq.system.dtypes import Array
 Tensor = QuantizedArray | Array
 
 
-class Checkpoint(Mapping[str, Tensor]):
+class Size(NamedTuple):
+    """What is known of a tensor that was not read."""
+
+    is_quantized: bool
+    nbytes: int
+
+
+class Checkpoint(ByName):
     """A quantized model, of which a tensor is read when it is asked for.
 
     Quantized weights are `QuantizedArray` under the names of their modules, all else are arrays under the names of
@@ -40,30 +47,15 @@ class Checkpoint(Mapping[str, Tensor]):
     ['layer']
     """
 
-    def __init__(self, names: list[str], config: dict[str, Any]) -> None:
-        self._names = dict.fromkeys(names)
+    _kind = "Checkpoint"
+
+    def __init__(self, path: Path, sizes: dict[str, Size], config: dict[str, Any]) -> None:
+        super().__init__(path, sizes)
         self.config = config
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._read(name)
-
-    def _read(self, name: str) -> Tensor:
-        raise NotImplementedError
 
     def stored(self, name: str) -> CompressedWeight | None:
         """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
         return None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names  # that of a mapping reads the tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class _FolderCheckpoint(Checkpoint):
@@ -76,7 +68,10 @@ class _FolderCheckpoint(Checkpoint):
         if twice is not None:
             codes = self._weights[twice].codes.name
             raise ValueError(f"tensor {twice!r} and the weight of {codes!r} would both be {twice!r}; rename one")
-        super().__init__([*self._weights, *plain], self._source.config)
+        found = {name: weight.found.values() for name, weight in self._weights.items()}
+        sizes = {name: Size(True, sum(spec.nbytes for spec in specs)) for name, specs in found.items()}
+        sizes |= {name: Size(False, self._source.tensors[name].nbytes) for name in plain}
+        super().__init__(path, sizes, self._source.config)
 
     def _read(self, name: str) -> Tensor:
         weight = self._weights.get(name)
@@ -95,7 +90,9 @@ class _GgufCheckpoint(Checkpoint):
         self._source: GgufSource = open_gguf(path)
         fields = {key: field.value() for key, field in self._source.fields.items() if field.type_name != "array"}
         self._tensors = {self._given_name(name): name for name in self._source.valued}
-        super().__init__(list(self._tensors), fields)
+        specs = {given: self._source.tensors[name] for given, name in self._tensors.items()}
+        sizes = {given: Size(spec.kind.name == "Q8_0", spec.nbytes) for given, spec in specs.items()}
+        super().__init__(path, sizes, fields)
 
     def _given_name(self, name: str) -> str:
         """Return the name of the module of what is read as `QuantizedArray`, of all else that of the tensor.

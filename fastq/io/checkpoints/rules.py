@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastq.formats.compressed_tensors import LayerScheme
-from fastq.io.checkpoints.folder import HALVES
+from fastq.io.checkpoints.folder import HALVES, LANGUAGE, parts_of
 from fastq.io.checkpoints.names import (
     EXPERT,
     ONE_TENSOR,
@@ -175,19 +175,14 @@ def _not_split(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> str
     if model_types(config) & ONE_TENSOR and not rules.includes(f"{parent}.0.{STACKED[name][0]}"):
         return "experts that are read from one tensor"
     axis = 1 if name == "down_proj" else 2
-    parts = [config, config.get("text_config")]
-    sizes = [part["hidden_size"] for part in parts if isinstance(part, dict) and type(part.get("hidden_size")) is int]
+    sizes = [part.get("hidden_size") for part in parts_of(config, LANGUAGE)]
+    sizes = [size for size in sizes if type(size) is int]
     return f"experts with axis {axis} not of hidden_size" if sizes and spec.shape[axis] not in sizes else ""
-
-
-def _parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return config.json and those of the models within the model: text_config, decoder, ..."""
-    return [config, *(part for part in config.values() if isinstance(part, dict))]
 
 
 def model_types(config: Mapping[str, Any]) -> set[str]:
     """Return the types of a model and of the models within it."""
-    return {part["model_type"] for part in _parts(config) if isinstance(part.get("model_type"), str)}
+    return {part["model_type"] for part in parts_of(config) if isinstance(part.get("model_type"), str)}
 
 
 def _check_named(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
@@ -219,7 +214,7 @@ def _check_schemes(plan: Plan, rules: Rules) -> None:
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
     """Refuse a head or an embedding that is, or may be, one matrix with another one: readers hold it as floats."""
-    flags = [part.get("tie_word_embeddings") for part in _parts(config)]
+    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
     named = config.get("architectures")
     bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
     for matrix in matrices:
@@ -255,7 +250,8 @@ def _check_groups(matrices: list[Matrix]) -> None:
         raise ValueError(
             f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
             f"{f', and so have {len(others)} others' if others else ''}: "
-            f"--group-size of a divisor, --ignore {shlex.quote(name)}, or --scheme-for {shlex.quote(name + '=W8A8')}"
+            f"a --group-size that divides {first.shape[1]}, --ignore {shlex.quote(name)}, "
+            f"or --scheme-for {shlex.quote(name + '=W8A8')}"
         )
 
 

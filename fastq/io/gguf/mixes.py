@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf.container import GgufSource, GgufTensor
+from fastq.system.arguments import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
     found = mixes.get(name) or next((row for row in mixes.values() if str(row.number) == text), None)
     if found is not None:
         return found
-    why = ""
+    why = did_you_mean(name, mixes, {})
     if name in OTHERS:
         why = ", but one that llama-quantize has and fastq lacks"
     elif name in TENSOR_TYPES and mixes is not FLOAT_MIXES:

@@ -1,6 +1,7 @@
 """Folders that go with a model, what stays behind, and the call that loads what was written."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io.checkpoints.folder import dtype_of
 from fastq.io.checkpoints.loading import loading
 from fastq.io.checkpoints.rules import Matrix
+from fastq.system.arguments import shown
 
 OPTIONS = ("--scheme", "W8A8")
 SENTENCES = [
@@ -90,16 +92,31 @@ def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "1_Pooling").is_dir()
 
 
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
+def test_links_to_folders_are_not_followed(model, tmp_path):
+    folder, out = shutil.copytree(model, tmp_path / "own"), tmp_path / "out"
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key.txt").write_text("mine")
+    (folder / "inner").mkdir()
+    for link in ("extra", "inner/deep", "1_Pooling"):
+        (folder / link).symlink_to(tmp_path / "secret")
+    (folder / "up").symlink_to(tmp_path)  # which has OUT
+    (folder / "modules.json").write_text(json.dumps(SENTENCES[:2]))
+    (line,) = converted(folder, out)
+    assert "not copied: 1_Pooling/ (a link), extra/ (a link), inner/deep/ (a link), up/ (a link)" in line
+    assert not [path for path in out.rglob("*") if path.name == "key.txt"]
+
+
 def test_nothing_is_said_where_nothing_stays_behind(model, tmp_path):
     assert converted(model, tmp_path / "out") == []
 
 
-@pytest.mark.parametrize("path", ["1_Pooling", "../elsewhere", "/tmp", "a/b"])
+@pytest.mark.parametrize("path", ["1_Pooling", "../elsewhere", "/tmp", "a/b", "a" * 5000])
 def test_modules_that_are_missing_are_told(model, tmp_path, path):
     folder = shutil.copytree(model, tmp_path / "own")
     (folder / "modules.json").write_text(json.dumps([SENTENCES[0], {"path": path, "type": "Pooling"}]))
     (line,) = converted(folder, tmp_path / "out")
-    assert f"modules.json names {path!r}, which is no folder of it" in line
+    assert f"modules.json names {shown(path)}, which is no folder of it" in line
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "[1]", '[{"path": 3}]', '[{"idx": 0}]', "null"])
@@ -141,6 +158,8 @@ CALLS = [
     ({**LLAMA, "model_type": "radio"}, ["FP8_DYNAMIC"], ["of type radio, whose matrices it splits or joins"]),
     ({**LLAMA, "text_config": {"model_type": "gte"}}, ["W8A16"], ["does not load such a model of type gte"]),
     ({}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
+    ({"architectures": ["A;import os"]}, ["W8A8"], ["to load it: AutoModel.from_pretrained('q')"]),
+    ({"architectures": [3]}, ["W8A8"], ["to load it: AutoModel.from_pretrained('q')"]),
     ({"architectures": []}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
     ({**LLAMA, "auto_map": {"AutoModel": "m.M"}}, ["W8A8"], ["AutoModel.from_pretrained('q', trust_remote_code=True)"]),
 ]
@@ -184,7 +203,8 @@ def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
     result = invoke("convert", whole, tmp_path / "q", "--scheme", name)
     inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'
     assert (
-        result.stderr.splitlines()[-1] == f'to load it: SentenceTransformer("{tmp_path / "q"}", model_kwargs={inner})'
+        result.stderr.splitlines()[-1]
+        == f"to load it: SentenceTransformer({str(tmp_path / 'q')!r}, model_kwargs={inner})"
     )
 
 

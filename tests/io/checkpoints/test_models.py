@@ -416,14 +416,6 @@ def test_experts_that_are_stored_transposed_are_left_alone(own):
     assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder(own).tensors)
 
 
-def test_fused_layers_share_a_global_scale(model):
-    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
-    assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
-    largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
-    (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
-    assert conversion._shared(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
-
-
 def test_every_scheme_is_read_as_it_is_written(model):
     for scheme in PRESETS.values():
         read = StoredSchemes({"quantization_config": {"config_groups": {"g": scheme.config(["Linear"])}}})

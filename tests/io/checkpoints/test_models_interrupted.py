@@ -79,6 +79,26 @@ def test_other_options_do_not_go_on_with_it(model, tmp_path):
     assert "unfinished conversion of something else; --force" in line
 
 
+def test_a_file_that_is_put_next_to_it_is_not_removed_unasked(model, quantized, tmp_path):
+    out, mine = tmp_path / "out", tmp_path / "out" / "mine.safetensors"
+    interrupted(model, out, 6)
+    mine.write_bytes(b"mine")
+    line = refused("convert", model, out, *options())
+    assert "mine.safetensors is no part of the result; --force removes it" in line
+    assert mine.read_bytes() == b"mine"
+    run("convert", model, out, *options(), "--force")
+    assert contents(out) == contents(quantized[0])
+
+
+def test_advice_after_a_failure_can_be_followed(model, tmp_path):
+    """A failure in the first shard leaves a journal alone: other options begin there as in an empty folder."""
+    out = tmp_path / "out"
+    interrupted(model, out, 1)
+    assert [path.name for path in out.iterdir()] == [JOURNAL]
+    run("convert", model, out, "--scheme", "W8A8")
+    assert not (out / JOURNAL).exists()
+
+
 def test_force_replaces(model, quantized, tmp_path):
     out = tmp_path / "out"
     interrupted(model, out, 6)

@@ -173,7 +173,8 @@ def test_nothing_to_quantize(own, tmp_path):
 
 
 USAGE = [
-    ([], "--scheme is missing"),
+    ([], "--scheme is missing: one of W2A16, "),
+    (["--scheme", "w4a61"], "not 'w4a61': did you mean W4A16?"),
     (["--scheme", "W5A5"], "scheme must be one of W2A16"),
     (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
     (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
@@ -209,10 +210,66 @@ def test_out(model, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("")
-    for name, message in [("file", "not a directory"), ("full", "is not empty; --force")]:
-        assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
-    assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
+    for out, message, *force in [
+        (tmp_path / "file", "not a directory"),
+        (tmp_path / "full", "is not empty; --force"),
+        (model, "SRC itself", "--force"),
+    ]:
+        result = invoke("convert", model, out, "--scheme", "W8A8", *force)
+        assert (result.exit_code, message in result.output) == (2, True), result.output
     assert os.listdir(tmp_path / "full") == ["mine"]
+
+
+# what is in the way in OUT, what is said of it, and whether --force removes it
+IN_WAY = [
+    ("extra", lambda place, other: place.symlink_to(other), "extra is no part of the result; --force", True),
+    ("extra", lambda place, other: place.write_text(""), "extra is no part of the result; --force", True),
+    ("extra/deep", lambda place, other: place.symlink_to(other), "deep is no part of the result; --force", True),
+    ("tokenizer.json", lambda place, other: place.mkdir(), "tokenizer.json is a folder", False),
+    ("config.json", lambda place, other: place.mkdir(), "config.json is a folder", False),
+    ("extra/deep/a.txt", lambda place, other: place.mkdir(), "a.txt is a folder", False),
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
+@pytest.mark.parametrize(("name", "put", "message", "removed"), IN_WAY)
+def test_what_is_in_the_way_of_files_that_are_copied(own, tmp_path, name, put, message, removed):
+    """Nothing is written through a link, and all is said before the first shard: the run is repeated to see it."""
+    out, other = tmp_path / "out", tmp_path / "other"
+    (own / "extra" / "deep").mkdir(parents=True)
+    (own / "extra" / "deep" / "a.txt").write_text("new")
+    other.mkdir()
+    (other / "a.txt").write_text("old")
+    run("convert", own, out, "--scheme", "W8A8")
+    place = out / name
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    put(place, other)
+    before = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
+    result = invoke("convert", own, out, "--scheme", "W8A8", "--force")
+    assert (other / "a.txt").read_text() == "old"
+    assert result.exit_code == (0 if removed else 2), result.output
+    if removed:
+        assert (out / "extra" / "deep" / "a.txt").read_text() == "new"
+    else:
+        assert message in result.output
+        assert {path.name: path.stat().st_ino for path in out.glob("*.safetensors")} == before
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
+def test_links_in_the_way_of_a_run_that_goes_on(own, tmp_path):
+    (own / "extra").mkdir()
+    (own / "extra" / "a.txt").write_text("new")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "extra").symlink_to(tmp_path)
+    line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
+    assert "is not empty; --force" in line
+    (tmp_path / "out" / "extra").unlink()
+    _spoil(own, np.inf)
+    refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
+    (tmp_path / "out" / "extra").symlink_to(tmp_path)
+    line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
+    assert "extra is no part of the result; --force removes it" in line
+    assert not (tmp_path / "a.txt").exists()
 
 
 REPORTED = ["--scheme", "W4A16", "--group-size", "32", "--report"]
@@ -314,6 +371,17 @@ def test_configs_are_refused(entry, message):
 def test_unknown_formats_are_refused():
     with pytest.raises(ValueError, match="format 'dense'; known are"):
         StoredSchemes({"quantization_config": groups(as_scheme("W4A16").weights.config(), "dense")})
+
+
+def test_messages_are_short_whatever_a_name_is(quantized, tmp_path):
+    folder = shutil.copytree(quantized[0], tmp_path / "long")
+    config = json.loads((folder / "config.json").read_text())
+    name, (group,) = "x" * 10**5, config["quantization_config"]["config_groups"].values()
+    long = {"targets": ["Linear"], "weights": group["weights"], "format": name}
+    for change in ({"quant_method": name}, {"config_groups": {"g": long}}, {"config_groups": {name: 1}}):
+        entry = config["quantization_config"] | change
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": entry}))
+        assert len(refused("convert", folder, tmp_path / "out", "--dequantize")) < 1000
 
 
 def put_scale(arrays, dtype):

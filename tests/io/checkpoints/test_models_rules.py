@@ -6,8 +6,8 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, run, tensors, write_model
-from safetensors.numpy import save_file
+from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, refused, run, tensors, write_model
+from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
@@ -53,7 +53,9 @@ def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
 
 
 def test_options_that_a_scheme_lacks():
-    with pytest.raises(ValueError, match="group_size is for integers in groups; weights of W8A8 are int8 channel"):
+    with pytest.raises(
+        ValueError, match="group_size is for integers in groups; weights of W8A8 are int8 with one scale for each row"
+    ):
         W8A8.with_options(32, None)
     with pytest.raises(ValueError, match="W8A8 has no zero points: symmetric must be true"):
         W8A8.with_options(None, False)
@@ -218,3 +220,27 @@ def test_tensors_that_numpy_lacks_are_named(tmp_path):
     for opened in (open_checkpoint(folder), fastq.load(folder)):
         with pytest.raises(ValueError, match="'mask' is F4, which fastq does not read"):
             opened["mask"]
+
+
+def test_fused_layers_share_a_global_scale(model):
+    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
+    assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
+    largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
+    (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
+    assert conversion._shared(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+
+
+def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
+    """Loading may be decoding; of a NaN the matrix is named that has it, and no other with the same scale."""
+    path = own / "model-00002-of-00002.safetensors"
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    arrays[f"{LAYER}.mlp.experts.gate_up_proj"][1, -1, 3] = np.nan
+    save_file(arrays, path)
+    conversion, loaded = Quantization(ModelFolder(own), Rules(as_scheme("NVFP4A16"))), []
+    load = ModelFolder.load
+    monkeypatch.setattr(ModelFolder, "load", lambda self, name: loaded.append(name) or load(self, name))
+    for key in conversion.fused:
+        conversion._shared(key)
+    assert len(loaded) == len(set(loaded)) == 5
+    line = refused("convert", own, own.parent / "out", "--scheme", "NVFP4A16")
+    assert f"{LAYER}.mlp.experts.1.up_proj can't be quantized: " in line

@@ -13,6 +13,7 @@ from model_folders import all_of, refused, run
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
+from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import convert
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
@@ -277,7 +278,10 @@ SAID = {
         "W4A16",
         edit((), lambda c: c | {QUANTIZED: {"quant_method": "compressed-tensors", QUANTIZED: c.pop(QUANTIZED)}}),
     ),
-    "of the text model": ("W4A16", edit((), lambda c: {"text_config": {QUANTIZED: c.pop(QUANTIZED)}} | c)),
+    **{
+        f"of the {key}": ("W4A16", edit((), lambda c, key=key: {key: {QUANTIZED: c.pop(QUANTIZED)}} | c))
+        for key in ("text_config", "llm_config", "language_config")
+    },
     "without a method": ("W4A16", edit(ENTRY, lambda e: e.pop("quant_method") and None)),
     "an older method": ("W4A16", edit(ENTRY, lambda e: e.update(quant_method="sparseml"))),
     "no sparsity": ("W4A16", edit(ENTRY, lambda e: e.update(sparsity_config={"format": "dense"}))),
@@ -315,6 +319,19 @@ def test_configs_of_older_writers(quantized, tmp_path, case):
     np.testing.assert_array_equal(values_of(folder)[f"{A}.weight"], values)
     run("convert", folder, tmp_path / "plain", "--dequantize")
     assert "quant" not in (tmp_path / "plain" / "config.json").read_text()
+
+
+DTYPES_SAID = [
+    ({"dtype": "bfloat16", "torch_dtype": "bfloat16"}, {"dtype": "float32", "torch_dtype": "float32"}),
+    ({"torch_dtype": "float16"}, {"torch_dtype": "float32"}),
+    ({}, {"dtype": "float32"}),
+    ({"text_config": {"dtype": "float16", "a": 1}}, {"text_config": {"dtype": "float32", "a": 1}, "dtype": "float32"}),
+]
+
+
+@pytest.mark.parametrize(("config", "plain"), DTYPES_SAID)
+def test_the_dtype_of_plain_configs(config, plain):
+    assert plain_config(config, "float32") == plain
 
 
 def transforms(*locations):

@@ -255,6 +255,8 @@ ERRORS = [
     ((X, "Q4_K"), {"imatrix": W * np.float32(np.nan)}, ValueError, "imatrix must be finite"),
     ((X, "Q4_K"), {"out": np.empty((2, 3, 280), np.uint8)}, ValueError, re.escape("shape (2, 3, 288)")),
     ((X, "Q7_K"), {}, ValueError, "qtype must be one of"),
+    ((X, "Q4_k"), {}, ValueError, r"not 'Q4_k': did you mean Q4_K\?"),
+    ((X, "Q4_K_M"), {}, ValueError, r"not 'Q4_K_M': did you mean Q4_K\?"),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system.arguments import is_a, native, shown
+from fastq.system.arguments import as_dtype, is_a, native, shown
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -50,7 +50,7 @@ def kept(ds: Dataset) -> dict[Any, str]:
     """Return the variables of a Dataset that are no data to pack, and why."""
     variables = ds.variables
     named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
-    return named | {name: reason for name in ds.data_vars if (reason := _reason(variables[name]))}
+    return named | {name: reason for name in ds.data_vars if (reason := _reason(name, variables[name]))}
 
 
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
@@ -67,21 +67,31 @@ def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
                         yield word.rstrip(":"), owner, key
 
 
-def _reason(variable: Variable) -> str | None:
+def _reason(name: Any, variable: Variable) -> str | None:
     """Return why a variable is no data, by its own attributes."""
     attributes = variable.attrs
     for key, text, kind in _MARKS if attributes else ():
         if key in attributes and (not text or re.fullmatch(text, str(attributes[key]))):
             return f"by its {key} it has {kind}"
-    stored = codes_dtype(variable.encoding.get("dtype"))
-    if stored is not None and variable.encoding.keys().isdisjoint(OF_SCALE):
+    stored = codes_dtype("ds", name, variable.encoding.get("dtype"))
+    if stored is not None and all(variable.encoding.get(key) is None for key in OF_SCALE):
         return f"by its encoding it has {stored}"
     return None
 
 
-def codes_dtype(noted: Any) -> np.dtype[Any] | None:
-    """Return the dtype of integers or booleans that an encoding has, None for others."""
-    dtype = None if noted is None else native(np.dtype(noted))
+def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:
+    """Return the dtype of integers or booleans that an encoding has, None for others.
+
+    Raises
+    ------
+    TypeError
+        If that is no dtype.
+    """
+    dtype = (
+        None
+        if noted is None
+        else native(as_dtype(noted, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
+    )
     return dtype if dtype is not None and dtype.kind in "iub" else None
 
 
@@ -184,9 +194,10 @@ def _limits(name: Any, variable: Variable) -> tuple[float, float]:
 
     Those are integers, where the encoding tells of a scale.
     """
-    noted, stored = variable.encoding, codes_dtype(variable.encoding.get("dtype"))
-    scale, offset = float(noted.get("scale_factor", 1)), float(noted.get("add_offset", 0))
-    are_codes = any(key in noted for key in OF_SCALE)
+    noted, stored = variable.encoding, codes_dtype("ds", name, variable.encoding.get("dtype"))
+    units = [numbers("ds", name, key, noted.get(key), 1) for key in OF_SCALE]
+    scale, offset = (float(np.append(unit, neutral)[0]) for unit, neutral in zip(units, (1, 0), strict=True))
+    are_codes = any(unit.size for unit in units)
 
     ends: tuple[list[float], list[float]] = ([-np.inf], [np.inf])
     for key, end, limit in limits("ds", name, variable.attrs):

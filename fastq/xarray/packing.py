@@ -154,12 +154,13 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     Raises
     ------
     ValueError
-        If that is no packing by a scale other than 0 into integers of 8 to 32 bits, with at most one fill value.
+        If that is no packing by one scale other than 0 into integers of 8 to 32 bits, with at most one fill value.
     """
     noted = variable.encoding | variable.attrs
     is_raw = any(key in variable.attrs for key in OF_SCALE)
-    stored = codes_dtype(variable.dtype if is_raw else variable.encoding.get("dtype"))
-    given = {key: numbers("like", name, key, noted.get(key)) for key in (*OF_SCALE, *OF_GAPS)}
+    stored = codes_dtype("like", name, variable.dtype if is_raw else variable.encoding.get("dtype"))
+    sizes = dict.fromkeys(OF_SCALE, 1) | dict.fromkeys(OF_GAPS)
+    given = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
     if stored is None or not any(given[key].size for key in OF_SCALE):
         return None
     dtype = meant(stored, noted.get("_Unsigned"))

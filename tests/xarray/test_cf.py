@@ -229,6 +229,8 @@ LIMITS = [
     ),
     ({"valid_max": np.int16(9)}, {"scale_factor": -1.0, "dtype": "int16"}, "float64", [-9, 30], [-10.0]),
     ({"valid_min": 7}, {"dtype": "float32"}, "float32", [7], [6.9]),
+    ({"valid_min": 7}, {"dtype": None, "scale_factor": None}, "float32", [7], [6.9]),
+    ({"valid_max": 9}, {"scale_factor": np.array([-1.0]), "dtype": "int16"}, "float64", [-9, 30], [-10.0]),
 ]
 
 
@@ -264,6 +266,29 @@ def test_what_says_how_floats_were_rounded_is_left_out():
     attributes = {"quantization": "info", "quantization_nsd": 3, "_QuantizeBitRoundNumberOfSignificantBits": 9}
     ds = dataset(least_significant_digit=2, long_name="v", **attributes)
     assert set(fastq.xarray.pack(ds).v.attrs) == {"long_name", "scale_factor", "add_offset", "_FillValue"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "error", "message"),
+    [
+        ({"dtype": "foo"}, TypeError, "dtype in the encoding of 'v' in {} must be one of NumPy, not 'foo'"),
+        ({"scale_factor": "a"}, TypeError, "{} has scale_factor 'a' of 'v', which must be numbers"),
+        ({"add_offset": [1, 2]}, ValueError, "{} has 2 numbers in add_offset of 'v', which must have 1"),
+        (
+            {"scale_factor": 1.0, "dtype": "int16"},
+            ValueError,
+            "{} has valid_max 40000 of 'v', which must be a number of",
+        ),
+    ],
+)
+def test_refused_encodings(encoding, error, message):
+    ds, like = dataset(valid_max=40000), dataset()
+    like.v.encoding = {"dtype": "int16"} | encoding | {"valid_max": 40000}
+    with pytest.raises(error, match=message.format("like")):
+        fastq.xarray.pack(dataset(), like=like)
+    ds.v.encoding = encoding
+    with pytest.raises(error, match=message.format("ds")):
+        fastq.xarray.pack(ds)
 
 
 @pytest.mark.parametrize(

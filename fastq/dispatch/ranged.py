@@ -212,11 +212,14 @@ def _launch_at_once(
 
     NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with the input.
     """
-    tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
+
+    def tensor_for(source: Array) -> TensorScale | None:
+        """Return what takes the scale of the whole array, of this memory or other arrays with its strides."""
+        return TensorScale(source, request) if request.qtype.has_tensor_scale else None
 
     def execute_for(source: Array, out: Array) -> Execute:
         ranged = _plan(spec, arrangement, source, out, result)
-        return _execute_in_order(source, out) if ranged is None else _executing(ranged, tensor_of)
+        return _execute_in_order(source, out) if ranged is None else _executing(ranged, tensor_for(source))
 
     def _execute_in_order(source: Array, out: Array) -> Execute:
         """Return what goes by way of C order: a copy without gaps may have longer rows, too long for a tile."""
@@ -226,7 +229,7 @@ def _launch_at_once(
             target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of that
             ranged = _plan(spec, arrangement, x, target, result)
             assert ranged is not None  # of memory that goes through no tiles
-            status = _executing(ranged, tensor_of)(x, target, *parameters)
+            status = _executing(ranged, tensor_for(x))(x, target, *parameters)
             out[...] = target
             return status
 
@@ -234,9 +237,9 @@ def _launch_at_once(
 
     (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result.nbytes) if out is None else extent_of(out)
     checks = Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out))
-    execute = _executing(ranged, tensor_of)
+    execute = _executing(ranged, tensor_for(x))
     launch: Execute = bind(ranged.plan.checked(checks))
-    if tensor_of is not None:
+    if request.qtype.has_tensor_scale:
         launch = execute if out is None else never_fits  # new memory is shared with nothing
     return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)
 

@@ -155,3 +155,14 @@ def test_an_output_upon_an_input_that_owns_its_memory():
     assert x.flags.owndata
     assert out.base is None
     same_bytes(fastq.quantize_linear(x, 0.1, dtype="int8", out=out), reference.quantize_linear(X, 0.1, dtype="int8"))
+
+
+@pytest.mark.parametrize("step", [-1, 2])
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_scale_of_the_whole_array_is_that_of_the_copy(step, count):
+    """In place on strided memory: what is copied before has other strides than the array that the plan was made for."""
+    values = np.random.default_rng(9).standard_normal(16 * count).astype(np.float32)
+    x = np.zeros(2 * values.size, np.float32)[::step][: values.size]
+    x[...] = values
+    assert fastq.fake_quantize(x, "nvfp4", out=x) is x
+    np.testing.assert_array_equal(x, reference.fake_quantize(values, "nvfp4"))

@@ -84,7 +84,7 @@ CASES = [
     # patterns that are for nothing, with the nearest names
     (TO + "--include nothing", 1, "no tensor to quantize has a name that fits 'nothing'"),
     (TO + "--include weight", 1, "fits 'weight'; '*weight*' fits 1: a.weight"),
-    (TO + "--include *.wieght", 1, "fits '*.wieght'; nearest are a.weight"),
+    (TO + "--include *.weigt_", 1, "fits '*.weigt_'; nearest are a.weight"),
     (TO + "--include *.weight --include x", 1, "has a name that fits 'x'"),
     (TO + "--exclude nothing", 1, "no tensor has a name that fits 'nothing'"),
     (TO + "--include ids --include a.*", 1, "nothing that fits 'ids' is quantized: 'ids' is I64"),

@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.containers import SafetensorsSource, TensorSpec, open_source
+from fastq.system import lazy
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
@@ -108,7 +108,7 @@ class ModelFolder:
             why = "readers make it" if BUFFERS.fullmatch(tensor) else "it is tied to another one"
             self.notes.append(f"{self.index} names {tensor!r}, which no file has: {why}")
 
-    @cached_property
+    @lazy.cached_property
     def tensors(self) -> dict[str, TensorSpec]:
         """All tensors, shard by shard."""
         return {name: spec for shard in self.shards.values() for name, spec in shard.tensors.items()}

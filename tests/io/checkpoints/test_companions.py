@@ -169,7 +169,8 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    found = loading(Path("q"), source_of(config), [matrix_of("layer", name) for name in names])
+    said = loading(Path("q"), source_of(config), [matrix_of("layer", name) for name in names])
+    found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
 
 

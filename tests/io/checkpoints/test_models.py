@@ -232,8 +232,8 @@ def test_save_checkpoint_refuses_what_has_no_format(tmp_path):
     q = fastq.QuantizedArray(np.zeros((2, 4), np.uint8), fastq.QParams(1.0, 0, "uint8"), (2, 4))
     with pytest.raises(ValueError, match="which compressed-tensors has no format for"):
         save_checkpoint(tmp_path / "model", {"layer": q})
-    with pytest.raises(ValueError, match=r"is complex64, which a \.safetensors file does not hold"):
-        save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex64)})
+    with pytest.raises(ValueError, match=r"is complex128, which a \.safetensors file does not hold"):
+        save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex128)})
     q = fastq.quantize(np.zeros((0, 8), np.float32), "int8", axis=0, symmetric=True)
     with pytest.raises(
         ValueError, match=r"is int8 of shape \(0, 8\), axis 0, .*, which compressed-tensors has no format"

@@ -7,8 +7,10 @@ from catalogue import same_bytes
 import fastq
 import fastq.io
 from fastq import reference
+from fastq.formats.compressed_tensors import as_scheme
 from fastq.io.containers import open_source
 from fastq.layouts import LAYOUTS, from_tensors, to_tensors
+from fastq.layouts.compressed_tensors import form_of
 
 OUTPUTS, INPUTS, BLOCK = 32, 96, 32
 INTEGER = tuple(name for name, row in LAYOUTS.items() if "uint4" in row.formats)
@@ -453,3 +455,9 @@ def test_codes_of_scales_are_no_scales():
     tensors = to_tensors(table_weight((4, 128)), "bitsandbytes") | {"absmax": np.full(8, 200, np.uint8)}
     with pytest.raises(TypeError, match="absmax must be floats, not uint8"):
         from_tensors(tensors, "bitsandbytes", shape=(4, 128))
+
+
+def test_zero_points_of_a_dtype_that_none_has():
+    form = form_of(as_scheme("W4A16_ASYM"), (8, 128), "F32")
+    with pytest.raises(ValueError, match="weight_zero_point is complex64, which no zero point is"):
+        form.zero_points(np.zeros((8, 1), np.complex64))

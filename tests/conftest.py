@@ -88,6 +88,13 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def threads():
     """Set how many threads work, on arrays of any size; put back afterwards."""
     before, bounds = threadpool.get_num_threads(), (threadpool.PARALLEL_FROM, threadpool.WAKE_FROM)

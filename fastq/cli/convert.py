@@ -67,8 +67,8 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report that would take the place of one of SRC or OUT, or can't be written."""
     check_replaceable(report, "--report", {})
     folder, whole = report.parent.resolve(), out.resolve()
-    beside = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # what is copied to there
-    taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in beside.iterdir())} if beside and beside.is_dir() else set()
+    twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # what is copied to there
+    taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in twin.iterdir())} if twin and twin.is_dir() else set()
     if folder.is_relative_to(source.resolve()):
         reason = "lies in SRC, in which nothing is written"
     elif folder / report.name == whole:

@@ -12,13 +12,6 @@ from fastq.cli.app import cli
 from fastq.io.gguf.container import open_gguf
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def attempt(here, content, options):
     """Run the command on contents; assert that it did what it should, return whether it worked."""
     source = hostile.write(here, "in.gguf", content)

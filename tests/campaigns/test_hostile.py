@@ -13,13 +13,6 @@ from fastq.io.containers import LONGEST_HEADER, Header, spec_of
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def attempt(here):
     """Run a command on contents; assert that it did what it should, return whether it worked."""
 

@@ -21,12 +21,6 @@ def quiet():
     del callback
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def ours(source, out, *options):
     result = CliRunner().invoke(cli, ["gguf", str(source), str(out), *options])
     assert result.exit_code == 0, result.output

@@ -24,12 +24,6 @@ def quiet():
     del callback
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def run(*arguments):
     result = CliRunner().invoke(cli, [str(each) for each in arguments])
     assert result.exit_code == 0, result.output

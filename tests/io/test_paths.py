@@ -19,13 +19,6 @@ MAIN = "from fastq_command import main; main()"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def weights(here):
     np.save("w.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
     return here / "w.npy"

@@ -9,13 +9,6 @@ from fastq.system import atomic
 ABANDONED = ".fastq-0123456789abcdef.part"
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_temporary_file_that_cannot_be_removed(here, monkeypatch):
     """A read-only disk refuses that too; what is told is the first error, and of the file that the caller knows."""
 

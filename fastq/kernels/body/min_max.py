@@ -113,9 +113,9 @@ def _of_run(spec, operands, args, p, i, end):
 
 # --- short runs: as many as a square has rows, whose elements are transposed in registers ----------------------------
 
-# Elements of a run at most. One thread of a Zen 5, 2**20 elements, beside runs one by one: float32 of 4, 12, 16, 32
-# elements 2.8, 3.5, 2.4, 1.6 times as fast, bytes of 16, 32, 48, 63 3.5, 1.8, 1.3, 1.2, of 64 0.8; float64 of 16 to 24
-# 1.2 to 1.4
+# Elements of a run at most. One thread of a Zen 5, 2**20 elements, compared with runs one by one: float32 of 4, 12, 16,
+# 32 elements 2.8, 3.5, 2.4, 1.6 times as fast, bytes of 16, 32, 48, 63 3.5, 1.8, 1.3, 1.2, of 64 0.8; float64 of 16 to
+# 24 1.2 to 1.4
 LONGEST, LONGEST_BYTES = 32, 63
 
 

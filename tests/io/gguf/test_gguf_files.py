@@ -27,13 +27,6 @@ DTYPES = ("float16", "float32", "bfloat16")
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def model(here):
     """A small model, in.gguf, in a folder of its own that is the current one."""
     return gguf_models.write(here / "in.gguf", SMALL)

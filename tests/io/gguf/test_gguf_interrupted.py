@@ -14,13 +14,6 @@ from fastq.cli.app import cli
 from fastq.io.gguf import converting
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError("64 GiB"), KeyboardInterrupt()])
 def test_failure_in_the_middle(here, monkeypatch, error):
     gguf_models.write(here / "in.gguf", gguf_models.MODELS["narrow"])

@@ -13,12 +13,7 @@ import fastq
 import fastq.io
 from fastq.cli.app import cli
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def run(*arguments, exit_code=0):

@@ -86,9 +86,9 @@ class Convention:
     scale_floor : float or None
         A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
     tiny_scale : {"nearest", "reaching"}
-        How a scale below the smallest normal number of the type that it is rounded to, F or that of `stored_type`, is
+        How a scale below the smallest normal number of the type that it is rounded to, F or that of ``stored_type``, is
         rounded: to the nearest number; or to the next larger one where the ends of the range would lie more than half a
-        step beyond the codes. With a `scale_floor` of 0 no range but that of zeros is lost then, however small.
+        step beyond the codes. With a ``scale_floor`` of 0 no range but that of zeros is lost then, however small.
     degenerate : float, "floor", "value" or "epsilon"
         What a degenerate scale becomes: a number; the floor; the difference of 1 and the next larger number of the type
         of operations; or the value of the constant array that it comes from,

@@ -147,46 +147,20 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
 
 
 class Request(NamedTuple):
-    """All of a call that quantizes or dequantizes but its arrays.
+    """All of a call that quantizes or dequantizes but its arrays."""
 
-    Attributes
-    ----------
-    qtype : QType
-        The code format.
-    convention : str or Convention
-        Whose arithmetic to follow, as the caller gave it.
-    symmetric : bool
-        Whether as many codes are used below the zero point as above it.
-    axis : int, tuple of int or None
-        The caller's axis: one counted from the end stays so, for arrays of another rank.
-    granularity : Granularity
-        What each parameter belongs to; the array, where there is one parameter.
-    coding : Coding
-        The code format as the convention uses it.
-    compute : dtype
-        The type to compute in.
-    nan, saturate
-        As the caller gave them.
-    half : HalfPrecision
-        Dtypes of half precision to which results of operations are rounded.
-    search : MSERange or None
-        How a part of each range is searched for.
-    decodes : bool
-        Whether raw codes are decoded.
-    """
-
-    qtype: QType
-    convention: str | Convention
-    symmetric: bool
-    axis: Axis
-    granularity: Granularity
-    coding: Coding
-    compute: DType
-    nan: str = "raise"
+    qtype: QType  # the code format
+    convention: str | Convention  # whose arithmetic to follow, as the caller gave it
+    symmetric: bool  # whether as many codes are used below the zero point as above it
+    axis: Axis  # the caller's axis: one counted from the end stays so, for arrays of another rank
+    granularity: Granularity  # what each parameter belongs to; the array, where there is one parameter
+    coding: Coding  # the code format as the convention uses it
+    compute: DType  # the type to compute in
+    nan: str = "raise"  # as the caller gave them
     saturate: bool = True
-    half: HalfPrecision = UNROUNDED
-    search: MSERange | None = None
-    decodes: bool = False
+    half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
+    search: MSERange | None = None  # how a part of each range is searched for
+    decodes: bool = False  # whether raw codes are decoded
 
     @property
     def rules(self) -> ParameterRules:

@@ -41,21 +41,7 @@ from numpy.typing import NDArray
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit
-from fastq.engine.runtime.boundary import (
-    acquire_lock,
-    enter_standard_mode,
-    int_value,
-    leave_standard_mode,
-    local,
-    nanoseconds,
-    new_acquired_lock,
-    new_int,
-    python_function,
-    release_interpreter,
-    release_lock,
-    take_interpreter,
-    words_at,
-)
+from fastq.engine.runtime import boundary
 from fastq.system import tuning
 from fastq.system.arguments import as_int
 from fastq.system.lazy import Held
@@ -127,7 +113,7 @@ def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
         parked = v.advance(words, SLOTS + child * SLOT + PARKED)
         if v.atomic_load(parked) != 0 and v.exchange(parked, 0) != 0:
-            release_lock((words[SLOTS + child * SLOT + LOCK],))
+            boundary.release_lock((words[SLOTS + child * SLOT + LOCK],))
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------
@@ -155,13 +141,13 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     origin, start, stop, chunk = units
     if threads == 1:
         return run_alone(kernel, pointers, units)
-    began = nanoseconds()
+    began = boundary.nanoseconds()
     until, last = v.advance(words, BACKOFF_UNTIL), v.advance(words, LAST)
     asleep = v.atomic_load(v.advance(words, SLOTS + SLOT + PARKED)) != 0 and began - v.atomic_load(last) > SERIES
     alone = (asleep and not wake_workers) or began < v.atomic_load(until) or v.atomic_load(v.advance(words, ALONE)) != 0
     if alone or v.exchange(v.advance(words, OWNER), 1) != 0:
         status = run_alone(kernel, pointers, units)
-        v.atomic_store(last, nanoseconds())
+        v.atomic_store(last, boundary.nanoseconds())
         return status
     words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
     words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
@@ -179,7 +165,7 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     if not _wait(words, gate):
         _wait_longer(words, gate, began)
     status = words[STATUS]
-    v.atomic_store(last, nanoseconds())
+    v.atomic_store(last, boundary.nanoseconds())
     v.atomic_store(v.advance(words, OWNER), 0)
     return status
 
@@ -197,10 +183,10 @@ def _wait(words, gate):  # type: ignore[no-untyped-def]
 @njit
 def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
     """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
-    worked = nanoseconds()
+    worked = boundary.nanoseconds()
     if v.fetch_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
-        acquire_lock((words[SLOTS + LOCK], 1))
-    now = nanoseconds()
+        boundary.acquire_lock((words[SLOTS + LOCK], 1))
+    now = boundary.nanoseconds()
     if now - worked > worked - began:
         since = began - words[BACKOFF_UNTIL]
         longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
@@ -213,7 +199,7 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
 @njit
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
-    words = words_at(control)
+    words = boundary.words_at(control)
     gate, parked = v.advance(words, GATE), v.advance(words, SLOTS + slot * SLOT + PARKED)
     last, idle = v.atomic_load(gate) >> SEQUENCE_BIT, 0
     while True:
@@ -225,7 +211,7 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
                 _wake(words, slot, threads)
                 _work(words, slot)
                 if v.fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
-                    release_lock((words[SLOTS + LOCK],))
+                    boundary.release_lock((words[SLOTS + LOCK],))
             continue
         v.pause()
         idle += 1
@@ -238,33 +224,37 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
         word = v.atomic_load(gate)
         seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
         if not seen_new or v.exchange(parked, 0) == 0:
-            acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
+            boundary.acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
 
 
 def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = words_at(arguments), local()
-    control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
-    interpreter, mode = release_interpreter(()), enter_standard_mode()
+    objects, base = boundary.words_at(arguments), boundary.local()
+    control, slot, rounds = (
+        boundary.int_value((objects[0], base)),
+        boundary.int_value((objects[1], base)),
+        boundary.int_value((objects[2], base)),
+    )
+    interpreter, mode = boundary.release_interpreter(()), boundary.enter_standard_mode()
     _serve(control, slot, rounds)
-    leave_standard_mode(mode)
-    take_interpreter((interpreter,))
-    return new_int((0,))
+    boundary.leave_standard_mode(mode)
+    boundary.take_interpreter((interpreter,))
+    return boundary.new_int((0,))
 
 
 @functools.cache
 def _serve_compiled() -> Callable[..., int]:
-    return python_function(_serve_without_interpreter)
+    return boundary.python_function(_serve_without_interpreter)
 
 
 def _add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = words_at(arguments), local()
-    control, change = int_value((objects[0], base)), int_value((objects[1], base))
-    return new_int((v.fetch_add(v.advance(words_at(control), ALONE), change),))
+    objects, base = boundary.words_at(arguments), boundary.local()
+    control, change = boundary.int_value((objects[0], base)), boundary.int_value((objects[1], base))
+    return boundary.new_int((v.fetch_add(v.advance(boundary.words_at(control), ALONE), change),))
 
 
 @functools.cache
 def _add_to_alone_compiled() -> Callable[..., int]:
-    return python_function(_add_to_alone)
+    return boundary.python_function(_add_to_alone)
 
 
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
@@ -305,7 +295,7 @@ class _Words:
         self.address = self.words.ctypes.data
         self.words[GATE] = CLOSED
         for slot in range(slots):
-            self.words[SLOTS + slot * SLOT + LOCK] = new_acquired_lock()
+            self.words[SLOTS + slot * SLOT + LOCK] = boundary.new_acquired_lock()
         self.slots = 1  # slots in use: that of the caller, and those for which a thread was asked for
         self.starting = threading.Lock()
 

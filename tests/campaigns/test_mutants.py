@@ -354,7 +354,7 @@ RULE_MUTANTS = {
 
 
 TABLE_MUTANTS = {
-    "the next number on a threshold": [("codebooks.py", 'fcmp_ordered(">", x', 'fcmp_ordered(">=", args')],
+    "the next number on a threshold": [("codebooks.py", 'fcmp_ordered(">", x', 'fcmp_ordered(">=", x')],
     "places for codes": [("codebooks.py", "return place if sorted_codes else", "return place if True else")],
     "quotient for product": [("apply.py", "return x * s.factor", "return x / s.scale")],
     "the reciprocal of 0": [("codebooks.py", "v.maximum(scale, v.constant(LEAST_SCALE, scale))", "scale")],

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.planner import COPY, kernel_args, kernel_for, store_mode, tiled_if_fits
-from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, memory_of_out, with_last
+from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
@@ -43,7 +43,7 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
 
 def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     """Return what copies contiguous memory to arrays like this one; None where kernels can work on them as they are."""
-    memory = memory_of_out(target)
+    memory = memory_of(target, writes=True)
     if memory is None:
         return None
     return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
@@ -159,7 +159,9 @@ def unpacker(
     where, rows = packed.transpose(order), codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
-        return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of_out(part)))
+        return plan_repack(
+            part.shape, code_format, code_format, target, StridedOperands(out=memory_of(part, writes=True))
+        )
 
     launch, by_rows = _of_rows(rows, plan)
     gather = copy_from(where)

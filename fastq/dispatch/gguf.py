@@ -13,7 +13,7 @@ from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.launch import BoundLaunch
 from fastq.dispatch.planner import COPY, outgrows_cache
-from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
+from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, result_of
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
@@ -176,7 +176,7 @@ def _in_tiles(
 
 def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
-    memory, out_memory = memory_of(data), None if target is None else memory_of_out(target)
+    memory, out_memory = memory_of(data), None if target is None else memory_of(target, writes=True)
     bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)

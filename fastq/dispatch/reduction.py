@@ -79,7 +79,7 @@ class Extremes:
     def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.arrangement = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype), operands=operands)
+        self.plan = plan_minmax(self.arrangement.view(x), nan, native(x.dtype), operands=operands)
         self.launch = bind(self.plan.plan)
 
     @property
@@ -100,7 +100,7 @@ class NanParts:
     def __init__(self, x: Array, granularity: Granularity) -> None:
         arrangement = arrange(x, None, granularity, reads=True)
         memory = StridedOperands(Memory(arrangement.turned(x).strides, x.dtype))
-        view = arrangement.view_of_input(x)._replace(memory=memory)
+        view = arrangement.view(x)._replace(memory=memory)
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:

@@ -312,10 +312,4 @@ def _run(spec, operands, args, p, i, end):
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-@traced
-def _rebase(operands, args, units):
-    src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
-    return operands._replace(src=src, dst=dst)
-
-
-BODIES[ElementOperands] = Body(_rebase, _run, batch=_convert_batch, batch_size=_batch_size)
+BODIES[ElementOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)

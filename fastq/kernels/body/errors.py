@@ -272,10 +272,4 @@ def _of_row(spec, operands, args, p, i, end):
     return add_errors(spec, operands, args, p + i, i, end)
 
 
-@traced
-def _rebase(operands, args, units):
-    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
-    return operands._replace(src=src, approximation=approximation)
-
-
-BODIES[ErrorOperands] = Body(_rebase, _of_run, batch=add_errors_of_blocks, row=_of_row)
+BODIES[ErrorOperands] = Body(_of_run, batch=add_errors_of_blocks, row=_of_row)

@@ -114,7 +114,7 @@ class NanParts:
 
 
 class PairReduction(NamedTuple):
-    """A reduction to two numbers of each part: partial results of `slots` threads, side by side, which are then merged."""
+    """A reduction to two numbers of each part: partial results of `slots` threads, which are then merged."""
 
     plan: LaunchPlan  # all launches
     dtype: np.dtype[Any]  # in which minima and maxima are held

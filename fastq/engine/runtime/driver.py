@@ -90,10 +90,10 @@ class Checks(NamedTuple):
 
     def head(self, launches: int) -> NDArray[np.int64]:
         """Return the words that a plan of `launches` launches begins with."""
-        scale_type, zero_type = [0 if each is None else id(each) for each in self.scalars]
-        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
+        scale_type, zero_type = self.scalars
+        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, id(scale_type) if scale_type else 0
         size = self.zero_point.itemsize if self.zero_point is not None else 0
-        zero = size, _float_size(self.zero_point) > 0, *self.codes, zero_type
+        zero = size, _float_size(self.zero_point) > 0, *self.codes, id(zero_type) if zero_type else 0
         return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
 
 

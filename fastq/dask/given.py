@@ -7,7 +7,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq import results
 from fastq.dask import tasks
@@ -35,9 +34,6 @@ from fastq.requests.values import (
 )
 from fastq.results import without_checks
 from fastq.system.arguments import is_a
-
-Array = NDArray[Any]
-
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.dispatch.cache import Call
 from fastq.dispatch.callers import in_own_thread
@@ -15,8 +14,8 @@ from fastq.formats.granularity import Granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
 from fastq.system.arguments import native
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 NOTHING = None, None, None, None  # operands of a call that tasks are told
 
 

@@ -23,8 +23,7 @@ from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, un
 from fastq.reference.gguf_search import F, fit_range, fit_signed, total
 from fastq.reference.gguf_super import sub_blocks
 from fastq.system.arguments import as_array, as_importance, is_out, native
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import CODEBOOK, DOUBLED, BlockFormat, CodebookFormat, Field, FloatFormat
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 Numbers = dict[str, Array]  # integers by the names of fields, one row for each block
 
 F = np.float32

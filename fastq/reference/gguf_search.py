@@ -6,14 +6,10 @@ term after the other, from the first on.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import CODEBOOK, Candidates
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 F = np.float32
 TINY = F(1e-15)  # blocks whose largest magnitude is below this are zero

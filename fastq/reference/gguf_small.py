@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import FloatFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def quantize_ternary(x: Array) -> Numbers:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import WEIGHTED_CANDIDATES, CodebookFormat, SuperFormat
 from fastq.reference.gguf_fields import F, Numbers, half_bits, pack, unpack
@@ -20,8 +17,7 @@ from fastq.reference.gguf_search import (
     nearest_of_codebook,
     total,
 )
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def half(x: Array) -> Array:

@@ -45,5 +45,4 @@ def _e4m3(x: Array) -> Array:
     normal = (exponent << 3 | word >> 20 & 7) + (word >> 19 & 1)
     normal = np.where(normal >= 0x78, 0x7E, normal)
     subnormal = np.minimum((x * F(512) + F(0.5)).astype(np.int32), 7)
-    codes: Array = np.where(exponent > 0, normal, subnormal).astype(np.int64)
-    return codes
+    return np.where(exponent > 0, normal, subnormal).astype(np.int64)

@@ -13,7 +13,6 @@ from fastq.io.checkpoints.rules import Matrix, model_types
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
-MXFP4 = "mxfp4-pack-quantized"
 INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes lie where the weight was: all models load them so
 
 
@@ -48,11 +47,9 @@ def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
     experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
     if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
         yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
-    formats, strategies = (WORDS, FP8, "mxfp4-pack-quantized"), ("group", "channel")  # in which it reads experts
-    read = [
-        each.weights.symmetric and each.weights.strategy in strategies for each in experts if each.format in formats
-    ]
-    if len(experts) > 1 or read.count(True) < len(experts):
+    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # in which it reads experts
+    read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
+    if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
         yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
     by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
     for kind in sorted(model_types(source.config) & (NOT_BY_ROWS if by_rows else SPLIT_BY_READERS)):

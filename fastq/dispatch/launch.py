@@ -40,30 +40,18 @@ class BoundLaunch(NamedTuple):
 
     Closures that the plan cache keeps call `launch` on arrays as callers give them, and `settle` where it returns any
     status but 0.
-
-    Attributes
-    ----------
-    refuse : callable
-        Raises the error of a status, if there is one, with the operands that were read.
-    execute : callable
-        Runs on operands that are ready.
-    launch : callable
-        The compiled driver on operands as they are given, with its checks; by default it refuses all.
-    ready : callable
-        Returns the remaining operands, converted; raises what is wrong with their elements.
-    execute_for : callable
-        What `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written
-        that x may share memory with.
-    strides : tuple of int or None
-        Those of x, that `execute` is for.
     """
 
-    refuse: Callable[..., None]
-    execute: Execute
+    refuse: Callable[..., None]  # raises the error of a status, if there is one, with the operands that were read
+    execute: Execute  # runs on operands that are ready
+    # the compiled driver on operands as they are given, with its checks; by default it refuses all
     launch: Execute = never_fits
+    # returns the remaining operands, converted; raises what is wrong with their elements
     ready: Callable[..., tuple[Any, ...]] = as_they_are
+    # what `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written that
+    # x may share memory with
     execute_for: Callable[[Array, Array], Execute] | None = None
-    strides: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None  # those of x, that `execute` is for
 
     @in_standard_mode
     def settle(self, status: int, x: Array, out: Any, *operands: Any) -> None:
@@ -86,28 +74,14 @@ class BoundLaunch(NamedTuple):
 
 
 class CodesInBytes(NamedTuple):
-    """Packed codes that go through codes one in a byte.
+    """Packed codes that go through codes one in a byte."""
 
-    Attributes
-    ----------
-    move : callable
-        Packs or unpacks.
-    operand : int
-        Which one is codes.
-    packs : bool
-        Whether they are written.
-    shape, dtype
-        Of the codes one in a byte.
-    raises_nan : bool
-        Whether NaN is refused; codes are then not written.
-    """
-
-    move: Callable[[Array, Array], object]
-    operand: int
-    packs: bool
-    shape: tuple[int, ...]
+    move: Callable[[Array, Array], object]  # packs or unpacks
+    operand: int  # which one is codes
+    packs: bool  # whether they are written
+    shape: tuple[int, ...]  # of the codes one in a byte
     dtype: np.dtype[Any]
-    raises_nan: bool
+    raises_nan: bool  # whether NaN is refused; codes are then not written
 
     def through(self, run: Execute) -> Execute:
         """Return what runs on packed codes, given what runs on codes one in a byte."""

@@ -144,18 +144,10 @@ FEWEST = 32  # elements of rows that are taken as one
 
 
 class RowLimits(NamedTuple):
-    """When the rows of an operation are taken as one.
+    """When the rows of an operation are taken as one."""
 
-    Attributes
-    ----------
-    too_wide : int
-        Registers that a row fills, from which on it is not.
-    many : int
-        Rows with the same parameters that there are at least if a row fills a register.
-    """
-
-    too_wide: int
-    many: int
+    too_wide: int  # registers that a row fills, from which on it is not
+    many: int  # rows with the same parameters that there are at least if a row fills a register
 
 
 _ROWS = {

@@ -10,54 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
-from fastq.dispatch.planner import (
-    FEWEST,
-    bytes_of,
-    element_types,
-    has_short_runs,
-    kernel_args,
-    kernel_for,
-    outgrows_cache,
-    owned_units,
-    plan_elementwise,
-    store_mode,
-    tiled_if_fits,
-    with_tensor,
-)
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, MinMaxReduction, NanParts, accumulator_of, plan_minmax
 from fastq.dispatch.refusal import refuse_range
 from fastq.dispatch.spec import Arithmetic, OpSpec, spec_of
-from fastq.dispatch.strides import (
-    NO_LAYOUT,
-    NOT_STRIDED,
-    Arrangement,
-    Result,
-    View,
-    arrange,
-    arrange_packed,
-    codes_result,
-    extent_of,
-    result_of,
-)
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import (
-    HI,
-    LO,
-    NONE,
-    SCALE,
-    VALUES,
-    ZERO,
-    Checks,
-    LaunchPlan,
-    bind,
-    never_fits,
-    plan_launch,
-    run,
-)
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
 from fastq.kernels.body.convert import ElementOperands
@@ -80,14 +41,14 @@ Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and 
 def quantize(call: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
-    launch = _bound(x, out, request, spec_of("quantize", request, True), codes_result(x, request.qtype, out))
+    launch = _bound(x, out, request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
     return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
 
 
 def fake_quantize(call: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
-    result = result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
+    result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     launch = _bound(x, out, request, spec_of("fake", request, True), result)
     return lambda x, out, *_: launch(x, out)[0]
 
@@ -104,7 +65,7 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
     request = by_range(lo.dtype, lo.ndim, call.options)
     spec = spec_of("quantize", request, True)
     dtype = accumulator_of(native(lo.dtype))
-    plan = bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
+    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
 
     @in_standard_mode
     def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
@@ -122,7 +83,7 @@ def _refuse_ranges(status: int, lo: Array, hi: Array, *_: object, nan: str) -> N
 
 
 def _bound(
-    x: Array, out: Any, request: Request, spec: OpSpec, result: Result | None
+    x: Array, out: Any, request: Request, spec: OpSpec, result: strides.Result | None
 ) -> Callable[[Array, Any], Quantized]:
     """Return what does an operation: in one launch if that can be, else in steps. Without a result it chooses only."""
     target, refuse = None if out is None else np.asarray(out), functools.partial(refuse_range, nan=request.nan)
@@ -148,8 +109,8 @@ def _bound(
 def _filled(
     request: Request,
     spec: OpSpec,
-    result: Result | None,
-    where: Arrangement | None,
+    result: strides.Result | None,
+    where: strides.Arrangement | None,
     shape: tuple[int, ...],
     bound: BoundLaunch,
     begin: Callable[[], tuple[Array, ...]] = tuple,
@@ -203,9 +164,9 @@ def _launch_at_once(
     out: Array | None,
     request: Request,
     spec: OpSpec,
-    result: Result,
+    result: strides.Result,
     ranged: RangedPlan,
-    arrangement: Arrangement,
+    arrangement: strides.Arrangement,
     refuse: Callable[[int, Array], None],
 ) -> BoundLaunch:
     """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
@@ -235,12 +196,15 @@ def _launch_at_once(
 
         return execute
 
-    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result.nbytes) if out is None else extent_of(out)
-    checks = Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out))
+    (low_x, nbytes_x), (low_out, nbytes_out) = (
+        strides.extent_of(x),
+        (0, result.nbytes) if out is None else strides.extent_of(out),
+    )
+    checks = driver.Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out))
     execute = _executing(ranged, tensor_for(x))
-    launch: Execute = bind(ranged.plan.checked(checks))
+    launch: Execute = driver.bind(ranged.plan.checked(checks))
     if request.qtype.has_tensor_scale:
-        launch = execute if out is None else never_fits  # new memory is shared with nothing
+        launch = execute if out is None else driver.never_fits  # new memory is shared with nothing
     return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)
 
 
@@ -251,21 +215,26 @@ def _executing(ranged: RangedPlan, tensor_of: TensorScale | None) -> Execute:
         status, plan = 0, ranged.plan
         if tensor_of is not None and tensor is not None:
             status = tensor_of(x, tensor)
-            plan = with_tensor(plan, float(tensor))
-        return status | run(plan, x, out, scale, zero_point, None, *ranged.begin())
+            plan = planner.with_tensor(plan, float(tensor))
+        return status | driver.run(plan, x, out, scale, zero_point, None, *ranged.begin())
 
     return execute
 
 
-def _arrangement_of(x: Array, out: Array | None, request: Request, spec: OpSpec) -> Arrangement | None:
+def _arrangement_of(x: Array, out: Array | None, request: Request, spec: OpSpec) -> strides.Arrangement | None:
     """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
     if spec.packs and spec.arithmetic.code_format is not None:
-        return arrange_packed(x.shape, request.granularity, out, spec.arithmetic.code_format.group)
-    return arrange(x, out, request.granularity)
+        return strides.arrange_packed(x.shape, request.granularity, out, spec.arithmetic.code_format.group)
+    return strides.arrange(x, out, request.granularity)
 
 
 def _plan(
-    spec: OpSpec, arrangement: Arrangement, x: Array, out: Array | None, result: Result, one_pass: bool = False
+    spec: OpSpec,
+    arrangement: strides.Arrangement,
+    x: Array,
+    out: Array | None,
+    result: strides.Result,
+    one_pass: bool = False,
 ) -> RangedPlan | None:
     """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
     dst = result.dtype
@@ -275,22 +244,28 @@ def _plan(
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> LaunchPlan:
+def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
     )
     loop = columns.many_ranges if count >= tuning.current().batched_blocks else columns.ranges
-    kernel = kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    kernel = planner.kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     threads = threadpool.threads_for(count)
-    return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(NO_LAYOUT, spec.code_range), count, threads)
+    return driver.plan_launch(
+        kernel,
+        (driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE),
+        planner.kernel_args(strides.NO_LAYOUT, spec.code_range),
+        count,
+        threads,
+    )
 
 
 class RangedPlan(NamedTuple):
     """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
 
-    plan: LaunchPlan
+    plan: driver.LaunchPlan
     reduction: MinMaxReduction | None
 
     @property
@@ -300,7 +275,7 @@ class RangedPlan(NamedTuple):
 
 
 def plan_ranged(
-    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], one_pass: bool = False
+    spec: OpSpec, view: strides.View, src: np.dtype[Any], dst: np.dtype[Any], one_pass: bool = False
 ) -> RangedPlan | None:
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
     fused = _plan_fused(spec, view, src, dst, one_pass)
@@ -310,7 +285,9 @@ def plan_ranged(
     if one_pass or marks_blocks:
         return None
     scheme = spec.range_scheme
-    second = plan_elementwise(spec.given, view, src, dst, scheme.scale_dtype, scheme.zero_point_dtype, backward=True)
+    second = planner.plan_elementwise(
+        spec.given, view, src, dst, scheme.scale_dtype, scheme.zero_point_dtype, backward=True
+    )
     reduction = plan_minmax(view, spec.nan, src)
     ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
     return RangedPlan(reduction.plan.then(ranges, second), reduction)
@@ -326,45 +303,47 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
 
 
 def _plan_fused(
-    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
-) -> LaunchPlan | None:
+    spec: OpSpec, view: strides.View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
+) -> driver.LaunchPlan | None:
     """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     (shape, layout, memory), tuned = view, tuning.current()
     size, parameters, owned = math.prod(shape), layout.parameters, layout.owned
     threads = threadpool.threads_for(size)
-    kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
+    kinds = planner.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
     # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
     # two; not fewer elements in all than half a row of such
-    narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
-    if few or large or narrow or not owned or has_short_runs(layout, op, *kinds[:3]):
+    narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
+    if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
         return None
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
         row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
         aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
-        far_apart = layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src))
-        if aliased or far_apart or memory != NOT_STRIDED:
+        far_apart = layout.block > tuned.fused_rows and planner.outgrows_cache(4 * planner.bytes_of(size, src))
+        if aliased or far_apart or memory != strides.NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
-        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
-        return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
+        kernel = planner.kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
+        args = planner.kernel_args(layout, spec.code_range, streaming=planner.store_mode(size, *kinds[:2]))
+        return driver.plan_launch(
+            kernel, driver.VALUES, args, units, threads, size=layout.block * min(width, layout.inner)
+        )
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and parameters >= tuned.batched_blocks:
-        kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
-        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
-        plan = plan_launch(kernel, VALUES, args, parameters, threads, size=layout.block)
-        return tiled_if_fits(
+        kernel = planner.kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
+        args = planner.kernel_args(layout, spec.code_range, streaming=planner.store_mode(size, *kinds[:2]))
+        plan = driver.plan_launch(kernel, driver.VALUES, args, parameters, threads, size=layout.block)
+        return planner.tiled_if_fits(
             plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
         )
-    kernel = kernel_for(runs, kinds, op, arithmetic, **options)
-    unit = owned_units(layout)
-    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2], layout, unit))
-    plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
-    return tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
+    kernel = planner.kernel_for(runs, kinds, op, arithmetic, **options)
+    unit = planner.owned_units(layout)
+    args = planner.kernel_args(layout, spec.code_range, streaming=planner.store_mode(size, *kinds[:2], layout, unit))
+    plan = driver.plan_launch(kernel, driver.VALUES, args, size, threads, chunk_multiple=unit)
+    return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
 
 
 # --- in steps ---------------------------------------------------------------------------------------------------------
@@ -416,7 +395,7 @@ class ParameterChoice:
         self.nan_parts = NanParts(x, where) if marks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
         at_once = self.tensor_of is None and self.search is None and not marks
-        self.launch = bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
+        self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
 
     def execute(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
         """Write parameters; return the status."""
@@ -430,7 +409,7 @@ class ParameterChoice:
             order = self.arrangement
             low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
-        status |= run(with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
+        status |= driver.run(planner.with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         return status
@@ -442,7 +421,7 @@ def _launch_in_steps(
     out: Array | None,
     request: Request,
     spec: OpSpec,
-    result: Result,
+    result: strides.Result,
     refuse: Callable[[int, Array], None],
 ) -> BoundLaunch:
     """Return launches with Python between them.
@@ -451,7 +430,7 @@ def _launch_in_steps(
     """
     dtypes = x.dtype, result.dtype, spec.range_scheme.scale_dtype, spec.range_scheme.zero_point_dtype
     order = choice.arrangement.parameter_order or tuple(range(x.ndim))
-    plan: Callable[..., LaunchPlan] = functools.partial(plan_elementwise, backward=True)
+    plan: Callable[..., driver.LaunchPlan] = functools.partial(planner.plan_elementwise, backward=True)
     way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
     from_kernel = choice.arrangement.from_kernel
 
@@ -473,5 +452,5 @@ def _launch_in_steps(
 
         return execute
 
-    launch: Execute = execute if out is None else never_fits  # new memory is shared with nothing
+    launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
     return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)

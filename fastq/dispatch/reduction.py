@@ -114,27 +114,14 @@ class NanParts:
 
 
 class MinMaxReduction(NamedTuple):
-    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged.
+    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged."""
 
-    Attributes
-    ----------
-    plan : LaunchPlan
-        All launches.
-    dtype : dtype
-        In which minima and maxima are held.
-    identities : tuple of ndarray or None
-        Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
-    size : int
-        How many numbers of each kind the partial results have.
-    shape : tuple of int
-        Parts of the array that have a minimum and a maximum.
-    """
-
-    plan: LaunchPlan
-    dtype: np.dtype[Any]
+    plan: LaunchPlan  # all launches
+    dtype: np.dtype[Any]  # in which minima and maxima are held
+    # minima and maxima of nothing, where they are few: to copy them is faster than to make them
     identities: tuple[Array, Array] | None
-    size: int
-    shape: tuple[int, ...]
+    size: int  # how many numbers of each kind the partial results have
+    shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
 
     def begin(self) -> tuple[Array, Array]:
         """Return minima and maxima of nothing."""

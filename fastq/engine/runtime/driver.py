@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import (
@@ -31,7 +32,6 @@ from fastq.engine.runtime.boundary import (
     take_interpreter,
     words_at,
 )
-from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer, record, record_at
 
 Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 
 # what a plan begins with: how many launches it has, what operands have to be (see `Checks`), and the addresses of types
 # and None, which only this process knows
-HEAD = record(
+HEAD = v.record(
     "launches",
     ("nbytes", 4),
     *("scale_size", "scale_flags", "scale_type"),
@@ -49,7 +49,7 @@ HEAD = record(
     *("lowest_x", "lowest_out"),  # bytes from the first element to the lowest one
     *("array", "float", "double", "int", "nothing"),
 )
-LAUNCH = record(
+LAUNCH = v.record(
     "kernel",
     ("operands", 5),
     *("origin", "start", "stop", "chunk", "threads", "wake_workers", "backward", "status_mask"),
@@ -268,7 +268,8 @@ def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignor
     value = words_at(item)[VALUE]
     given = k - SCALE + GIVEN_SCALE
     if size == 4:
-        cast_pointer(advance(stack, given), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
+        single = v.convert(v.bitcast(value, types.float64), types.float32)
+        v.cast_pointer(v.advance(stack, given), types.float32)[0] = single
     else:
         stack[given] = value
     stack[k] = base + 8 * given
@@ -299,7 +300,7 @@ def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[.
 
     @njit
     def check(where, count, above, signed):  # type: ignore[no-untyped-def]
-        good, mask, words = True, magnitude if signed else -1, pointer(where, word)
+        good, mask, words = True, magnitude if signed else -1, v.pointer(where, word)
         for k in range(count):
             good &= above < words[k] & mask < infinity
         return good
@@ -325,7 +326,7 @@ def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-
 @njit
 def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     """Return whether codes of one byte, signed or not, are from least to most."""
-    good, codes = True, pointer(where, types.uint8)
+    good, codes = True, v.pointer(where, types.uint8)
     for k in range(nbytes):
         good &= (codes[k] - least) & 0xFF <= most - least
     return good
@@ -361,16 +362,16 @@ def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
     """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
     objects, base, mode = words_at(arguments), local(), enter_standard_mode()
     pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
-    plan, nbytes, stack = record_at(start, HEAD), advance(words_at(start), _NBYTES), words_at(base)
+    plan, nbytes, stack = v.record_at(start, HEAD), v.advance(words_at(start), _NBYTES), words_at(base)
     for k in range(NONE + 1):
         stack[k] = 0
-    if not (_find_all(advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
+    if not (_find_all(v.advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
         leave_standard_mode(mode)
         return new_int((UNFIT,))
     interpreter, status, at = release_interpreter(()), 0, start + _HEAD_BYTES
     for _ in range(plan.launches):
-        launch = record_at(at, LAUNCH)
-        pointers = _pointers(stack, advance(words_at(at), _OPERANDS), launch.args)
+        launch = v.record_at(at, LAUNCH)
+        pointers = _pointers(stack, v.advance(words_at(at), _OPERANDS), launch.args)
         units = launch.origin, launch.start, launch.stop, launch.chunk
         how = launch.threads, launch.wake_workers, launch.backward
         status |= threadpool.run(pool, launch.kernel, pointers, units, *how) & launch.status_mask

@@ -356,8 +356,8 @@ WRONG_RULES = {
     "codes of zero from the middle": (
         "Q3_K",
         "reference/gguf_search.py",
-        "np.where(zero, 0, codes.astype(np.int64) + steps)",
-        "codes.astype(np.int64) + steps",
+        "np.where(zero, F(0), codes)",
+        "codes",
     ),
     "rounded down": (
         "TQ1_0",

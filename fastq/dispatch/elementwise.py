@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, in_bits, launcher, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, in_bits, launcher, nothing
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
@@ -161,7 +162,30 @@ def launch_of(
     order = order_without_gaps(in_kernel.scale)
     target = None if out is None else np.asarray(out)
     for_arrays = functools.partial(launcher, spec, request.granularity, shape=shape, dtypes=kinds, scale_order=order)
-    way, launch = for_arrays(x, target), never_fits
+    way, launch, form = for_arrays(x, target), never_fits, request.qtype.float_format
+    has_nan = rules.decodes and form is not None and form.nan is not None
+    signed: Callable[[Execute], Execute] = _with_signs_of_nan if has_nan else lambda execute: execute
     if target is out:
-        launch = way.bound_to(rules, x, target, result.nbytes, given, scale, zero_point)
-    return BoundLaunch(refuse, way.execute, launch, ready, lambda x, out: for_arrays(x, out).execute, x.strides)
+        of_driver = rules._replace(decodes=False) if form is not None and form.infinity is not None else rules
+        launch = way.bound_to(of_driver, x, target, result.nbytes, given, scale, zero_point)
+    return BoundLaunch(
+        refuse, signed(way.execute), launch, ready, lambda x, out: signed(for_arrays(x, out).execute), x.strides
+    )
+
+
+def _with_signs_of_nan(execute: Execute) -> Execute:
+    """Return what gives NaN the sign of a code that is NaN, else none, where scales are 0 or NaN.
+
+    Of two NaN CPUs take the operand that the compiler put first, and 0 times infinity has a sign on x86. In a kernel
+    it would take 7 to 40 % of the time (Zen 5), of all scales.
+    """
+
+    def run(codes: Array, out: Array, scale: Array, *others: Any) -> int:
+        status = execute(codes, out, scale, *others)
+        if not (scale > 0).all():
+            nan = np.isnan(out)
+            negative = np.isnan(codes) & (codes.view(np.int8) < 0)
+            out[nan] = np.where(negative, -np.nan, np.nan)[nan]
+        return status
+
+    return run

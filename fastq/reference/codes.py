@@ -118,7 +118,11 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
     scale = spread(steps, codes.shape, p.axis, p.block_size)
     if isinstance(row, Codebook):
         return np.asarray(tables.decoded(codes, row).astype(ftype) * scale)
-    return np.asarray((codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)) * scale)
+    numbers = codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)
+    product = numbers * scale
+    if row is not None and row.infinity is not None:  # times 0
+        product = np.where(np.isnan(product), np.abs(product), product)
+    return np.where(np.isnan(numbers), numbers, product)
 
 
 def in_half(x: Array, half: str) -> Array:

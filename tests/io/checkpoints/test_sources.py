@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from model_folders import all_of, invoke, refused, run
 from numpy import float32 as f32
 from source_models import E8M0, float8
-from sources import BF16, EXPERTS, FP8, PLAIN, SOURCES, of_modelopt, scaled
+from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled
 
 import fastq
 from fastq.cli.app import cli
@@ -213,9 +213,6 @@ REFUSED = {
     "it has scales of shape (3,), which cut 200 x 150 into no blocks": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones(3, f32)}, weight_block_size=None
     ),
-    "it has experts of 192 rows in blocks of 128, whose last ones are cut off": lambda: scaled(
-        float8((2, 192, 256), (128, 128)), ends=EXPERTS
-    )[:2],
     "it has scales of shape (1, 2, 2), which cut": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((1, 2, 2), f32)}
     ),

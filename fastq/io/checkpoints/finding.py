@@ -121,6 +121,8 @@ def _weight(
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
     for end, spec in specs.items():
         held = found.get(end)
+        if end == "weight_scale" and "scale_rows" in more:
+            spec = spec_of(spec.name, spec.dtype, (int(more["scale_rows"][-1]) + 1, spec.shape[1]))
         if held is None or not (_alike(held, spec) or (end == ZERO_POINT and _one_by_one(held, form))):
             text = "nothing" if held is None else f"{held.dtype} of shape {held.shape}"
             raise ValueError(f"{(held or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
@@ -224,7 +226,13 @@ def _float8_weight(
     experts, columns = math.prod(outer), columns * 2 if is_float4 else columns
     of_each = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
     block = _block((rows, columns), of_each, experts, {} if is_float4 else entry)
-    matrix = experts * rows, columns
+    matrix, more = (experts * rows, columns), {}
+    if experts > 1 and rows % block[0]:  # the last block of each is cut off: pieces of blocks that fit each other
+        piece, blocks = math.gcd(rows, block[0]), -(-rows // block[0])
+        more["scale_rows"] = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0]).reshape(
+            -1
+        )
+        block = piece, block[1]
     scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"] if is_float4 else None
     scheme = scheme or _float8_scheme(block, matrix, scale.dtype)
     if is_float4 and block != (1, scheme.weights.group_size):
@@ -232,13 +240,13 @@ def _float8_weight(
         raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
     found |= {"weight_global_scale": factor} if factor is not None else {}
-    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme)
+    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme, **more)
 
 
 def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry: Entry) -> tuple[int, int]:
     """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly.
 
-    ValueError if they cut it otherwise, or experts one below the other would not begin with a block each.
+    ValueError if they cut it otherwise.
     """
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
     is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
@@ -250,10 +258,7 @@ def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry:
     if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:  # transformers has one for each half of such rows
         return rows // 2, width
     if grid == needed and (grid != (1, 1) or (is_named and experts == 1)):
-        height = height if experts == 1 else min(rows, height)
-        if experts > 1 and rows % height:
-            raise ValueError(f"it has experts of {rows} rows in blocks of {height}, whose last ones are cut off")
-        return height, width
+        return height if experts == 1 else min(rows, height), width
     told = is_named and grid[0] != rows and grid != (1, 1)  # scales of rows, or one, are so whatever is said
     if told or rows % grid[0] or columns % grid[1]:
         wanted = f" of {height} x {width}" if told else ""

@@ -12,10 +12,9 @@ from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
 from fastq.io.checkpoints.names import ignored
-from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import OF_NUMPY, Header, SafetensorsWriter, TensorSpec, spec_of
-from fastq.io.loading import Tensors
+from fastq.io.loading import ByName
 from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
@@ -185,7 +184,7 @@ def _dtype_name(name: str, array: Array) -> str:
 
 def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and what is stored for it, by name."""
-    weight = tensors.stored(name) if is_a(tensors, Checkpoint) or is_a(tensors, Tensors) else None
+    weight = tensors.stored(name) if is_a(tensors, ByName) else None
     if weight is not None:
         return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}
     tensor = tensors[name]

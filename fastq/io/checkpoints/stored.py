@@ -63,7 +63,7 @@ class StoredWeight:
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         raise NotImplementedError
 
-    def failures(self) -> AbstractContextManager[None]:
+    def _naming(self) -> AbstractContextManager[None]:
         """Name the weight and its file in what is wrong with it."""
         return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
 
@@ -76,7 +76,7 @@ class StoredWeight:
 
         ValueError if they have a scale that no matrix has.
         """
-        with self.failures():
+        with self._naming():
             return with_positive_scales(self._rows(start, stop), "its weight")
 
     def values(self, start: int, stop: int) -> Array:
@@ -100,7 +100,7 @@ class StoredWeight:
 
     def whole(self) -> QuantizedArray:
         """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
-        with self.failures():
+        with self._naming():
             if self.order is not None:
                 raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
         q = self.rows(0, self.matrix[0])

@@ -131,6 +131,7 @@ def test_a_read_behind_a_matrix_is_found():
         run(AT_A_PAGE + "copied(48, 3, 3, 'u4', 1)")
 
 
+@pytest.mark.slow("compiles 9 kernels a dtype", quick=lambda dtype, channels: dtype == "float32")
 @pytest.mark.parametrize("channels", [2, 3, 4, 7, 20])
 @pytest.mark.parametrize("dtype", ["float32", "uint8", ">i2"])
 def test_channels_of_pixels(threads, dtype, channels):

@@ -212,21 +212,27 @@ def as_bits(array: Array) -> Array:
     return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
 
 
+def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the bytes of x and of out, and those from the first element of each to its lowest one; see `Checks`."""
+    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
+    return (nbytes_x, nbytes_out), (low_x, low_out)
+
+
 def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
     """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
 
     `given` are parameters that are ready.
     """
-    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
+    nbytes, lowest = extents(x, out, result_nbytes)
     qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
     return Checks(
-        (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
+        (*nbytes, scale.nbytes, zero_point.nbytes),
         scale.dtype,
         rules.may_be_negative,
         zero_point.dtype,
         (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
         (given.scale.dtype.type, given.zero_point.dtype.type),
-        (low_x, low_out),
+        lowest,
         rules.may_be_zero,
     )
 

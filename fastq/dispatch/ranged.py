@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, extents, launcher, nothing
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, MinMaxReduction, NanParts, accumulator_of, plan_minmax
 from fastq.dispatch.refusal import refuse_range
@@ -41,7 +41,8 @@ Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and 
 def quantize(call: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
-    launch = _bound(x, out, request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
+    work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
+    launch = work.bound(x, out)
     return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
 
 
@@ -49,22 +50,21 @@ def fake_quantize(call: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
-    launch = _bound(x, out, request, spec_of("fake", request, True), result)
+    launch = _Work(request, spec_of("fake", request, True), result).bound(x, out)
     return lambda x, out, *_: launch(x, out)[0]
 
 
 def choose_qparams(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
     request = by_range(x.dtype, x.ndim, call.options)
-    launch = _bound(x, None, request, spec_of("quantize", request, True), None)
+    launch = _Work(request, spec_of("quantize", request, True)).bound(x, None)
     return lambda x, *_: launch(x, None)[1]
 
 
 def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
     """Resolve parameters of ranges that are known, each of which belongs to a part."""
     request = by_range(lo.dtype, lo.ndim, call.options)
-    spec = spec_of("quantize", request, True)
-    dtype = accumulator_of(native(lo.dtype))
+    spec, dtype = spec_of("quantize", request, True), accumulator_of(native(lo.dtype))
     plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
 
     @in_standard_mode
@@ -72,173 +72,181 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
         ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
         return plan(None, None, scale, zero_point, None, *ends)
 
-    refuse = functools.partial(_refuse_ranges, nan=request.nan)
-    launch = _filled(request, spec, None, None, lo.shape, BoundLaunch(refuse, execute, execute))
+    def refuse(status: int, lo: Array, hi: Array, *_: object) -> None:
+        refuse_range(status, np.stack([lo, hi]), nan=request.nan)
+
+    launch = _Work(request, spec).filled(BoundLaunch(refuse, execute, execute), shape=lo.shape)
     return lambda lo, hi, *_: launch(lo, hi)[1]
 
 
-def _refuse_ranges(status: int, lo: Array, hi: Array, *_: object, nan: str) -> None:
-    """Raise the error of a status with all ends of ranges."""
-    refuse_range(status, np.stack([lo, hi]), nan=nan)
+class _Work(NamedTuple):
+    """What a call that takes parameters from ranges does to arrays, none of which it keeps."""
 
+    request: Request
+    spec: OpSpec
+    result: strides.Result | None = None  # None: only parameters are wanted
 
-def _bound(
-    x: Array, out: Any, request: Request, spec: OpSpec, result: strides.Result | None
-) -> Callable[[Array, Any], Quantized]:
-    """Return what does an operation: in one launch if that can be, else in steps. Without a result it chooses only."""
-    target, refuse = None if out is None else np.asarray(out), functools.partial(refuse_range, nan=request.nan)
-    if not x.size:
-        shape = shape_of_ranges(x.shape, request.granularity)
-        return _filled(request, spec, result, None, shape, BoundLaunch(refuse, nothing, nothing))
-    arrangement = None if request.search is not None or result is None else _arrangement_of(x, target, request, spec)
-    if result is not None and arrangement is not None:
-        ranged = _plan(spec, arrangement, x, target, result, one_pass=not arrangement.is_in_order(x))
-        if ranged is not None:
-            launch = _launch_at_once(x, target, request, spec, result, ranged, arrangement, refuse)
-            return _filled(request, spec, result, arrangement, arrangement.layout.shape, launch, ranged.begin)
-    choice = ParameterChoice(x, request, spec)
-    begin: Callable[[], tuple[Array, ...]] = tuple
-    if result is None:
-        launch = BoundLaunch(refuse, choice.execute, choice.launch or choice.execute)
-        begin = choice.reduce.plan.begin if choice.launch else begin
-    else:
-        launch = _launch_in_steps(choice, x, target, request, spec, result, refuse)
-    return _filled(request, spec, result, choice.arrangement, choice.arrangement.layout.shape, launch, begin)
+    @property
+    def refuse(self) -> Callable[..., None]:
+        """What raises the error of a status."""
+        return functools.partial(refuse_range, nan=self.request.nan)
 
+    def bound(self, x: Array, out: Any) -> Callable[[Array, Any], Quantized]:
+        """Return what does it: in one launch if that can be, else in steps."""
+        target, request = None if out is None else np.asarray(out), self.request
+        if not x.size:
+            shape = shape_of_ranges(x.shape, request.granularity)
+            return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
+        where = None if request.search is not None or self.result is None else self.arranged(x, target)
+        ranged = None if where is None else self.plan(where, x, target, one_pass=not where.is_in_order(x))
+        if where is not None and ranged is not None:
+            return self.filled(self.at_once(where, ranged, x, target), where, begin=ranged.begin)
+        choice = ParameterChoice(x, request, self.spec)
+        if self.result is not None:
+            return self.filled(self.in_steps(choice, x, target), choice.arrangement)
+        launch = BoundLaunch(self.refuse, choice.execute, choice.launch or choice.execute)
+        return self.filled(launch, choice.arrangement, begin=choice.reduce.plan.begin if choice.launch else tuple)
 
-def _filled(
-    request: Request,
-    spec: OpSpec,
-    result: strides.Result | None,
-    where: strides.Arrangement | None,
-    shape: tuple[int, ...],
-    bound: BoundLaunch,
-    begin: Callable[[], tuple[Array, ...]] = tuple,
-) -> Callable[[Array, Any], Quantized]:
-    """Return what launches on new parameters, and returns them with the result.
+    def filled(
+        self,
+        bound: BoundLaunch,
+        where: strides.Arrangement | None = None,
+        shape: tuple[int, ...] = (),
+        begin: Callable[[], tuple[Array | None, ...]] = tuple,
+    ) -> Callable[[Array, Any], Quantized]:
+        """Return what launches on new parameters, and returns them with the result.
 
-    A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs.
-    """
-    qtype, scheme = request.qtype, spec.range_scheme
-    own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
-    own_zero = qtype.storage if qtype.element else None
-    arranged = None if where is None or where.order is None else where.from_kernel
-    new: Callable[[], Any] = type(None) if result is None else result.new
-    new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
-    new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-    new_tensor = functools.partial(np.ones, (), np.float32)
-    launch, settle, with_values = bound.launch, bound.settle, request.template.with_values
+        A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
+        makes the operands after these.
+        """
+        qtype, scheme, shape = (
+            self.request.qtype,
+            self.spec.range_scheme,
+            shape if where is None else where.layout.shape,
+        )
+        own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
+        own_zero, has_tensor = qtype.storage if qtype.element else None, qtype.has_tensor_scale
+        arranged = None if where is None or where.order is None else where.from_kernel
+        new: Callable[[], Any] = type(None) if self.result is None else self.result.new
+        new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
+        new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
+        others = _new_tensor_scale if has_tensor else begin
+        launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
 
-    def call(x: Array, out: Any) -> Quantized:
-        result, scale, zero_point = new() if out is None else out, new_scale(), new_zero_point()
-        status = launch(x, result, scale, zero_point, None, *begin())
-        if status:
-            settle(status, x, result, scale, zero_point)
-        if arranged is not None:
-            scale, zero_point = arranged(scale), arranged(zero_point)
-        if own is not None:
-            scale = scale.view(own)
-        if own_zero is not None:
-            zero_point = zero_point.view(own_zero)
-        return result, with_values(scale, zero_point)
+        def call(x: Array, out: Any) -> Quantized:
+            result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
+            status = launch(x, result, scale, zero_point, *more)
+            if status:
+                settle(status, x, result, scale, zero_point, *more[:1])
+            if arranged is not None:
+                scale, zero_point = arranged(scale), arranged(zero_point)
+            if own is not None:
+                scale = scale.view(own)
+            if own_zero is not None:
+                zero_point = zero_point.view(own_zero)
+            params = with_values(scale, zero_point)
+            if has_tensor:
+                vars(params)["tensor_scale"] = more[0]
+            return result, params
 
-    def call_with_tensor(x: Array, out: Any) -> Quantized:
-        result, scale, zero_point, tensor = new() if out is None else out, new_scale(), new_zero_point(), new_tensor()
-        status = launch(x, result, scale, zero_point, tensor)
-        if status:
-            settle(status, x, result, scale, zero_point, tensor)
-        if arranged is not None:
-            scale, zero_point = arranged(scale), arranged(zero_point)
-        params = with_values(scale.view(own), zero_point.view(own_zero))  # type: ignore[arg-type]
-        vars(params)["tensor_scale"] = tensor
-        return result, params
+        return call
 
-    return call_with_tensor if qtype.has_tensor_scale else call
+    # --- at once ------------------------------------------------------------------------------------------------------
 
+    def arranged(self, x: Array, out: Array | None) -> strides.Arrangement | None:
+        """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
+        code_format, granularity = self.spec.arithmetic.code_format, self.request.granularity
+        if self.spec.packs and code_format is not None:
+            return strides.arrange_packed(x.shape, granularity, out, code_format.group)
+        return strides.arrange(x, out, granularity)
 
-# --- at once ----------------------------------------------------------------------------------------------------------
+    def plan(
+        self, where: strides.Arrangement, x: Array, out: Array | None, one_pass: bool = False
+    ) -> RangedPlan | None:
+        """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
+        assert self.result is not None
+        dst = self.result.dtype
+        return plan_ranged(self.spec, where.view(x, out, dst), native(x.dtype), dst, one_pass)
 
+    def at_once(self, where: strides.Arrangement, ranged: RangedPlan, x: Array, out: Array | None) -> BoundLaunch:
+        """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
 
-def _launch_at_once(
-    x: Array,
-    out: Array | None,
-    request: Request,
-    spec: OpSpec,
-    result: strides.Result,
-    ranged: RangedPlan,
-    arrangement: strides.Arrangement,
-    refuse: Callable[[int, Array], None],
-) -> BoundLaunch:
-    """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
+        NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with x.
+        """
 
-    NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with the input.
-    """
-
-    def tensor_for(source: Array) -> TensorScale | None:
-        """Return what takes the scale of the whole array, of this memory or other arrays with its strides."""
-        return TensorScale(source, request) if request.qtype.has_tensor_scale else None
-
-    def execute_for(source: Array, out: Array) -> Execute:
-        ranged = _plan(spec, arrangement, source, out, result)
-        return _execute_in_order(source, out) if ranged is None else _executing(ranged, tensor_for(source))
-
-    def _execute_in_order(source: Array, out: Array) -> Execute:
-        """Return what goes by way of C order: a copy without gaps may have longer rows, too long for a tile."""
-
-        def execute(x: Array, out: Array, *parameters: Array) -> int:
-            x = arrangement.in_order(x)
+        def in_order(x: Array, out: Array, *parameters: Array) -> int:
+            x = where.in_order(x)  # a copy without gaps may have longer rows, too long for a tile
             target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of that
-            ranged = _plan(spec, arrangement, x, target, result)
+            ranged = self.plan(where, x, target)
             assert ranged is not None  # of memory that goes through no tiles
-            status = _executing(ranged, tensor_for(x))(x, target, *parameters)
+            status = self.executing(ranged, x)(x, target, *parameters)
             out[...] = target
             return status
 
+        def execute_for(source: Array, out: Array) -> Execute:
+            ranged = self.plan(where, source, out)
+            return in_order if ranged is None else self.executing(ranged, source)
+
+        assert self.result is not None
+        nbytes, lowest = extents(x, out, self.result.nbytes)
+        execute = self.executing(ranged, x)
+        launch: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
+        if self.request.qtype.has_tensor_scale:
+            launch = execute if out is None else driver.never_fits  # new memory is shared with nothing
+        return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
+
+    def executing(self, ranged: RangedPlan, source: Array) -> Execute:
+        """Return what runs a plan on arrays with the strides of a source, a result and parameters that it writes."""
+        tensor_of = TensorScale(source, self.request) if self.request.qtype.has_tensor_scale else None
+
+        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+            status, plan = 0, ranged.plan
+            if tensor_of is not None and tensor is not None:
+                status = tensor_of(x, tensor)
+                plan = planner.with_tensor(plan, float(tensor))
+            return status | driver.run(plan, x, out, scale, zero_point, *ranged.begin())
+
         return execute
 
-    (low_x, nbytes_x), (low_out, nbytes_out) = (
-        strides.extent_of(x),
-        (0, result.nbytes) if out is None else strides.extent_of(out),
-    )
-    checks = driver.Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out))
-    execute = _executing(ranged, tensor_for(x))
-    launch: Execute = driver.bind(ranged.plan.checked(checks))
-    if request.qtype.has_tensor_scale:
-        launch = execute if out is None else driver.never_fits  # new memory is shared with nothing
-    return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)
+    # --- in steps -----------------------------------------------------------------------------------------------------
+
+    def in_steps(self, choice: ParameterChoice, x: Array, out: Array | None) -> BoundLaunch:
+        """Return launches with Python between them.
+
+        Strided memory goes through buffers twice; parameters of blocks with NaN are marked.
+        """
+        (request, spec, result), scheme = self, self.spec.range_scheme
+        assert result is not None
+        dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
+        order = choice.arrangement.parameter_order or tuple(range(x.ndim))
+        plan: Callable[..., driver.LaunchPlan] = functools.partial(planner.plan_elementwise, backward=True)
+        way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
+        from_kernel = choice.arrangement.from_kernel
+
+        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+            status = choice.execute(x, out, scale, zero_point, tensor)
+            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor)
+
+        def execute_for(x: Array, out: Array) -> Execute:
+            anew = ParameterChoice(x, request, spec)
+            inner = self.in_steps(anew, x, out).execute
+
+            def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+                layout = anew.arrangement.layout.shape
+                own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
+                status = inner(x, out, *own, tensor)
+                for given, chosen in zip((scale, zero_point), own, strict=True):
+                    from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
+                return status
+
+            return execute
+
+        launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
+        return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
 
 
-def _executing(ranged: RangedPlan, tensor_of: TensorScale | None) -> Execute:
-    """Return what runs a plan on x, a result and parameters that it writes."""
-
-    def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
-        status, plan = 0, ranged.plan
-        if tensor_of is not None and tensor is not None:
-            status = tensor_of(x, tensor)
-            plan = planner.with_tensor(plan, float(tensor))
-        return status | driver.run(plan, x, out, scale, zero_point, None, *ranged.begin())
-
-    return execute
-
-
-def _arrangement_of(x: Array, out: Array | None, request: Request, spec: OpSpec) -> strides.Arrangement | None:
-    """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
-    if spec.packs and spec.arithmetic.code_format is not None:
-        return strides.arrange_packed(x.shape, request.granularity, out, spec.arithmetic.code_format.group)
-    return strides.arrange(x, out, request.granularity)
-
-
-def _plan(
-    spec: OpSpec,
-    arrangement: strides.Arrangement,
-    x: Array,
-    out: Array | None,
-    result: strides.Result,
-    one_pass: bool = False,
-) -> RangedPlan | None:
-    """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
-    dst = result.dtype
-    return plan_ranged(spec, arrangement.view(x, out, dst), native(x.dtype), dst, one_pass)
+def _new_tensor_scale() -> tuple[Array]:
+    return (np.ones((), np.float32),)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -269,8 +277,8 @@ class RangedPlan(NamedTuple):
     reduction: MinMaxReduction | None
 
     @property
-    def begin(self) -> Callable[[], tuple[Array, ...]]:
-        """What returns the last operands: minima and maxima, where there are two passes."""
+    def begin(self) -> Callable[[], tuple[Array | None, ...]]:
+        """What returns the operands after zero points: minima and maxima, where there are two passes."""
         return self.reduction.begin if self.reduction else tuple
 
 
@@ -413,44 +421,3 @@ class ParameterChoice:
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         return status
-
-
-def _launch_in_steps(
-    choice: ParameterChoice,
-    x: Array,
-    out: Array | None,
-    request: Request,
-    spec: OpSpec,
-    result: strides.Result,
-    refuse: Callable[[int, Array], None],
-) -> BoundLaunch:
-    """Return launches with Python between them.
-
-    Strided memory goes through buffers twice; parameters of blocks with NaN are marked.
-    """
-    dtypes = x.dtype, result.dtype, spec.range_scheme.scale_dtype, spec.range_scheme.zero_point_dtype
-    order = choice.arrangement.parameter_order or tuple(range(x.ndim))
-    plan: Callable[..., driver.LaunchPlan] = functools.partial(planner.plan_elementwise, backward=True)
-    way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
-    from_kernel = choice.arrangement.from_kernel
-
-    def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
-        status = choice.execute(x, out, scale, zero_point, tensor)
-        return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor)
-
-    def execute_for(x: Array, out: Array) -> Execute:
-        anew = ParameterChoice(x, request, spec)
-        inner = _launch_in_steps(anew, x, out, request, spec, result, refuse).execute
-
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
-            layout = anew.arrangement.layout.shape
-            own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
-            status = inner(x, out, *own, tensor)
-            for given, chosen in zip((scale, zero_point), own, strict=True):
-                from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
-            return status
-
-        return execute
-
-    launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
-    return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,16 +58,21 @@ def _lanes(kind):  # type: ignore[no-untyped-def]
 
 
 @traced
+def _at(kind, where):  # type: ignore[no-untyped-def]
+    """Return a pointer to elements from an address."""
+    return v.pointer(where, kind.element)
+
+
+@traced
 def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose a square of `_lanes` each way."""
     if not kind.is_plain:
         _transpose_elements(kind, src, dst, src_row, dst_step)
         return
-    vec = v.square_lanes(kind.element)
-    rows = v.transpose(v.load_square(v.pointer(src, kind.element), src_row, vec))
-    for r in range(vec.n):  # the lines beside these, which the next square begins with
+    rows = v.transpose(v.load_square(_at(kind, src), src_row, _lanes(kind)))
+    for r in range(len(rows)):  # the lines beside these, which the next square begins with
         v.prefetch(v.pointer(src, types.uint8), r * src_row + v.LINE)
-    v.store_rows(v.pointer(dst, kind.element), dst_step, rows)
+    v.store_rows(_at(kind, dst), dst_step, rows)
 
 
 @njit
@@ -74,12 +80,6 @@ def _transpose_elements(kind, src, dst, src_row, dst_step):  # type: ignore[no-u
     for r in range(v.count(_lanes(kind))):
         for c in range(v.count(_lanes(kind))):
             _copy_element(kind, src + r * src_row, c, dst + c * dst_step, r)
-
-
-@traced
-def _at(kind, where):  # type: ignore[no-untyped-def]
-    """Return a pointer to elements from an address."""
-    return v.pointer(where, kind.element)
 
 
 @njit
@@ -106,12 +106,37 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
 # --- few columns or rows, such as the channels of pixels --------------------------------------------------------------
 
 
+def _if_plain(function: Any) -> Any:
+    """Have a function that returns how many it has copied, in registers, copy none of what is not copied as it is."""
+
+    @traced
+    def done(kind, *where):  # type: ignore[no-untyped-def]
+        return function(kind, *where) if kind.is_plain else 0
+
+    return done
+
+
+def _for_two_to_four(make: Callable[[int], Any]) -> Any:
+    """Make a function of a number and of what functions take that `make` makes for 2, 3 and 4; of others it is 0."""
+    of_two, of_three, of_four = map(make, (2, 3, 4))
+
+    @njit
+    def chosen(n, *where):  # type: ignore[no-untyped-def]
+        if n == 2:
+            return of_two(*where)
+        if n == 3:
+            return of_three(*where)
+        return of_four(*where) if n == 4 else 0
+
+    return chosen
+
+
 def _transpose_dense(length: int) -> Any:
     """Make a function that transposes rows of so many elements, one after the other: of the channels of a pixel."""
 
     @traced
     def columns_at(kind, src):  # type: ignore[no-untyped-def]
-        return v.load_columns(v.pointer(src, kind.element), v.square_lanes(kind.element), length)
+        return v.load_columns(_at(kind, src), _lanes(kind), length)
 
     @njit
     def transposed(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
@@ -124,9 +149,10 @@ def _transpose_dense(length: int) -> Any:
     return transposed
 
 
-_transpose_pairs, _transpose_threes, _transpose_fours = map(_transpose_dense, (2, 3, 4))
+_transpose_channels = _for_two_to_four(_transpose_dense)
 
 
+@_if_plain
 @njit
 def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose rows of fewer columns than there are lanes; return how many rows, from the first on.
@@ -134,13 +160,8 @@ def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
     Vecs are loaded that reach into the rows behind, so not the last ones.
     """
     n, r = v.count(_lanes(kind)), 0
-    if src_row == columns * kind.size:
-        if columns == 2:
-            return _transpose_pairs(kind, src, dst, rows, dst_row, dst_step)
-        if columns == 3:
-            return _transpose_threes(kind, src, dst, rows, dst_row, dst_step)
-        if columns == 4:
-            return _transpose_fours(kind, src, dst, rows, dst_row, dst_step)
+    if src_row == columns * kind.size and 2 <= columns <= 4:
+        return _transpose_channels(columns, kind, src, dst, rows, dst_row, dst_step)
     square = v.address_of(v.scratch(_LINES, types.uint8))
     while r <= rows - n and (r + n - 1) * src_row + n * kind.size <= (rows - 1) * src_row + columns * kind.size:
         _transpose(kind, src + r * src_row, square, src_row, v.LINE)
@@ -157,6 +178,7 @@ def _granule(kind):  # type: ignore[no-untyped-def]
     return v.Vec(kind.element, 8 * v.GRANULE // kind.element.bitwidth)
 
 
+@_if_plain
 @njit
 def _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose fewer rows than there are lanes, by squares of a granule; return how many rows, from the first on."""
@@ -170,35 +192,16 @@ def _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_ste
     return r
 
 
-@njit
-def _copy_few_columns(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Copy rows of fewer columns than there are lanes, to contiguous columns."""
-    done = _narrow_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
-    src, dst = src + done * src_row, dst + done * dst_row
-    _copy(kind, src, dst, columns, rows - done, kind.size, src_row, dst_step, dst_row)
-
-
-@njit
-def _copy_few_rows(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Copy fewer contiguous rows than there are lanes to columns."""
-    done = _granules_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
-    src, dst = src + done * src_row, dst + done * dst_row
-    _copy(kind, src, dst, rows - done, columns, src_row, kind.size, dst_row, dst_step)
-
-
-@traced
-def _narrow_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose in registers what is copied as it is; return how many rows."""
-    return _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step) if kind.is_plain else 0
-
-
-@traced
-def _granules_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose in registers what is copied as it is; return how many rows."""
-    return _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step) if kind.is_plain else 0
-
-
 # --- a matrix ---------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Copy contiguous rows to columns, the longer axis in the inner loop."""
+    if columns < v.count(_lanes(kind)):
+        _copy(kind, src, dst, columns, rows, kind.size, src_row, dst_step, dst_row)
+    else:
+        _copy(kind, src, dst, rows, columns, src_row, kind.size, dst_row, dst_step)
 
 
 @njit
@@ -208,10 +211,12 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
     The last square of a row or column may overlap the one before.
     """
     n = v.count(_lanes(kind))
-    if columns < n:
-        _copy_few_columns(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
-    elif rows < n:
-        _copy_few_rows(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+    if columns < n or rows < n:
+        if columns < n:
+            done = _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+        else:
+            done = _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+        _copy_rest(kind, src + done * src_row, dst + done * dst_row, rows - done, columns, src_row, dst_row, dst_step)
     elif abs(src_row) < abs(dst_step):  # to the lines of an array
         for k in range(0, columns, n):
             c = min(k, columns - n)
@@ -244,7 +249,7 @@ def _pick_every(step: int) -> Any:
 
     @traced
     def first_of(kind, src):  # type: ignore[no-untyped-def]
-        return v.load_columns(v.pointer(src, kind.element), v.square_lanes(kind.element), step)[0]
+        return v.load_columns(_at(kind, src), _lanes(kind), step)[0]
 
     @njit
     def picked(kind, src, dst, columns):  # type: ignore[no-untyped-def]
@@ -257,31 +262,20 @@ def _pick_every(step: int) -> Any:
     return picked
 
 
-_pick_every_second, _pick_every_third, _pick_every_fourth = map(_pick_every, (2, 3, 4))
+_pick_apart = _for_two_to_four(_pick_every)
 
 
+@_if_plain
 @njit
 def _pick(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
     """Copy elements that lie a little apart in registers; return how many."""
-    if src_step == 2 * kind.size:
-        return _pick_every_second(kind, src, dst, columns)
-    if src_step == 3 * kind.size:
-        return _pick_every_third(kind, src, dst, columns)
-    if src_step == 4 * kind.size:
-        return _pick_every_fourth(kind, src, dst, columns)
-    return 0
-
-
-@traced
-def _picked(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
-    """Copy in registers what is copied as it is; return how many elements."""
-    return _pick(kind, src, dst, columns, src_step) if kind.is_plain else 0
+    return _pick_apart(src_step // kind.size, kind, src, dst, columns) if src_step % kind.size == 0 else 0
 
 
 @njit
 def _copy_with_gaps(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
     """Copy elements that lie apart to neighbours."""
-    for c in range(_picked(kind, src, dst, columns, src_step), columns):
+    for c in range(_pick(kind, src, dst, columns, src_step), columns):
         _copy_element(kind, src + c * src_step, 0, dst, c)
 
 

@@ -59,6 +59,8 @@ _NBYTES, _OPERANDS = HEAD.fields["nbytes"][1] // 8, LAUNCH.fields["operands"][1]
 _HEAD_WORDS = HEAD.itemsize // 8
 _HEAD_BYTES, _LAUNCH_BYTES = HEAD.itemsize, LAUNCH.itemsize
 
+_TYPES = tuple(map(id, (np.ndarray, float, np.float64, int, None)))
+
 ALL_STATUS = -1  # mask of all bits
 UNFIT = -1  # what the driver returns where a check failed; no kernel has run then
 
@@ -88,12 +90,11 @@ class Checks(NamedTuple):
 
     def head(self, launches: int) -> NDArray[np.int64]:
         """Return the words that a plan of `launches` launches begins with."""
-        scale_type, zero_type = (0 if each is None else id(each) for each in self.scalars)
+        scale_type, zero_type = [0 if each is None else id(each) for each in self.scalars]
         scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
         size = self.zero_point.itemsize if self.zero_point is not None else 0
         zero = size, _float_size(self.zero_point) > 0, *self.codes, zero_type
-        types_and_none = (id(one) for one in (np.ndarray, float, np.float64, int, None))
-        return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *types_and_none)], HEAD).view(np.int64)
+        return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
 
 
 def _float_size(dtype: np.dtype[Any] | None) -> int:
@@ -221,11 +222,11 @@ def plan_launch(
     wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM
     units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
     launch = np.array([(kernel, operands, *units, _address(args, tiles))], LAUNCH)
-    words = np.concatenate((_UNCHECKED.head(1), launch.view(np.int64)))
+    words = np.concatenate((_UNCHECKED, launch.view(np.int64)))
     return LaunchPlan(words, threads, (args,), (tiles,))
 
 
-_UNCHECKED = Checks((0, 0, 0, 0))
+_UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 
 
 # --- the compiled driver ----------------------------------------------------------------------------------------------

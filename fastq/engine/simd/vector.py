@@ -170,16 +170,7 @@ def lanes_of_line(where, target):
     return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
 
 
-@traced
-def count(kind):
-    """Return the number of lanes of a Vec type, 1 of a scalar type."""
-    return lane_count(kind)
-
-
-@traced
-def dtype_of(where):
-    """Scalar type that a pointer points to, or of which a Vec type has lanes."""
-    return lane_type(where)
+count, dtype_of = traced(lane_count), traced(lane_type)  # as compiled code calls them
 
 
 @traced

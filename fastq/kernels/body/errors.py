@@ -20,7 +20,7 @@ from fastq.kernels.traversal import geometry
 
 # numbers of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
 # are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
-SUMS = 8
+TOTALS = 8
 # all stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as 4, compiled for a Zen 3
 # 0.85 times
 SUM_LANES = 8 if TARGET.has("avx512f") else 4
@@ -111,7 +111,7 @@ class ErrorOperands(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Sums and maxima of errors so far, lane by lane, as in `SUMS`; then how many x are 0 and codes were clamped."""
+    """Sums and maxima of errors so far, lane by lane, as in `TOTALS`; then how many x are 0 and codes were clamped."""
 
     error2: Any
     x2: Any
@@ -126,7 +126,7 @@ class Total(NamedTuple):
 @traced
 def _load_total(sums, kind):
     """Load the sums of a chunk: all lanes of each, or the first one."""
-    return Total(*(v.load(sums, k * SUM_LANES, kind) for k in range(SUMS)))
+    return Total(*(v.load(sums, k * SUM_LANES, kind) for k in range(TOTALS)))
 
 
 @traced
@@ -227,7 +227,7 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
 @njit
 def _sums_of(operands, args, i):
     """Return where the sums of the chunk of element i are."""
-    return v.advance(operands.errors, i // args.chunk * SUMS * SUM_LANES)
+    return v.advance(operands.errors, i // args.chunk * TOTALS * SUM_LANES)
 
 
 @njit
@@ -272,10 +272,4 @@ def _of_row(spec, operands, args, p, i, end):
     return add_errors(spec, operands, args, p + i, i, end)
 
 
-@traced
-def _rebase(operands, args, units):
-    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
-    return operands._replace(src=src, approximation=approximation)
-
-
-BODIES[ErrorOperands] = Body(_rebase, _of_run, batch=add_errors_of_blocks, row=_of_row)
+BODIES[ErrorOperands] = Body(_of_run, batch=add_errors_of_blocks, row=_of_row)

@@ -68,9 +68,7 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 
 
 patterns = functools.partial(files.repeatable, metavar="PATTERN", callback=_patterns)
-OTHERS = (
-    "Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts."
-)
+OTHERS = "Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts."
 UNEQUAL = "Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone."
 CONVENTION = "Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors."
 

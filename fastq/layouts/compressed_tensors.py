@@ -277,23 +277,61 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
 
 
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
-    """Return how compressed-tensors stores a quantized matrix.
+    """Return how compressed-tensors stores a quantized matrix, or the blocks of one that `StoredForm.folded` made.
 
     ValueError if it has no format for it; `name` is what the message calls it.
     """
     code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
-    kept = granularity(q.axis, q.block_size, q.ndim).kept
-    last = kept == (1,)
-    if is_matrix and code in OF_FORMATS and last:
-        return PRESETS[OF_FORMATS[code]]
-    if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
-        weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
+    kept, size = granularity(q.axis, q.block_size, q.ndim).kept, q.block_size
+    rows_or_all = {(): "tensor", (0,): "channel"}.get(kept) if is_matrix and not size else None
+    groups = is_matrix and kept == (1,)
+    if groups and (code in OF_FORMATS or (code == "float4_e2m1fn" and size == 16)):
+        return PRESETS[OF_FORMATS.get(code, "NVFP4A16")]
+    if groups and size and code in ("int2", "int4", "int8"):
+        weights = WeightScheme(q.dtype.bits, "int", "group", size, symmetric=q.symmetric)
         return LayerScheme("", weights, WORDS)
-    if is_matrix and kept == (0,) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
-        kind = "int" if code == "int8" else "float"
-        return LayerScheme("", WeightScheme(8, kind, "channel"), f"{kind}-quantized")
+    if code == "float8_e4m3fn":
+        folded = q.ndim == 4 and kept == (0, 2) and 0 not in q.shape
+        strategy = rows_or_all or ("group" if groups and size else "block" if folded else "")
+        if strategy:
+            block = (q.shape[1], q.shape[3]) if folded else ()
+            return LayerScheme("", WeightScheme(8, "float", strategy, size, block), "float-quantized")
+    if code == "int8" and rows_or_all and q.symmetric:
+        return LayerScheme("", WeightScheme(8, "int", rows_or_all), "int-quantized")
     found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
     raise ValueError(f"{name} is {found}, which compressed-tensors has no format for")
+
+
+_AS_A_WHOLE = "give the mapping of open_checkpoint itself, not a dict of it"
+
+
+def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
+    """Return the shape of a matrix, where it is in blocks of rows that of all of them."""
+    if not scheme.weights.block:
+        return q.shape
+    rows, height, columns, width = q.shape
+    last_row, last_column = np.asarray(q.codes)[-1, -1], np.asarray(q.codes)[:, :, -1, -1]
+    if not (last_row.astype(np.float32).any() and last_column.astype(np.float32).any()):
+        what = f"{name} ends with a row or column of zeros, which may be what fills up its last block"
+        raise ValueError(f"{what}: {_AS_A_WHOLE}")
+    return rows * height, columns * width
+
+
+@np.errstate(over="ignore")  # of a number that scales are then not in units of
+def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
+    """Return scales in float8 and the number that they are divided by, which give scales of float32 exactly."""
+    form = FLOAT_FORMATS["float8_e4m3fn"]
+    numbers, codes = np.unique(scale), np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
+    stored = codes.astype(np.float32)
+    nearest = (stored[::-1] / numbers[-1].astype(np.float64)).astype(np.float32).view(np.int32)
+    candidates = nearest if numbers.size <= codes.size else nearest[:0]
+    for factor in (candidates + np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]).view(np.float32).reshape(-1):
+        table = stored / factor
+        found = np.searchsorted(table, numbers).clip(max=codes.size - 1)
+        if 0 < factor < np.inf and np.array_equal(table[found], numbers):
+            return codes[np.searchsorted(table, scale)], factor
+    what = f"{name} has scales that no float8_e4m3fn numbers over one number are, as nvfp4 has them"
+    raise ValueError(f"{what}: {_AS_A_WHOLE}, or quantize to 'nvfp4'")
 
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
@@ -301,11 +339,13 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 
     ValueError if a scale could not be read as it is stored; `name` is what the message calls the matrix.
     """
-    form, scale, factor = form_of(scheme, q.shape, dtype), np.asarray(q.scale), np.float32(1)
+    form, scale = form_of(scheme, _matrix_shape(q, scheme, name), dtype), np.asarray(q.scale)
+    factor = np.float32(1)
     if scheme.weights.scale_dtype == E8M0:
         scale = scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False)
+    elif scheme.weights.scale_dtype == E4M3 and q.tensor_scale is None:
+        scale, factor = _in_units(scale.astype(np.float32), name)
     elif scheme.weights.scale_dtype == E4M3:
-        assert q.tensor_scale is not None
         with np.errstate(over="ignore", divide="ignore"):  # refused below
             factor = np.float32(1) / np.float32(q.tensor_scale)
         if not 0 < factor < np.inf:
@@ -350,10 +390,13 @@ def _read(given: Reading) -> QuantizedArray:
         scheme = PRESETS[OF_FORMATS[given.qtype.name]]
     else:
         scales = given.get("weight_scale")
-        groups = scales.shape[-1] if scales.ndim == 2 else 1
-        strategy = "group" if groups > 1 or given.block_size else "channel"
+        count, groups = scales.shape if scales.ndim == 2 else (0, 1)
+        block: Shape = ()
+        strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
+        if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
+            strategy, block = "block", (rows // count, columns // groups)
         size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
-        weights = WeightScheme(bits, kind, strategy, size, (), "weight_zero_point" not in given.tensors)
+        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
         scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
     form = form_of(scheme, (rows, columns), "")
     for name, (dtype, shape) in form.specs().items():

@@ -131,6 +131,8 @@ def _weight(
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
     for end, spec in specs.items():
         held = found.get(end)
+        if end == "weight_scale" and "scale_rows" in more:
+            spec = spec_of(spec.name, spec.dtype, (int(more["scale_rows"][-1]) + 1, spec.shape[1]))
         if held is None or not _fits(held, spec, form if end == stored.ZERO_POINT else None):
             text = "nothing" if held is None else f"{held.dtype} of shape {held.shape}"
             raise ValueError(f"{(held or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
@@ -195,7 +197,11 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
     experts, columns = math.prod(outer), columns * 2 if is_float4 else columns
     of_each = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
     block = _block((rows, columns), of_each, experts, {} if is_float4 else entry)
-    matrix = experts * rows, columns
+    matrix, more = (experts * rows, columns), {}
+    if experts > 1 and rows % block[0]:  # the last block of each is cut off: pieces of blocks that fit each other
+        piece, blocks = math.gcd(rows, block[0]), -(-rows // block[0])
+        of_pieces = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0])
+        more["scale_rows"], block = of_pieces.reshape(-1), (piece, block[1])
     weights = WeightScheme(8, "float", "block", block=block)  # as compressed-tensors calls it
     if block == matrix:
         weights = WeightScheme(8, "float", "tensor")
@@ -213,13 +219,13 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
         scheme = PRESETS["MXFP8A16"]
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
     found |= {"weight_global_scale": factor} if factor is not None else {}
-    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme)
+    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme, **more)
 
 
 def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry: Entry) -> tuple[int, int]:
     """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly.
 
-    ValueError if they cut it otherwise, or experts one below the other would not begin with a block each.
+    ValueError if they cut it otherwise.
     """
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
     is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
@@ -231,10 +237,7 @@ def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry:
     if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:  # transformers has one for each half of such rows
         return rows // 2, width
     if grid == needed and (grid != (1, 1) or (is_named and experts == 1)):
-        height = height if experts == 1 else min(rows, height)
-        if experts > 1 and rows % height:
-            raise ValueError(f"it has experts of {rows} rows in blocks of {height}, whose last ones are cut off")
-        return height, width
+        return height if experts == 1 else min(rows, height), width
     told = is_named and grid[0] != rows and grid != (1, 1)  # scales of rows, or one, are so whatever is said
     if told or rows % grid[0] or columns % grid[1]:
         wanted = f" of {height} x {width}" if told else ""

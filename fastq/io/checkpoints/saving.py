@@ -41,10 +41,11 @@ def save_checkpoint(
     tensors : mapping of str to QuantizedArray or ndarray
         Matrices that are quantized by the names of their modules, or of their weights, which end in ".weight"; other
         arrays by their own names: what `open_checkpoint` returns, whose directories are written with the bytes that
-        they have, what `fastq.load` returns, or a dict. Of int2, int4
+        they have, what `fastq.load` returns, or a dict, of either too. Of int2, int4
         or int8 in blocks of columns, unsigned ones too, which become signed together with their zero points; int8 or
-        float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis. Scales of float64 are
-        rounded to float32, as readers hold them; they must be positive and finite.
+        float8_e4m3fn as a whole or by rows (axis 0), float8_e4m3fn in blocks of columns too, or in blocks of rows and
+        columns, (rows / b, b, columns / b, b) with axis (0, 2); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis.
+        Scales of float64 are rounded to float32, as readers hold them; they must be positive and finite.
     config : mapping, optional
         Of config.json; its dtype is that of scales, unless they would change.
     shard_size : int

@@ -111,6 +111,7 @@ class CompressedWeight(StoredWeight):
 
     scheme: LayerScheme  # how it is stored
     specs: dict[str, TensorSpec]  # what should be stored, by the end of its name
+    scale_rows: NDArray[np.intp] | None = None  # which row of scales each row of `specs` is, if that is not the same
 
     @property
     def form(self) -> StoredForm:
@@ -129,6 +130,8 @@ class CompressedWeight(StoredWeight):
             array = array.view(np.uint8)
         elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
             array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
+        if suffix == "weight_scale" and self.scale_rows is not None:
+            array = array.reshape(-1, array.shape[-1])[self.scale_rows]
         return array.reshape(spec.shape)
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:

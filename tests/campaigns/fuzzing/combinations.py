@@ -84,9 +84,15 @@ def weighted(random, weights):
 def in_turn(weights, place, of):
     """Return the key at a place of turns that have each key as often as it weighs, and how often it came before."""
     turn, place = divmod(place, sum(weights.values()))
-    keys = [key for key, weight in weights.items() for _ in range(weight)]
-    Random(f"turn {turn} of {of}").shuffle(keys)
+    keys = _turn(turn, of, tuple(weights.items()))
     return keys[place], turn * weights[keys[place]] + keys[:place].count(keys[place])
+
+
+@functools.lru_cache(4096)
+def _turn(turn, of, weights):
+    keys = [key for key, weight in weights for _ in range(weight)]
+    Random(f"turn {turn} of {of}").shuffle(keys)
+    return keys
 
 
 SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # operations, and how often they search

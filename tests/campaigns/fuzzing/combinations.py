@@ -4,6 +4,7 @@ import functools
 from dataclasses import dataclass, fields, replace
 from random import Random
 
+from cast_values import ROUND
 from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
@@ -11,7 +12,6 @@ from fastq.formats.conventions import Convention
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
-from fastq.reference.casting import ROUND
 
 CASES = 200  # of a combination
 

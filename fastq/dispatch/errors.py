@@ -29,8 +29,7 @@ from fastq.engine.runtime.driver import (
 from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES
-from fastq.kernels.body.errors import SUM_LANES, SUMS, ErrorOperands
+from fastq.kernels.args import IN_SQUARES, SUM_LANES, SUMS, ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq.engine import jit
+from fastq.engine.code import code
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
-from fastq.engine.runtime.matrix_copies import address_of_copy
-from fastq.engine.runtime.tiles import AXIS, BUFFER, TILE, TOGETHER, tile_runs, tile_squares
-from fastq.engine.simd import LINE
+from fastq.engine.runtime.layout import AXIS, BUFFER, TILE, TOGETHER
+from fastq.system.cpu import LINE
 
 Array = NDArray[Any]
 # Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
 # kernels may assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
+_address_of_tiler = code("fastq.engine.runtime.tiles", "address_of_tiler")
+_address_of_copy = code("fastq.engine.runtime.matrix_copies", "address_of_copy")
 _NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
@@ -57,7 +56,12 @@ class Operand(NamedTuple):
     @property
     def copy(self) -> int:
         """Address of the function that copies it, 0 where it is not copied."""
-        return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
+        if self.dtype is None:
+            return 0
+        size, infinity = self.dtype.itemsize, 0
+        if self.copies_isnan:
+            infinity = int(np.array(np.inf, self.dtype.newbyteorder("=")).view(f"u{size}"))
+        return _address_of_copy(size, not self.dtype.isnative, infinity)
 
 
 class Axes(NamedTuple):
@@ -87,7 +91,7 @@ class Cut(NamedTuple):
 
     Attributes
     ----------
-    tiler : function
+    tiler : str
     units : int
         Of the tiler: elements, or squares.
     unit_size : int
@@ -98,7 +102,7 @@ class Cut(NamedTuple):
         Of `TILE`.
     """
 
-    tiler: Any
+    tiler: str
     units: int
     unit_size: int
     multiple: int
@@ -133,7 +137,7 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
     """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
     piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
     fields = {"y_buffer": piece * bits_x >> 3, "piece": piece}
-    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
+    return Cut("tile_runs", size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
 
 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
@@ -169,7 +173,7 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     fields = {"across": axis, "rows": rows, "columns": columns, "down": down, "along": along, "span": span}
     fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // LINE) * LINE if bits_x else 0}
     fields |= {"pitch_x": pitches[0], "pitch_y": pitches[1], "line_step_x": lines[0], "line_step_y": lines[1]}
-    return Cut(tile_squares, units, rows * columns, 1, fields)
+    return Cut("tile_squares", units, rows * columns, 1, fields)
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
@@ -288,7 +292,7 @@ def in_tiles(
         return None
     units = {"unit": unit, "origin_unit": unit if unit_bits else 1, "sum_bytes": sum_bytes}
     units["unit_bits_x"], units["unit_bits_y"] = unit_bits or (x.bits * unit, y.bits * unit)
-    in_squares = sum_bytes > 0 and cut.tiler is tile_squares
+    in_squares = sum_bytes > 0 and cut.tiler == "tile_squares"
     inner = plan.with_args(**(args_in_squares if in_squares else args))
     return _replanned(inner, cut, _tiles(axes, cut, x, y, units), TOGETHER if in_squares else 0)
 
@@ -396,9 +400,3 @@ def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     kept = [k for k in range(len(sizes)) if k != other]
     sizes, x, y, elements = ([each[k] for k in kept] for each in (sizes, axes.x, axes.y, axes.elements))
     return Axes(sizes, x, y, elements, (size, axes.elements[other])), axis - (other < axis)
-
-
-@functools.cache
-def _address_of_tiler(function: Any) -> int:
-    """Return the address of a tiler, which has the arguments of a kernel."""
-    return jit.kernel(function, types.int64, *[types.int64] * 6, from_dtype(TILE), *[types.int64] * 4)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 
 from fastq.engine.jit import intrinsic, traced
 from fastq.engine.simd.shuffles import emit_columns
 from fastq.engine.simd.vector import (
-    GRANULE,
-    LINE,
     call_llvm,
     is_value,
     lane_count,
@@ -21,6 +18,8 @@ from fastq.engine.simd.vector import (
     named_type,
     with_lane_type,
 )
+from fastq.system import tuning
+from fastq.system.cpu import GRANULE, LINE
 
 
 @intrinsic
@@ -32,12 +31,6 @@ def pointer(typingctx, address, dtype):
         return builder.inttoptr(args[0], context.get_value_type(result))
 
     return result(types.intp, dtype), emit
-
-
-def record(*fields: str | tuple[str, int]) -> np.dtype[Any]:
-    """Return the dtype of a record of words, int64, and of several words where a field is a name and a number."""
-    named = ((each, np.int64) if isinstance(each, str) else (each[0], np.int64, each[1]) for each in fields)
-    return np.dtype([*named])
 
 
 @intrinsic
@@ -254,3 +247,28 @@ def prefetch(typingctx, where, index):
         return context.get_dummy_value()
 
     return types.void(where, types.intp), emit
+
+
+def tuned(name: str) -> Any:
+    """Make the instruction that reads a number of fastq/system/tuning.py from the record of its module.
+
+    The record is that of this CPU, unless the machine code is loaded on another one: it is written then.
+    """
+    place = tuning.READ_BY_KERNELS.index(name)
+
+    @intrinsic
+    def read(typingctx):
+        def emit(context, builder, sig, args):
+            row, word = tuning.numbers(), ir.IntType(64)
+            kind = ir.ArrayType(word, len(row))
+            record = builder.module.globals.get(tuning.RECORD)
+            if record is None:
+                record = ir.GlobalVariable(builder.module, kind, tuning.RECORD)
+                record.linkage, record.initializer = "weak", kind([int(each) for each in row])
+            number = builder.load(builder.gep(record, [word(0), word(place)]))
+            number.set_metadata("invariant.load", builder.module.add_metadata([]))  # or it is read after each store
+            return number
+
+        return types.intp(), emit
+
+    return read

@@ -6,18 +6,18 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import CopyOperands
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import (
-    PREFETCH,
     group_of,
     load_bits,
     load_elements,
+    prefetch_ahead,
     prefetch_distance,
     prefetch_lanes,
     store_elements,
 )
-from fastq.kernels.operands import CopyOperands
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.stores import stream_by_lines
@@ -94,7 +94,7 @@ def _codes_at(context, i, kind):
 
 @njit
 def _prefetched_codes_at(context, i, vec):
-    prefetch_lanes(context[1], i + PREFETCH * 4, vec)  # only here: in cache the loop has no room for it
+    prefetch_lanes(context[1], i + prefetch_ahead() * 4, vec)  # only here: in cache the loop has no room for it
     return _codes_at(context, i, vec)
 
 

@@ -7,6 +7,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.args import COLUMN_REGISTERS, MOST_ROW
 from fastq.kernels.body import (
     add_to_state,
     body_of,
@@ -20,9 +21,9 @@ from fastq.kernels.body import (
 )
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import (
-    PREFETCH,
     group_size,
     load_elements,
+    prefetch_ahead,
     prefetch_distance,
     prefetch_lanes,
     store_elements,
@@ -40,7 +41,6 @@ from fastq.kernels.parameters import (
 from fastq.kernels.spec import compute_lanes, first_min_max, nan_mask, parameter_nan_mask, status_of
 from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
-from fastq.system import tuning
 
 
 def _fewest(operands):
@@ -63,7 +63,7 @@ def quarter_lanes(operands, vec):
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-_MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
+_MOST_JOINED = 2 * MOST_ROW  # elements of rows taken as one: of shorter ones as many as fill it
 _COPIED = 16  # parameters that are copied at a time, up to so many too many
 _PAGE = 4096  # bytes
 _ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
@@ -295,7 +295,7 @@ def visit_lanes(spec, operands, args, p, i, vec):
         y, nans = _convert_lanes((spec, operands, args, p), i, vec)
         store_elements(operands.dst, i, y)
         return nans
-    v.prefetch(operands.src, i + PREFETCH)
+    v.prefetch(operands.src, i + prefetch_ahead())
     x = load_elements(operands.src, i, vec)
     nans = nan_mask(spec, x)
     finish_state(operands, p + i, add_to_state(operands, x, load_state(operands, p + i, vec)), nans)
@@ -330,9 +330,6 @@ def _stream_row(spec, operands, args, p, i, end, vec):
 
 
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
-
-COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
-COLUMN_BYTES = COLUMN_REGISTERS * v.REGISTER_BITS // 8
 
 
 @njit

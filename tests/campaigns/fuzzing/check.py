@@ -16,7 +16,6 @@ import fastq
 from fastq import reference
 from fastq.dispatch.cache import plans
 from fastq.engine.runtime import threadpool
-from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.system import tuning
 
@@ -41,7 +40,6 @@ def settings():
         yield
     finally:
         _apply(threads, None, None, False)
-        kernel_address.cache_clear()
 
 
 def _apply(threads, staged_run, stores_codes, small_chunks):
@@ -69,8 +67,6 @@ class Settings:
         wanted = case.threads, staged_run, bool(number % 2), small_chunks
         if wanted == self.now:
             return
-        if self.now is None or wanted[2] != self.now[2]:
-            kernel_address.cache_clear()
         self.now = wanted
         _apply(*wanted)
         plans.clear()

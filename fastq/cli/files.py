@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -46,12 +47,17 @@ WRITABLE = click.Path(path_type=Path)
 NO_OPTIONS = "; pass nan='zero' to take them for 0.0", "; clip x, or pass qparams"
 
 
-range_option = click.option(
+def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Callable[[Any], Any]:
+    """Return an option that is one of some names, the first one by default, which its help shows."""
+    first, *others = names
+    kind = click.Choice([first, *others])
+    return click.option(name, *more, type=kind, default=first, show_default=True, **options)
+
+
+range_option = choice(
     "--range",
+    METHODS,
     "method",
-    type=click.Choice(list(METHODS)),
-    default="minmax",
-    show_default=True,
     help="All values, or the part of them with the least squared error: others are clipped.",
 )
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
@@ -94,6 +100,15 @@ class Source(click.Path):
         return path
 
 
+@contextlib.contextmanager
+def regular_expression(pattern: str) -> Iterator[None]:
+    """Refuse a pattern that turns out to be no regular expression."""
+    try:
+        yield
+    except re.error as error:
+        raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
+
+
 def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
     """Split each PATTERN=NAME at its last =, since patterns may have one."""
     for text in texts:
@@ -103,11 +118,15 @@ def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
         yield pattern, name
 
 
-def decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
+def _as_decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
     """Refuse NaN, which nothing reaches and nothing fails to reach."""
     if number is not None and math.isnan(number):
         raise click.BadParameter("'nan' is not a number of decibels")
     return number
+
+
+repeatable = functools.partial(click.option, multiple=True)
+decibels = functools.partial(click.option, type=float, metavar="DB", callback=_as_decibels)
 
 
 def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastq.io.checkpoints.stored import CompressedWeight
 from fastq.io.mapping import ByName
-from fastq.io.pipeline import failures
+from fastq.io.pipeline import naming
 from fastq.io.tensors import tensors_of
 from fastq.operations.file_parts import as_path
 from fastq.results import QuantizedArray
@@ -42,7 +42,7 @@ class Tensors(ByName):
 
     def _read(self, name: str) -> QuantizedArray | Array:
         tensor = self._tensors[name]
-        with failures(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
+        with naming(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
             return tensor.load()
 
     def stored(self, name: str) -> CompressedWeight | None:
@@ -53,5 +53,5 @@ class Tensors(ByName):
 
 def open_tensors(path: Path) -> Tensors:
     """Return the tensors of a file or of a directory; ValueError if it can't be read."""
-    with failures(lambda error: f"path can't be read: {shown(str(path))}: {error}"):
+    with naming(lambda error: f"path can't be read: {shown(str(path))}: {error}"):
         return Tensors(path if path.is_dir() else as_path(path))

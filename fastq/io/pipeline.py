@@ -217,7 +217,7 @@ def write_file(out: Path, header: Header, tasks: Iterable[list[Task]], progress:
 
 
 @contextmanager
-def failures(message: Callable[[Exception], str]) -> Iterator[None]:
+def naming(message: Callable[[Exception], str]) -> Iterator[None]:
     """Turn what goes wrong with a tensor into a ValueError that names it."""
     try:
         yield

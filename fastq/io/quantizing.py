@@ -12,7 +12,7 @@ import numpy as np
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.containers import Header, TensorSource, TensorSpec, as_safetensors
-from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, nearest, write_file
+from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import OF_MODEL, is_shard
@@ -114,12 +114,12 @@ def _planned(source: TensorSource, scheme: Scheme, selection: Selection, nan: st
 
 
 def _record(source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str) -> Record:
-    with failures(lambda error: f"tensor {spec.name!r}: {error}"):
+    with naming(lambda error: f"tensor {spec.name!r}: {error}"):
         arguments = scheme.fitted(len(spec.shape)).arguments()
     tensor_scale = None
     if as_qtype(scheme.dtype).has_tensor_scale:  # records are written before the codes
         x = _as_input(source.load(spec.name), nan)
-        with failures(lambda error: _failure(spec.name, x, error)):
+        with naming(lambda error: _failure(spec.name, x, error)):
             chosen = fastq.choose_qparams(x, **arguments).tensor_scale
         tensor_scale = None if chosen is None else float(chosen)
     arguments.pop("range")  # codes and scales tell all of it
@@ -129,7 +129,7 @@ def _record(source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str) ->
 def _quantized(source: TensorSource, spec: TensorSpec, record: Record, scheme: Scheme, nan: str) -> Piece:
     given = source.load(spec.name)
     x = _as_input(given, nan)
-    with failures(lambda error: _failure(spec.name, x, error)):
+    with naming(lambda error: _failure(spec.name, x, error)):
         q = fastq.quantize(x, **scheme.arguments_for(x.dtype))
     remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
     return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)

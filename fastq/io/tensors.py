@@ -18,7 +18,7 @@ from fastq.io.checkpoints.reading import of_q8_0
 from fastq.io.checkpoints.stored import StoredWeight
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
-from fastq.io.pipeline import failures, listed
+from fastq.io.pipeline import listed, naming
 from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
 from fastq.operations import array_file
@@ -52,7 +52,7 @@ class Tensor:
 
     def values(self) -> Array:
         """Return the values."""
-        with failures(lambda error: f"tensor {self.name!r} can't be dequantized: {error}"):
+        with naming(lambda error: f"tensor {self.name!r} can't be dequantized: {error}"):
             if self.decode is not None:
                 return self.decode()
             loaded = self.load()

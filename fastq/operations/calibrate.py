@@ -19,11 +19,11 @@ from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from fastq.dispatch.calibration import Scheme
 
-Array = NDArray[Any]
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
 DEFAULT_BINS, DEFAULT_BINS_OF_CHANNELS = 1 << 12, 1 << 10
 MOST_RANGES = 10_000

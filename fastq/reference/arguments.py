@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastq.formats.qtypes import QType
 from fastq.requests import values
 from fastq.system.arguments import native
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 HALVES = ("float16", "bfloat16")
 

@@ -11,8 +11,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.reference import floats as floats
 from fastq.results import QParams
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
 NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall

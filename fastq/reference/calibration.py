@@ -15,8 +15,8 @@ from fastq.reference.operations import choose_qparams, fake_quantize
 from fastq.requests.values import calibrated, compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 LEAST_EXPONENT = -1022
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.codebooks import Codebook
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
@@ -15,8 +14,7 @@ from fastq.reference.granularity import spread
 from fastq.requests.values import compute_dtype
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.codebooks import Codebook
 from fastq.reference import floats, tables
 from fastq.reference.codes import positions, rules_of
 from fastq.requests.parameters import checked_qparams
 from fastq.results import Comparison, QParams
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def clipped_count(x: Array, p: QParams) -> int:

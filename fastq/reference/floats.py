@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.floats import FloatFormat
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def unsigned(row: FloatFormat) -> np.dtype[Any]:

@@ -52,6 +52,7 @@ from fastq.requests.values import (
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
+from fastq.system.dtypes import Array
 
 __all__ = [
     "binarize",
@@ -67,8 +68,6 @@ __all__ = [
     "quantize_linear",
     "unpack",
 ]
-
-Array = NDArray[Any]
 
 
 def quantize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
@@ -14,8 +13,7 @@ from fastq.reference.arguments import HALVES
 from fastq.reference.packing import pack_codes
 from fastq.requests.values import check_out
 from fastq.system.arguments import native
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def check_place(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

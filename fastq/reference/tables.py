@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 @np.errstate(over="ignore", under="ignore")

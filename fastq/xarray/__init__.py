@@ -10,20 +10,19 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from fastq.dispatch.callers import in_own_thread, in_standard_mode
 from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
+from fastq.system.dtypes import Array
 from fastq.xarray import cf, packing
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 __all__ = ["pack"]
-
-Array = NDArray[Any]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 _NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from catalogue import same_bytes
-from edited import copy_of_package
+from edited import copy_of_package, edit
 
 import fastq
 from fastq import reference
@@ -89,10 +89,7 @@ MUTANTS = {
 def test_such_instructions_are_found(mutant, tmp_path):
     file, right, other, expected = MUTANTS[mutant]
     folder = copy_of_package(tmp_path)
-    path = folder / "fastq" / "kernels" / file
-    text = path.read_text()
-    assert right in text
-    path.write_text(text.replace(right, other))
+    edit(folder / "fastq" / "kernels" / file, right, other)
     assert expected <= set(wrong(folder, "float64"))
 
 

@@ -26,7 +26,7 @@ from fastq.io.checkpoints.stored import (
     StoredWeight,
 )
 from fastq.io.containers import TensorSpec, spec_of
-from fastq.io.pipeline import failures
+from fastq.io.pipeline import naming
 from fastq.layouts.compressed_tensors import StoredForm, form_of
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
@@ -76,7 +76,7 @@ def _check_others(source: ModelFolder, used: set[str], parts: tuple[str, ...]) -
 
 def _in(source: ModelFolder, spec: TensorSpec, module: str) -> AbstractContextManager[None]:
     """Name a weight and its file in what is wrong with it."""
-    return failures(lambda error: f"{module} in {source.files[spec.name]}: {error}")
+    return naming(lambda error: f"{module} in {source.files[spec.name]}: {error}")
 
 
 # --- compressed-tensors -----------------------------------------------------------------------------------------------

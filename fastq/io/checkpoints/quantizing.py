@@ -17,7 +17,7 @@ from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.names import fused_with
 from fastq.io.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.io.containers import TensorSpec, spec_of
-from fastq.io.pipeline import Piece, Task, copied, errors_of, failures
+from fastq.io.pipeline import Piece, Task, copied, errors_of, naming
 from fastq.layouts.compressed_tensors import StoredForm, form_of
 from fastq.system.dtypes import Array
 
@@ -77,7 +77,7 @@ class Quantization:
 
     def _pieces(self, matrix: Matrix, values: Array) -> Iterator[Callable[[], Piece]]:
         """Yield the work of encoding chunks of rows; the first has what is stored once for the matrix."""
-        with failures(lambda error: _failure(matrix, error)):
+        with naming(lambda error: _failure(matrix, error)):
             factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)
         for start, stop in row_chunks(matrix.shape):
@@ -85,7 +85,7 @@ class Quantization:
             once = {}
 
     def _encoded(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
-        with failures(lambda error: _failure(matrix, error)):
+        with naming(lambda error: _failure(matrix, error)):
             arrays, x, q = encode(rows, matrix.scheme, self.arithmetic, factor)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))

@@ -16,7 +16,7 @@ from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.encoding import ROWS, row_chunks
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.containers import TensorSpec
-from fastq.io.pipeline import failures
+from fastq.io.pipeline import naming
 from fastq.layouts import LAYOUTS
 from fastq.layouts.compressed_tensors import StoredForm, array_of, form_of
 from fastq.layouts.tensors import Reading, with_positive_scales
@@ -65,7 +65,7 @@ class StoredWeight:
 
     def failures(self) -> AbstractContextManager[None]:
         """Name the weight and its file in what is wrong with it."""
-        return failures(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
+        return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Cut the rows into chunks that can be decoded for themselves."""

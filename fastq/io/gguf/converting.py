@@ -18,7 +18,7 @@ from fastq.io.gguf.container import GgufHeader, GgufSource, GgufTensor, GgufWrit
 from fastq.io.gguf.imatrix import Imatrix, weigh
 from fastq.io.gguf.mixes import Mix, TypeOverrides, choose_types, idle_options, in_order, model_of
 from fastq.io.gguf.parts import KEYS
-from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, failures, run, some_of
+from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, naming, run, some_of
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
@@ -187,7 +187,7 @@ def _pieces(rows: Array, spec: GgufTensor, target: _Target) -> Iterator[Callable
 def _converted(
     spec: GgufTensor, target: TensorType, rows: Array, weights: Array | None, scale: Array | None, start: int
 ) -> Piece:
-    with failures(lambda error: _failure(spec, target, rows, start, error)):
+    with naming(lambda error: _failure(spec, target, rows, start, error)):
         stored, values, decoded = _encoded(spec.kind, target, rows, weights, scale)
     return Piece({spec.name: stored}, rows.nbytes, None if decoded is None else errors_of(values, decoded))
 

@@ -11,7 +11,6 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
-from edited import check_refused, copy_of_package, run_oracle
 from gguf_blocks import oracle, same_values
 from ml_dtypes import bfloat16
 
@@ -383,91 +382,3 @@ def test_reaching_it_imports_neither_numba_nor_gguf():
     code = "import sys, fastq; fastq.gguf.quantize; print({'numba', 'gguf'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-# --- wrong kernels ----------------------------------------------------------------------------------------------------
-
-ORACLE = """
-import dataclasses
-import sys
-import numpy as np
-sys.path[:0] = sys.argv[1], sys.argv[1] + "/../kernels/ggml"
-from catalogue import same_bytes
-from gguf_blocks import oracle
-from test_gguf import blocks_of_all_kinds
-import fastq
-from fastq.system import tuning
-
-assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1)
-tuning.current = lambda: row
-for name in sys.argv[3:]:
-    x = blocks_of_all_kinds()[5:]
-    half = np.nextafter(np.float32(0.5), np.float32(0))
-    x[7] = np.where(np.arange(32) == 0, 127, half)
-    expected = oracle("quantize", x, name)
-    same_bytes(fastq.gguf.quantize(x, name), expected)
-    out = np.full(x.size + 64, 7, np.float32)[5:]
-    values = fastq.gguf.dequantize(expected, name, out=out[: x.size].reshape(x.shape))
-    same_bytes(values, oracle("dequantize", expected, name))
-    x[-3, 7] = np.nan
-    try:
-        fastq.gguf.quantize(x, name)
-    except ValueError as error:
-        assert str(error).startswith(f"row {len(x) - 3} "), f"different: {error}"
-    else:
-        raise AssertionError("different: NaN is accepted")
-"""
-
-LOOP, FIELDS = "ggml/blocks32.py", "ggml/fields.py"
-MUTANTS = {
-    "a half for the float before it": ("Q8_0", [(LOOP, "0x3EFFFFFF", "0x3F000000")]),
-    "any sign for the first": ("Q4_0", [(LOOP, " & at & -at) != 0", " & at) != 0")]),
-    "the last sign for the first": (
-        "Q5_0",
-        [(LOOP, "v.any_lane(s.high == -s.low)", "v.any_lane(s.high < s.low)")],
-    ),
-    "one rounding for two": (
-        "Q4_0",
-        [(LOOP, "x * inverse + shift if", "v.fma(x, inverse, shift) if")],
-    ),
-    "codes not clamped": (
-        "Q5_0",
-        [(LOOP, "v.minimum(position, v.constant(float(2**spec.row.bits - 1), x))", "position")],
-    ),
-    "reciprocal left infinite": ("Q4_1", [(LOOP, "v.select(usable, inverse, zero), shift", "inverse, shift")]),
-    "NaN passed over": ("Q4_1", [(LOOP, "v.any_lane(p.refused | extremes.nan)", "v.any_lane(p.refused)")]),
-    "neighbours share a byte": (
-        "Q4_0",
-        [(FIELDS, "(group * field.parts + k) * field.stride + i", "(group * field.stride + i) * field.parts + k")],
-    ),
-    "fifth bits dropped": (
-        "Q5_0",
-        [(FIELDS, "builder.select(mask, _splat(lanes, 1 << field.shift), ", "builder.select(mask, _splat(lanes, 0), ")],
-    ),
-    "last blocks dropped": (
-        "Q8_0",
-        [(LOOP, "    while p < stop:\n        x, y", "    while p <= stop - GROUP:\n        x, y")],
-    ),
-    "staged codes dropped": (
-        "Q4_0",
-        [(LOOP, "        elif spec.streaming:\n            stage =", "        elif False:\n            stage =")],
-    ),
-    "staged values dropped": (
-        "Q8_0",
-        [("ggml/dequantize.py", "blocks * spec.size * 4)", "blocks * spec.size * 4 - 64)")],
-    ),
-}
-
-
-@pytest.mark.slow("compiles kernels that go past the cache")
-def test_the_oracle_accepts_the_kernels_as_they_are(tmp_path):
-    done = run_oracle(copy_of_package(tmp_path), tmp_path, ORACLE, *FORMATS)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow("compiles again what the edit changes")
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_oracle_refuses(mutant, tmp_path):
-    name, changes = MUTANTS[mutant]
-    check_refused(tmp_path, changes, ORACLE, name)

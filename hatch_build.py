@@ -29,6 +29,7 @@ LINK = {
 
 def compile_level(level: str, target: str) -> None:
     """Compile what the table of works needs for a level, which the environment names too, and link it."""
+    from fastq.operations.works import plan_all
     from llvmlite import binding
 
     from fastq.engine.code import shipped
@@ -36,7 +37,6 @@ def compile_level(level: str, target: str) -> None:
     from fastq.engine.jit import compile as jit
     from fastq.engine.jit.options import jit_enabled
     from fastq.engine.jit.pipeline import ENTRY, compile_library
-    from fastq.operations.works import plan_all
     from fastq.system import cpu
 
     recipes = shipped.record()

@@ -20,7 +20,7 @@ from numba.core.typing.templates import AbstractTemplate
 
 from fastq.engine.jit.options import OPTIONS, jit_enabled
 from fastq.engine.jit.tracing import traced_or_none
-from fastq.system import lazy, tuning
+from fastq.system import lazy
 from fastq.system.lazy import Held
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
@@ -86,8 +86,8 @@ class _Whole(_Library):
             if not function.is_declaration and function.name != ENTRY:
                 function.linkage = "internal"  # LLVM then inlines what is called once, however large it is
         for each in self._final_module.global_variables:
-            if not each.is_declaration and each.name != tuning.RECORD:
-                each.linkage = "internal"  # environments, which nothing reads, are dropped
+            if each.name.startswith("_ZN08NumbaEnv"):
+                each.linkage = "internal"  # and is dropped: nothing reads it
         # with NUMBA_OPT=0 objects of Python would stay, by whose address Numba names what is constant
         passes, builder = self._codegen._module_pass_manager(opt=max(int(config.OPT), 1))
         passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack

@@ -29,7 +29,6 @@ LINK = {
 
 def compile_level(level: str, target: str) -> None:
     """Compile what the table of works needs for a level, which the environment names too, and link it."""
-    from fastq.operations.works import plan_all
     from llvmlite import binding
 
     from fastq.engine.code import shipped
@@ -37,10 +36,14 @@ def compile_level(level: str, target: str) -> None:
     from fastq.engine.jit import compile as jit
     from fastq.engine.jit.options import jit_enabled
     from fastq.engine.jit.pipeline import ENTRY, compile_library
+    from fastq.engine.runtime import threadpool
+    from fastq.operations import works
     from fastq.system import cpu
 
     recipes = shipped.record()
-    plan_all()
+    for threads in (1, 2, 16, 256):
+        threadpool.set_num_threads(threads)
+        works.plan(os.environ.get("FASTQ_BUILD_WORKS", " ".join(works.WORKS)).split())
     machine = binding.Target.from_triple(TARGET.triple).create_target_machine(
         cpu=TARGET.cpu, features=TARGET.features, opt=3, reloc="pic", codemodel="small"
     )
@@ -71,7 +74,12 @@ def build(folder: str) -> list[Path]:
         raise SystemExit(f"{SWITCH} is {wanted}, but there is no such level of {cpu['MACHINE']}: see LEVELS")
     running = []
     for each in levels:
-        told = {"NUMBA_CPU_NAME": each.name, "NUMBA_CPU_FEATURES": each.features, "PYTHONHASHSEED": "0"}
+        told = {
+            "NUMBA_CPU_NAME": each.name,
+            "NUMBA_CPU_FEATURES": each.features,
+            "PYTHONHASHSEED": "0",
+            "NUMBA_NUM_THREADS": "256",
+        }
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         command = [sys.executable, __file__, each.name, str(Path(folder, each.name))]
         running.append(subprocess.Popen(command, env=os.environ | told | {"PYTHONPATH": path}))

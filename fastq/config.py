@@ -138,6 +138,7 @@ def versions() -> dict[str, str]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "threads": f"{get_num_threads()} of {os.cpu_count()}",
+        "machine code": code.level() or "compiled here",
         "cache": f"{code.code_folder() or 'none'} ({files} files, {nbytes / 2**20:.1f} MiB; {functions} in memory)",
     }
     if refused := code.refusals():

@@ -49,6 +49,7 @@ class Recipe(NamedTuple):
 
 
 _recording: dict[str, Recipe] | None = None  # by their names, where a library is to be made
+_known: list[Any] = []  # what `code` returned
 _recipes: dict[int, Recipe] = {}  # of functions that came with the package, by their addresses
 
 
@@ -62,6 +63,7 @@ def code(module: str, name: str) -> Callable[..., int]:
     def address(*arguments: Any) -> int:
         return find(Recipe(module, name, arguments))
 
+    _known.append(address)
     return address
 
 
@@ -122,6 +124,28 @@ def _with_numbers(library: ctypes.PyDLL) -> ctypes.PyDLL:
         for k, number in enumerate(numbers.tolist()):
             record[k] = number
     return library
+
+
+def level() -> str:
+    """Return the level of the library in use; "" if there is none."""
+    library = _library()
+    return Path(library._name).name if library else ""
+
+
+def use_native() -> None:
+    """Have machine code made for this very CPU from now on, in this process and all later ones of this user.
+
+    Raises
+    ------
+    OSError
+        If there is no folder to keep it in.
+    """
+    folder = code_folder()
+    if folder is None:
+        raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
+    (folder / NATIVE).touch(0o600)
+    for each in (_library, *_known):
+        each.cache_clear()
 
 
 def prefers_native() -> bool:

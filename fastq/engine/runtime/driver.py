@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import boundary, threadpool
 from fastq.engine.runtime.boundary import python_function
 from fastq.engine.runtime.layout import (
     HEAD,
@@ -220,8 +221,8 @@ def bind(plan: LaunchPlan) -> Callable[..., int]:
     """
     for kernels in _recordings:
         kernels += plan.kernels
-    if _planning:
-        return _nothing
+    if _plans_only():  # the plan is kept for other threads too, which launch it
+        return lambda *operands: 0 if _plans_only() else bind(plan)(*operands)
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
     vars(launch)["plan"] = plan  # whose records live as long as the words that have their addresses
     return launch
@@ -239,24 +240,28 @@ def run(plan: LaunchPlan, *operands: Array | None) -> int:
     return status
 
 
-def _nothing(*operands: object) -> int:
-    """Return the status of a launch that found nothing to report."""
-    return 0
-
-
 _recordings: list[list[int]] = []
-_planning: list[bool] = []
+_planning = threading.local()
+
+
+def _plans_only() -> bool:
+    return getattr(_planning, "on", False)
 
 
 @contextlib.contextmanager
 def planned_only() -> Iterator[None]:
-    """Have the calls of this thread's process meanwhile plan, compile and launch nothing: results are not written."""
+    """Have calls of this thread plan and compile meanwhile, and launch nothing: results are not written.
+
+    What a launch itself needs is compiled too.
+    """
+    for compiled in (_driver, boundary._exchange, *threadpool.COMPILED):
+        compiled()
     threadpool.forget_plans()
-    _planning.append(True)
+    _planning.on = True
     try:
         yield
     finally:
-        _planning.pop()
+        _planning.on = False
         threadpool.forget_plans()
 
 

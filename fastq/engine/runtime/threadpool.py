@@ -60,6 +60,9 @@ def _add_to_alone_compiled() -> Callable[..., int]:
     return python_function("fastq.engine.runtime.workers", "add_to_alone")
 
 
+COMPILED = _serve_compiled, _add_to_alone_compiled
+
+
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
     """Call a function; each call of the process works in its caller's thread meanwhile, as suits threads of a pool.
 

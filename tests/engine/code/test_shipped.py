@@ -25,11 +25,10 @@ needs_level = pytest.mark.skipif(LEVEL is None or not shutil.which("cc"), reason
 
 # a wheel's library, of one work with one call
 BUILD = """
-import sys
+import runpy
 from fastq.operations import works
 works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
-import hatch_build
-hatch_build.compile_level(*sys.argv[1:])
+runpy.run_path("hatch_build.py", run_name="__main__")
 """
 
 
@@ -37,7 +36,9 @@ def build(target):
     """Make a library for the level of this CPU."""
     told = {"NUMBA_CPU_NAME": LEVEL.name, "NUMBA_CPU_FEATURES": LEVEL.features, "NUMBA_NUM_THREADS": "256"}
     environment = os.environ | told | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", BUILD, LEVEL.name, str(target)], env=environment, check=True, timeout=600)
+    subprocess.run(
+        [sys.executable, "-c", BUILD, LEVEL.name, str(target)], env=environment, check=True, cwd=ROOT, timeout=600
+    )
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from fastq.io.pipeline import Converted, count_text, listed, naming, some_of
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import SUFFIXES, Tensor, extent_of, tensors_of
-from fastq.plot.candidates import FAMILIES, SAMPLE, Measured, Trial
+from fastq.plot.schemes import FAMILIES, SAMPLE, Measured, Trial
 
 MARGIN = 0.25  # decibels that a sample has to reach beyond what is asked of the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"

@@ -15,17 +15,8 @@ from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, ker
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import View, order_without_gaps
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import (
-    OUT,
-    SCALE,
-    ZERO,
-    Checks,
-    LaunchPlan,
-    X,
-    plan_launch,
-)
 from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
@@ -39,14 +30,14 @@ Array = NDArray[Any]
 _VALUES = OpSpec("compare")  # the approximation is an array of values
 
 
-def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> LaunchPlan:
+def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.LaunchPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_for(loop.function, ErrorOperands(*kinds, accumulator), "compare", spec.arithmetic)
-    operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(view.shape)
+    operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, ERRORS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
-    plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
+    plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = SUMS * SUM_LANES * accumulator.itemsize
     return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
@@ -95,7 +86,7 @@ def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch = way.bound(Checks((0, 0, 0, 0)))
+    launch = way.bound(driver.Checks((0, 0, 0, 0)))
 
     def measure(x: Array, q: Array, *_: object) -> Comparison:
         sums = np.zeros(shape)

@@ -21,30 +21,16 @@ from fastq.requests.options import (
 
 
 class Operation(NamedTuple):
-    """An operation.
+    """An operation."""
 
-    Attributes
-    ----------
-    resolver : str
-        Module of `fastq.dispatch` whose function of the operation's name makes a plan of a call.
-    options : type
-        Its options, a named tuple with their defaults.
-    operands : tuple of str
-        Its arrays and numbers as the public function calls them, in the order of `cache.call`.
-    label : str
-        How what it makes of a DataArray gets labels back: a name of `labelled.LABELS`; none: not at all.
-    graph : str
-        Module of `fastq.dask` whose function of the operation's name makes tasks of a call; none: it takes no chunks.
-    function : str
-        The public function, where that is not called as the operation.
-    """
-
-    resolver: str
-    options: type[Any]
+    resolver: str  # module of `fastq.dispatch` whose function of the operation's name makes a plan of a call
+    options: type[Any]  # its options, a named tuple with their defaults
+    # its arrays and numbers as the public function calls them, in the order of `cache.call`
     operands: tuple[str, ...] = ("x", "out", "scale", "zero_point")
-    label: str = ""
+    label: str = ""  # how what it makes of a DataArray gets labels back: a name of `labelled.LABELS`; none: not at all
+    # module of `fastq.dask` whose function of the operation's name makes tasks of a call; none: it takes no chunks
     graph: str = ""
-    function: str = ""
+    function: str = ""  # the public function, where that is not called as the operation
 
 
 _CODES = "codes", "out", "scale", "zero_point"

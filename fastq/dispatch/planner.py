@@ -20,6 +20,7 @@ from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, VALUES, LaunchPla
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
 from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
+    ARG_NAMES,
     AT_A_TIME,
     IN_TILE,
     KERNEL_ARGS,
@@ -48,23 +49,11 @@ threadpool.when_changed(plans.clear)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def kernel_args(
-    layout: Layout,
-    code_range: CodeRange = (0, 0),
-    *,
-    streaming: int = 0,
-    outgrows_cache: bool = False,
-    repeat: int = 1,
-    size: int = 0,
-    partials: int = 0,
-    partial_stride: int = 0,
-    grid: int = 0,
-    candidates: int = 0,
-) -> Array:
-    """Return the numeric arguments of a kernel."""
-    indexing = layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept
-    others = streaming, outgrows_cache, repeat, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
-    return np.array([(*indexing, *code_range, 1.0, *others)], KERNEL_ARGS)
+def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float) -> Array:
+    """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`."""
+    bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
+    fields = vars(layout) | bounds | {"tensor": 1.0, "repeat": 1, "chunk": ERRORS_CHUNK} | numbers
+    return np.array([tuple([fields.get(name, 0) for name in ARG_NAMES])], KERNEL_ARGS)
 
 
 def kernel_for(loop: str, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
@@ -149,18 +138,10 @@ FEWEST = 32  # elements of rows that are taken as one
 
 
 class RowLimits(NamedTuple):
-    """When the rows of an operation are taken as one.
+    """When the rows of an operation are taken as one."""
 
-    Attributes
-    ----------
-    too_wide : int
-        Registers that a row fills, from which on it is not.
-    many : int
-        Rows with the same parameters that there are at least if a row fills a register.
-    """
-
-    too_wide: int
-    many: int
+    too_wide: int  # registers that a row fills, from which on it is not
+    many: int  # rows with the same parameters that there are at least if a row fills a register
 
 
 _ROWS = {

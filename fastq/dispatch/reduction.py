@@ -87,9 +87,9 @@ class Extremes:
 
     def __call__(self, x: Array) -> MinMax:
         """Return minima and maxima of the parts, and the status."""
-        lo, hi = self.plan.begin()
-        status = self.launch(x, None, None, None, None, lo, hi)
-        return self.plan.end(lo), self.plan.end(hi), status
+        ends = self.plan.begin()
+        status = self.launch(x, None, None, None, *ends)
+        return self.plan.end(ends[1]), self.plan.end(ends[2]), status
 
 
 class NanParts:
@@ -103,43 +103,30 @@ class NanParts:
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
-        lo, hi = self.plan.begin()
-        run(self.plan.plan, x, None, None, None, None, lo, hi)
-        return np.asarray(self.plan.end(hi) > 0)
+        ends = self.plan.begin()
+        run(self.plan.plan, x, None, None, None, *ends)
+        return np.asarray(self.plan.end(ends[2]) > 0)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
 class MinMaxReduction(NamedTuple):
-    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged.
+    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged."""
 
-    Attributes
-    ----------
-    plan : LaunchPlan
-        All launches.
-    dtype : dtype
-        In which minima and maxima are held.
-    identities : tuple of ndarray or None
-        Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
-    size : int
-        How many numbers of each kind the partial results have.
-    shape : tuple of int
-        Parts of the array that have a minimum and a maximum.
-    """
-
-    plan: LaunchPlan
-    dtype: np.dtype[Any]
+    plan: LaunchPlan  # all launches
+    dtype: np.dtype[Any]  # in which minima and maxima are held
+    # minima and maxima of nothing, where they are few: to copy them is faster than to make them
     identities: tuple[Array, Array] | None
-    size: int
-    shape: tuple[int, ...]
+    size: int  # how many numbers of each kind the partial results have
+    shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
 
-    def begin(self) -> tuple[Array, Array]:
-        """Return minima and maxima of nothing."""
+    def begin(self) -> tuple[None, Array, Array]:
+        """Return no sums, and minima and maxima of nothing."""
         if self.identities is None:
-            return identities(self.dtype, self.size, self.shape)
+            return None, *identities(self.dtype, self.size, self.shape)
         lo, hi = self.identities
-        return lo.copy(), hi.copy()
+        return None, lo.copy(), hi.copy()
 
     def end(self, extremes: Array) -> Array:
         """Return minima or maxima, one for each part."""

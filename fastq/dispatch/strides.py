@@ -30,27 +30,16 @@ class Layout:
 
     Along `length` run blocks of `block` rows, the last one of each outer index perhaps shorter. Outer index o, block b
     and column i use parameter ``((o // cycle * kept + o % kept) * blocks + b) * inner + i``.
-
-    Attributes
-    ----------
-    outer, length, inner : int
-        The view.
-    block, blocks : int
-        Rows in a block, and blocks along `length`.
-    cycle, kept : int
-        Outer indices that share parameters: those that are the same modulo `kept` within a `cycle`.
-    shape : tuple of int
-        Shape of scale and zero point.
     """
 
-    outer: int
+    outer: int  # the view
     length: int
     inner: int
-    block: int
+    block: int  # rows in a block, and blocks along `length`
     blocks: int
-    cycle: int
+    cycle: int  # outer indices that share parameters: those that are the same modulo `kept` within a `cycle`
     kept: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # shape of scale and zero point
 
     @property
     def parameters(self) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from fastq.io.containers import Header, TensorSource, TensorSpec, spec_of
+from fastq.io.containers import TensorSource, spec_of
 from fastq.io.pipeline import Piece, Progress, Task, copied, write_file
 from fastq.io.records import KEY
 from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
 from fastq.system.atomic import replacing
-from fastq.system.dtypes import Array, numpy_dtype
+from fastq.system.dtypes import numpy_dtype
 
 LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}
 
@@ -28,42 +29,31 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     tensors = list(tensors_in(source))
     if out.suffix == ".npy":
-        _write_npy(out, tensors)
-    else:
-        specs = [_spec(tensor, source) for tensor in tensors]
-        header = Header(specs, {key: value for key, value in source.metadata.items() if key != KEY})
-        write_file(out, header, ([_task(tensor, source)] for tensor in tensors), progress)
+        if len(tensors) != 1 or not tensors[0].is_quantized:
+            raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
+        if tensors[0].original == "BF16":
+            raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
+        with replacing(out) as file:
+            (values,) = _restored(tensors[0]).stored.values()
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+            file.write(values.data)  # NumPy's own way to write them says of a full disk how many were written
+        return 1
+    tasks = []
+    for tensor in tensors:
+        if tensor.is_quantized:
+            specs = [spec_of(tensor.name, tensor.original, tensor.shape)]
+            about = tensor.name, tensor.shape, tensor.nbytes, tensor.original
+            tasks.append(Task(*about, [partial(_restored, tensor)], specs))
+        else:
+            tasks.append(copied(source.tensors[tensor.name], source.raw))
+    kept = {key: value for key, value in source.metadata.items() if key != KEY}
+    write_file(out, [[task] for task in tasks], kept, progress)
     return sum(tensor.is_quantized for tensor in tensors)
 
 
-def _spec(tensor: Tensor, source: TensorSource) -> TensorSpec:
-    if not tensor.is_quantized:
-        return source.tensors[tensor.name]
-    return spec_of(tensor.name, tensor.original, tensor.shape)
-
-
-def _write_npy(out: Path, tensors: list[Tensor]) -> None:
-    if len(tensors) != 1 or not tensors[0].is_quantized:
-        raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
-    (tensor,) = tensors
-    if tensor.original == "BF16":
-        raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
-    with replacing(out) as file:
-        values = _restored(tensor)
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        file.write(values.data)  # NumPy's own way to write them says of a full disk how many were written
-
-
-def _task(tensor: Tensor, source: TensorSource) -> Task:
-    if not tensor.is_quantized:
-        return copied(source.tensors[tensor.name], source.raw)
-    work = [lambda: Piece({tensor.name: _restored(tensor)}, tensor.nbytes)]
-    return Task(tensor.name, tensor.shape, tensor.nbytes, tensor.original, work, tensor.scheme)
-
-
-def _restored(tensor: Tensor) -> Array:
+def _restored(tensor: Tensor) -> Piece:
     """Return the values of a tensor in its original dtype: halves saturate where rounding steps beyond them."""
     values = tensor.values()
     if (largest := LARGEST.get(tensor.original)) is not None:
         values = np.clip(values, -largest, largest)
-    return values.astype(numpy_dtype(tensor.original), copy=False)
+    return Piece({tensor.name: values.astype(numpy_dtype(tensor.original), copy=False)}, tensor.nbytes)

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,6 +147,7 @@ class Task:
     before: int
     target: str
     pieces: Iterable[Callable[[], Piece]]
+    specs: Sequence[TensorSpec] = ()  # tensors of a .safetensors file to which the pieces are appended
     source: str = ""
     weighted: bool = False
 
@@ -154,7 +155,7 @@ class Task:
 def copied(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
     """Return what copies a tensor, whose bytes `raw` returns."""
     work = [lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)]
-    return Task(spec.name, spec.shape, spec.nbytes, target, work)
+    return Task(spec.name, spec.shape, spec.nbytes, target, work, [spec])
 
 
 class Output(Protocol):
@@ -207,8 +208,14 @@ def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]
         yield begun.popleft().result()
 
 
-def write_file(out: Path, header: Header, tasks: Iterable[list[Task]], progress: Progress) -> list[Converted]:
+def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Header:
+    """Return what the file begins with that some tasks write."""
+    return Header((spec for each in tasks for task in each for spec in task.specs), metadata)
+
+
+def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:
     """Write a .safetensors file, which appears whole or not at all."""
+    header = header_of(tasks, metadata)
     with replacing(out) as file:
         writer = SafetensorsWriter(file, header)
         rows = run(tasks, writer, progress)
@@ -217,9 +224,11 @@ def write_file(out: Path, header: Header, tasks: Iterable[list[Task]], progress:
 
 
 @contextmanager
-def naming(message: Callable[[Exception], str]) -> Iterator[None]:
+def naming(
+    message: Callable[[Exception], str], kinds: tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError)
+) -> Iterator[None]:
     """Turn what goes wrong with a tensor into a ValueError that names it."""
     try:
         yield
-    except (TypeError, OverflowError, ValueError) as error:
+    except kinds as error:
         raise ValueError(message(error)) from error

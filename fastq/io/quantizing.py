@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import fastq
 from fastq.formats.qtypes import as_qtype
-from fastq.io.containers import Header, TensorSource, TensorSpec, as_safetensors
+from fastq.io.containers import TensorSource, TensorSpec, as_safetensors
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
@@ -82,19 +83,17 @@ def quantize_file(
     that can't be quantized; after any error `out` is as it was.
     """
     records = _planned(source, scheme, selection, nan)
-    left = [as_safetensors(spec) for name, spec in source.tensors.items() if name not in records]
-    stored = [spec for name, record in records.items() for spec in stored_specs(name, record)]
-    header = Header([*left, *stored], {**source.metadata, KEY: to_metadata(records)})
 
     def task(spec: TensorSpec) -> Task:
         if spec.name not in records:
-            return copied(spec, source.raw, f"copied: {selection.reason_against(spec, scheme)}")
+            return copied(as_safetensors(spec), source.raw, f"copied: {selection.reason_against(spec, scheme)}")
         fitted = selection.scheme_for(spec.name, scheme).fitted(len(spec.shape))
         record = records[spec.name]
-        work = [lambda: _quantized(source, spec, record, fitted, nan)]
-        return Task(spec.name, spec.shape, spec.nbytes, str(fitted), work)
+        work = [partial(_quantized, source, spec, record, fitted, nan)]
+        return Task(spec.name, spec.shape, spec.nbytes, str(fitted), work, stored_specs(spec.name, record))
 
-    return write_file(out, header, ([task(spec)] for spec in source.tensors.values()), progress)
+    tasks = [[task(spec)] for spec in source.tensors.values()]
+    return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
 
 
 def _planned(source: TensorSource, scheme: Scheme, selection: Selection, nan: str) -> dict[str, Record]:

@@ -7,9 +7,9 @@ Records are JSON under the key "fastq" of the file's metadata. A file of `Quanti
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.io.containers import TensorSpec, spec_of
+from fastq.io.pipeline import naming
 from fastq.layouts.compressed_tensors import StoredForm
 from fastq.operations.file_parts import SAVED
 from fastq.results import Axis, QParams, QuantizedArray
@@ -119,13 +120,9 @@ def _record(entry: dict[str, Any]) -> Record:
 # What is stored for one tensor
 
 
-@contextlib.contextmanager
-def _told_of(name: str) -> Iterator[None]:
+def _told_of(name: str) -> AbstractContextManager[None]:
     """Turn errors that a record makes because its fields do not fit each other into one that tells of it."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
+    return naming(lambda error: f"its {KEY!r} metadata for {name!r} makes no sense: {error}", NONSENSE)
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:

@@ -6,13 +6,14 @@ Loops and formulas are those of kernels. Checks here are of what only run time t
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, intrinsic, njit, traced
+from fastq.engine.jit import Constants, njit, traced
 from fastq.engine.simd.vector import named_type
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
@@ -26,41 +27,17 @@ from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
 
 
+@dataclass(eq=False, repr=False)
 class Conversion(Constants):
-    """Type of an argument that is nothing at run time and says what becomes of an array or scalar.
+    """Type of an argument that says what becomes of an array or scalar."""
 
-    Parameters
-    ----------
-    spec : KernelSpec
-        What is computed.
-    scale : types.Float
-        Type of scales.
-    code_range : tuple of float
-        The first and the last code in use.
-    zero_points : tuple of int or None
-        The first and the last zero point that may be given; None where it is a float.
-    result : types.Type
-        Element type of results.
-    argument : str
-        What the caller names the array.
-    qtype : str
-        The name of the code format.
-    """
-
-    def __init__(
-        self,
-        spec: KernelSpec,
-        scale: types.Float,
-        code_range: tuple[float, float],
-        zero_points: tuple[int, int] | None,
-        result: types.Type,
-        argument: str,
-        qtype: str,
-    ) -> None:
-        self.spec, self.scale, self.code_range, self.zero_points = spec, scale, code_range, zero_points
-        self.result, self.argument, self.qtype = result, argument, qtype
-        parts = spec, scale, code_range, zero_points, result, argument, qtype
-        super().__init__(name=f"Conversion({', '.join(map(str, parts))})")
+    spec: KernelSpec  # what is computed
+    scale: types.Float  # type of scales
+    code_range: tuple[float, float]  # the first and the last code in use
+    zero_points: tuple[int, int] | None  # the first and last one that may be given; None where it is a float
+    result: types.Type  # element type of results
+    argument: str  # what the caller names the array
+    qtype: str  # the name of the code format
 
     @property
     def element(self) -> types.Type:
@@ -76,11 +53,10 @@ class CodeBounds(NamedTuple):
     streaming: Any
 
 
-@intrinsic
-def conversion_of(typingctx, kind):
+@v.instruction(lambda kind: kind.instance_type(kind))
+def conversion_of(context, builder, sig, kind):
     """Return a Conversion, which is nothing at run time."""
-    conversion = kind.instance_type
-    return conversion(kind), lambda context, builder, sig, args: context.get_constant_null(conversion)
+    return context.get_constant_null(sig.return_type)
 
 
 @traced
@@ -108,16 +84,11 @@ def check_nan(conversion, found):
     _check(f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0")(found ^ True)
 
 
-@intrinsic
-def data_of(typingctx, array, element):
+@v.instruction(lambda array, element: types.CPointer(named_type(element))(array, element))
+def data_of(context, builder, sig, array, element):
     """Return a pointer to the first element of an array, whose elements are those of a type of the same width."""
-    result = types.CPointer(named_type(element))
-
-    def emit(context, builder, sig, args):
-        data = context.make_array(array)(context, builder, args[0]).data
-        return builder.bitcast(data, context.get_value_type(result))
-
-    return result(array, element), emit
+    data = context.make_array(sig.args[0])(context, builder, array).data
+    return builder.bitcast(data, context.get_value_type(sig.return_type))
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from numba import types
 from numba.core.extending import register_model
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, intrinsic, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
@@ -46,26 +46,20 @@ register_model(Minifloat)(v.ElementModel)
 _SOURCES = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 52, 1023)}
 
 
-@intrinsic
-def _bits_to_half(typingctx, x):
+@v.instruction(lambda x: v.Vec(types.float32, x.n)(x))
+def _bits_to_half(context, builder, sig, x):
     """Convert the bits of IEEE half lanes to float32."""
-
-    def emit(context, builder, sig, args):
-        half = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), x.n))
-        return builder.fpext(half, ir.VectorType(ir.FloatType(), x.n))
-
-    return v.Vec(types.float32, x.n)(x), emit
+    n = sig.return_type.n
+    half = builder.bitcast(x, ir.VectorType(ir.HalfType(), n))
+    return builder.fpext(half, ir.VectorType(ir.FloatType(), n))
 
 
-@intrinsic
-def _half_to_bits(typingctx, x):
+@v.instruction(lambda x: v.Vec(types.uint16, x.n)(x))
+def _half_to_bits(context, builder, sig, x):
     """Round float32 lanes to IEEE half and return their bits."""
-
-    def emit(context, builder, sig, args):
-        half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
-        return builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n))
-
-    return v.Vec(types.uint16, x.n)(x), emit
+    n = sig.return_type.n
+    half = builder.fptrunc(x, ir.VectorType(ir.HalfType(), n))
+    return builder.bitcast(half, ir.VectorType(ir.IntType(16), n))
 
 
 # --- to float32 -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fastq.system.dtypes import Array
 NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers know no other number
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
     check_format(q.dtype, how.row, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
@@ -50,7 +50,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     }
 
 
-def read(given: Reading) -> QuantizedArray:
+def _read(given: Reading) -> QuantizedArray:
     """Return the weight of some tensors."""
     if given.shape is None:
         raise TypeError("from_tensors needs shape, that of the weight, for layout 'bitsandbytes'")
@@ -90,3 +90,6 @@ def _nested(given: Reading, codes: Array) -> Array:
     params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
     quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))
     return NestedScale(quantized, float(offset.reshape(-1)[0]), codes.shape).dequantize()
+
+
+WAYS = _write, _read

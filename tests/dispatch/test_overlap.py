@@ -94,8 +94,8 @@ def _of_x(operation, *arguments, **options):
 # each operation with `out=`: a call of a module with arrays, and the arrays
 OPERATIONS = {
     "quantize": _of_x("quantize", "int8"),
-    "quantize rows": _of_x("quantize", "uint8", axis=0),
-    "quantize packed": _of_x("quantize", "int4", axis=1, block_size=16),
+    "quantize rows": _of_x("quantize", "int8", axis=0),
+    "quantize packed": _of_x("quantize", "uint4", axis=1, block_size=32),
     "quantize odd blocks": _of_x("quantize", "int8", axis=1, block_size=5),
     "quantize mse": _of_x("quantize", "int8", axis=0, range="mse"),
     "quantize nvfp4": _of_x("quantize", "nvfp4"),

@@ -88,6 +88,7 @@ def magnitudes(x, axes, block_size=0):
     return result.reshape(layout.shape), status, loop
 
 
+@pytest.mark.slow("compiles 3 kernels a dtype", quick=lambda dtype, **_: dtype == np.float32)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("shape", "axes", "block_size", "loop"),

@@ -285,6 +285,7 @@ def test_minmax_equals_choose_qparams():
             assert same(calibrator.qparams(), fastq.choose_qparams(x, dtype, **options))
 
 
+@pytest.mark.slow("compiles 2 kernels a case")
 @pytest.mark.parametrize(
     ("dtype", "convention", "x"),
     [
@@ -402,6 +403,7 @@ def filled(**options):
     return calibrator
 
 
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda options: not options or "axis" in options)
 @pytest.mark.parametrize(
     "options",
     [

@@ -31,27 +31,15 @@ _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands.
+    """How a launch reaches the elements of one of its first two operands."""
 
-    Attributes
-    ----------
-    bits : int
-        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
-    strides : tuple of int
-        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
-    dtype : dtype, optional
-        Of that array.
-    is_result : bool
-        Whether the kernel writes it.
-    copies_isnan : bool
-        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
-    """
-
+    # of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move
     bits: int
+    # of an array that kernels cannot work on, in bytes; empty: they work on it where it is
     strides: tuple[int, ...] = ()
-    dtype: np.dtype[Any] | None = None
-    is_result: bool = False
-    copies_isnan: bool = False
+    dtype: np.dtype[Any] | None = None  # of that array
+    is_result: bool = False  # whether the kernel writes it
+    copies_isnan: bool = False  # whether the kernel gets not its elements but 1 where they are NaN, else 0
 
     @property
     def copy(self) -> int:
@@ -65,24 +53,13 @@ class Operand(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The axes of a launch, whose elements kernels see in C order.
+    """The axes of a launch, whose elements kernels see in C order."""
 
-    Attributes
-    ----------
-    sizes : list of int
-        Elements along each.
-    x, y : list of int
-        Strides of the first two operands in bytes, 0 of those that kernels can work on.
-    elements : list of int
-        Strides of the kernel in elements.
-    period : tuple of int
-        After how many rows of a square one axis ends and another goes on, and the stride of that one in elements.
-    """
-
-    sizes: list[int]
-    x: list[int]
+    sizes: list[int]  # elements along each
+    x: list[int]  # strides of the first two operands in bytes, 0 of those that kernels can work on
     y: list[int]
-    elements: list[int]
+    elements: list[int]  # strides of the kernel in elements
+    # after how many rows of a square one axis ends and another goes on, and the stride of that one in elements
     period: tuple[int, int] = (_ALL, 0)
 
 
@@ -110,26 +87,13 @@ class Cut(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What a kernel demands of what it gets.
+    """What a kernel demands of what it gets."""
 
-    Attributes
-    ----------
-    unit : int
-        Elements of a unit of the kernel.
-    multiple : int
-        Elements that follow each other in C order of which it, and a thread, has to get a multiple.
-    packed : bool
-        Whether it has elements of an operand packed in bytes.
-    refuse_rereads : bool
-        Whether lines of transposed memory are to be read once.
-    adds : bool
-        Whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins.
-    """
-
-    unit: int
-    multiple: int
-    packed: bool
-    refuse_rereads: bool
+    unit: int  # elements of a unit of the kernel
+    multiple: int  # elements that follow each other in C order of which it, and a thread, has to get a multiple
+    packed: bool  # whether it has elements of an operand packed in bytes
+    refuse_rereads: bool  # whether lines of transposed memory are to be read once
+    # whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins
     adds: bool
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import intrinsic, njit
+from fastq.engine.jit import njit
 from fastq.engine.runtime.instructions import (
     acquire_lock,
     enter_standard_mode,
@@ -60,6 +60,7 @@ from fastq.engine.simd import (
     fence,
     fetch_add,
     fetch_or,
+    instruction,
     pause,
 )
 from fastq.system import tuning
@@ -74,21 +75,15 @@ _INT = types.int64
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 
-@intrinsic
-def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
+@instruction(lambda kernel, integers: _INT(_INT, integers))
+def call_address(context: Any, builder: Any, sig: Any, kernel: Any, integers: Any) -> Any:
     """Call a function of a word that is not used and integers at an address, as kernels are.
 
     Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
     """
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word = ir.IntType(64)
-        values = [builder.extract_value(args[1], k) for k in range(integers.count)]
-        function = ir.FunctionType(word, [word] * (integers.count + 1))
-        unused = word(0)
-        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [unused, *values])
-
-    return _INT(_INT, integers), emit
+    word, count = ir.IntType(64), sig.args[1].count
+    values = [word(0), *(builder.extract_value(integers, k) for k in range(count))]
+    return builder.call(builder.inttoptr(kernel, ir.FunctionType(word, [word] * len(values)).as_pointer()), values)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ A type argument of compiled code is a scalar type, which stands for one lane, or
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -12,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import models, register_model
 
-from fastq.engine.jit import traced
+from fastq.engine.jit import intrinsic, traced
 from fastq.system.cpu import LINE, REGISTER_BITS
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
@@ -83,6 +85,29 @@ def named_type(kind: types.Type) -> types.Type | None:
         return kind.dtype
     found = kind.instance_type if isinstance(kind, types.TypeRef) else None
     return found if isinstance(found, Vec | Element) else None
+
+
+def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Callable[..., Any]:
+    """Declare an instruction by what emits it, ``f(context, builder, sig, *values)``, None where there is no result.
+
+    `typed` gives the signature for the types of arguments, None for others. What makes several has a name for each.
+    """
+
+    def declare(emit: Callable[..., Any]) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            found = emit(context, builder, sig, *args)
+            return context.get_dummy_value() if found is None else found
+
+        def typing(typingctx: Any, *kinds: Any) -> Any:
+            sig = typed(*kinds)
+            return None if sig is None else (sig, lower)
+
+        _, _, *parameters = inspect.signature(emit).parameters.values()  # the first one left is that of the context
+        typing.__name__, typing.__doc__, typing.__module__ = name or emit.__name__, doc or emit.__doc__, emit.__module__
+        vars(typing)["__signature__"] = inspect.Signature(parameters)
+        return intrinsic(typing)
+
+    return declare
 
 
 def splat(builder, value, vector: ir.Type):

@@ -28,8 +28,10 @@ def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
     """Return the files in folders of a model that are to be copied, relative to it, and lines on what is not."""
     named = modules_of(path)
     files: list[Path] = []
-    behind = [file.name for file in sorted(path.iterdir()) if file.is_file() and _is_other_weight(file)]
-    for folder in sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != "."):
+    ends = set(WEIGHTS) - {".safetensors", ".part"}  # of weights in a form that is not read here; parts are none
+    seen = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
+    behind = [file.name for file in seen if file.suffix in ends and file.is_file()]
+    for folder in filter(Path.is_dir, seen):
         if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
             continue
         needed = any(Path(name).parts[:1] == (folder.name,) for name in named)
@@ -42,15 +44,9 @@ def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
     lines = [f"not copied: {', '.join(behind)}"] if behind else []
     for name in named:
         if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
-            lines.append(
-                f"{MODULES} names {shown(name)}, which is no folder of it: sentence-transformers does not load it"
-            )
+            why = "which is no folder of it: sentence-transformers does not load it"
+            lines.append(f"{MODULES} names {shown(name)}, {why}")
     return files, lines
-
-
-def _is_other_weight(file: Path) -> bool:
-    """Whether a file has weights in a form that is not read here; parts of downloads are none."""
-    return file.suffix in WEIGHTS and file.suffix not in (".safetensors", ".part") and file.name[0] != "."
 
 
 def _found(folder: Path, most: float) -> list[Path] | None:

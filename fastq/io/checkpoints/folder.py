@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,8 @@ class ModelFolder:
         self.config = read_json(path / CONFIG)
         self.quantization = quantization_in(path, self.config)
         self.index, promised, only = self._first_file()
-        self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [only]}
+        names = sorted(set(promised.values())) or [only]
+        self.shards = {name: cast(SafetensorsSource, open_source(path / name)) for name in names}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
             for tensor, spec in list(shard.tensors.items()):
@@ -91,11 +92,6 @@ class ModelFolder:
         if (self.path / INDEX).is_file():
             return INDEX, _weight_map(self.path / INDEX), ""
         return INDEX, {}, _only_shard(self.path)  # of another name, by which readers find it in an index only
-
-    def _open(self, name: str) -> SafetensorsSource:
-        source = open_source(self.path / name)
-        assert isinstance(source, SafetensorsSource)
-        return source
 
     def _check_index(self, promised: dict[str, str]) -> None:
         """Note tensors that no file has, if they are none that a model has to have; others are refused."""
@@ -132,14 +128,10 @@ class ModelFolder:
 
     def other_files(self) -> Iterable[Path]:
         """Return the files that go with a model whatever its weights are: tokenizer, code, licence."""
-        for path in sorted(self.path.iterdir()):
-            if path.is_file() and path.name[0] != "." and (path.stem == ADAPTER or not _is_of_weights(path.name)):
+        for path in sorted(each for each in self.path.iterdir() if each.is_file() and each.name[0] != "."):
+            of_weights = path.name.endswith((*WEIGHTS, ".index.json")) or path.name in (CONFIG, *SIDE_FILES)
+            if path.stem == ADAPTER or not of_weights:
                 yield path
-
-
-def _is_of_weights(name: str) -> bool:
-    """Whether a file has weights, or says where they are or what they are like, in the directory as it is."""
-    return name.endswith((*WEIGHTS, ".index.json")) or name in (CONFIG, *SIDE_FILES)
 
 
 def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
 from fastq.io.checkpoints.names import ignored
-from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import OF_NUMPY, Header, SafetensorsWriter, TensorSpec, spec_of
-from fastq.io.loading import Tensors
+from fastq.io.loading import ByName
 from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
@@ -42,10 +41,11 @@ def save_checkpoint(
     tensors : mapping of str to QuantizedArray or ndarray
         Matrices that are quantized by the names of their modules, or of their weights, which end in ".weight"; other
         arrays by their own names: what `open_checkpoint` returns, whose directories are written with the bytes that
-        they have, what `fastq.load` returns, or a dict. Of int2, int4
+        they have, what `fastq.load` returns, or a dict, of either too. Of int2, int4
         or int8 in blocks of columns, unsigned ones too, which become signed together with their zero points; int8 or
-        float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis. Scales of float64 are
-        rounded to float32, as readers hold them; they must be positive and finite.
+        float8_e4m3fn as a whole or by rows (axis 0), float8_e4m3fn in blocks of columns too, or in blocks of rows and
+        columns, (rows / b, b, columns / b, b) with axis (0, 2); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis.
+        Scales of float64 are rounded to float32, as readers hold them; they must be positive and finite.
     config : mapping, optional
         Of config.json; its dtype is that of scales, unless they would change.
     shard_size : int
@@ -184,7 +184,7 @@ def _dtype_name(name: str, array: Array) -> str:
 
 def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and what is stored for it, by name."""
-    weight = tensors.stored(name) if is_a(tensors, Checkpoint) or is_a(tensors, Tensors) else None
+    weight = tensors.stored(name) if is_a(tensors, ByName) else None
     if weight is not None:
         return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}
     tensor = tensors[name]

@@ -63,7 +63,7 @@ class StoredWeight:
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         raise NotImplementedError
 
-    def failures(self) -> AbstractContextManager[None]:
+    def _naming(self) -> AbstractContextManager[None]:
         """Name the weight and its file in what is wrong with it."""
         return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
 
@@ -76,7 +76,7 @@ class StoredWeight:
 
         ValueError if they have a scale that no matrix has.
         """
-        with self.failures():
+        with self._naming():
             return with_positive_scales(self._rows(start, stop), "its weight")
 
     def values(self, start: int, stop: int) -> Array:
@@ -100,7 +100,7 @@ class StoredWeight:
 
     def whole(self) -> QuantizedArray:
         """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
-        with self.failures():
+        with self._naming():
             if self.order is not None:
                 raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
         q = self.rows(0, self.matrix[0])
@@ -118,6 +118,7 @@ class CompressedWeight(StoredWeight):
 
     scheme: LayerScheme  # how it is stored
     specs: dict[str, TensorSpec]  # what should be stored, by the end of its name
+    scale_rows: NDArray[np.intp] | None = None  # which row of scales each row of `specs` is, if that is not the same
 
     @property
     def label(self) -> str:
@@ -150,6 +151,8 @@ class CompressedWeight(StoredWeight):
             array = array.view(np.uint8)
         elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
             array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
+        if suffix == "weight_scale" and self.scale_rows is not None:
+            array = array.reshape(-1, array.shape[-1])[self.scale_rows]
         return array.reshape(spec.shape)
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:

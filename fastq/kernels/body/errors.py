@@ -17,14 +17,7 @@ from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lan
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import load_scale, load_zero_point
 from fastq.kernels.spec import status_of
-from fastq.kernels.traversal.geometry import (
-    blocks_left,
-    left_after_run,
-    row_end_of,
-    runs_until,
-    size_of_run,
-    tail_size,
-)
+from fastq.kernels.traversal import geometry
 
 # lanes of sums, all of which stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as
 # 4, compiled for a Zen 3 0.85 times
@@ -204,17 +197,17 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
     if args.block % AT_A_TIME:
         return 0, i, row_end, 0
     if args.length % AT_A_TIME:
-        limit = min(limit, row_end - tail_size(args))
-    left = blocks_left(args, i, row_end)
-    many = runs_until(args, i, left, limit)
+        limit = min(limit, row_end - geometry.tail_size(args))
+    left = geometry.blocks_left(args, i, row_end)
+    many = geometry.runs_until(args, i, left, limit)
     one, sums = v.dtype_of(operands.scale), _sums_of(operands, args, i)
     total = _load_total(sums, _SUM)
     for k in range(p, p + many):
         parameters = _parameters_at(spec, operands, args, k, 0, one)
-        total, i = _add_vecs(spec, operands, args, parameters, i, i + size_of_run(args, left), total)
-        left = left_after_run(args, left)
+        total, i = _add_vecs(spec, operands, args, parameters, i, i + geometry.size_of_run(args, left), total)
+        left = geometry.left_after_run(args, left)
     _store_total(sums, total)
-    return many, i, row_end_of(args, i, left), status_of(_has_nan(total), False)
+    return many, i, geometry.row_end_of(args, i, left), status_of(_has_nan(total), False)
 
 
 @njit

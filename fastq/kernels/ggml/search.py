@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, njit
+from fastq.engine.jit import njit
 from fastq.engine.simd.vector import llvm_type
 from fastq.formats.gguf import CODEBOOK, SUPER
 from fastq.kernels.ggml.spec import GROUP
@@ -384,22 +384,19 @@ def fit_positive(x, w, codes, count, steps):
 
 
 def _in_codebook(name: str, start: float, rises: list[float], doc: str):
-    """Make an intrinsic that begins with a number and adds one for each half between numbers that x reaches."""
+    """Make an instruction that begins with a number and adds one for each half between numbers that x reaches."""
     halves = [(a + b) / 2 for a, b in pairwise(CODEBOOK)]
 
-    def summed(typingctx, x):
-        def emit(context, builder, sig, args):
-            lanes = llvm_type(x)
-            found = ir.Constant(lanes, [start] * LANES)
-            for half, rise in zip(halves, rises, strict=True):
-                reached = builder.fcmp_unordered(">=", args[0], ir.Constant(lanes, [half] * LANES))
-                found = builder.select(reached, builder.fadd(found, ir.Constant(lanes, [rise] * LANES)), found)
-            return found
+    @v.instruction(lambda x: x(x), name, doc)
+    def summed(context, builder, sig, x):
+        lanes = llvm_type(sig.return_type)
+        found = ir.Constant(lanes, [start] * LANES)
+        for half, rise in zip(halves, rises, strict=True):
+            reached = builder.fcmp_unordered(">=", x, ir.Constant(lanes, [half] * LANES))
+            found = builder.select(reached, builder.fadd(found, ir.Constant(lanes, [rise] * LANES)), found)
+        return found
 
-        return x(x), emit
-
-    summed.__name__, summed.__doc__ = name, doc
-    return intrinsic(summed)
+    return summed
 
 
 _TO = "the nearest number of the codebook, as a float; of two as near the larger one, of NaN the last."

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, invoke, refused, write_model
+from commands import invoke, refused
+from model_folders import CONFIG, write_model
 
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io.checkpoints.folder import dtype_of

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastq.dispatch.cache import call
 from fastq.dispatch.callers import planned_only
 from fastq.formats.range_methods import MSERange
 from fastq.operations.measure import compare, magnitudes, minmax
@@ -103,13 +104,13 @@ def _binarize(x: Array, name: str) -> None:
     binarize(x, dtype=name)
 
 
-def _to_blocks(x: Array, name: str) -> None:
-    lazy.module("fastq.gguf").quantize(x, name)
+def _to_blocks(x: Array, name: str) -> Array:
+    blocks: Array = call("gguf_quantize", x, None, None, None, None, (name,), (str,))
+    return blocks
 
 
 def _from_blocks(x: Array, name: str) -> None:
-    gguf = lazy.module("fastq.gguf")
-    gguf.dequantize(gguf.quantize(x, name), name)
+    call("gguf_dequantize", _to_blocks(x, name), None, None, None, None, (name,), (str,))
 
 
 WHOLE: dict[str, Any] = {}
@@ -162,5 +163,5 @@ WORKS: dict[str, tuple[Calls, ...]] = {
 def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
     """Plan the calls of works, which compiles what they need; `track` may show how far it is."""
     with planned_only():
-        for call in track([call for name in names for part in WORKS[name] for call in part.each()]):
-            call()
+        for make in track([each for name in names for part in WORKS[name] for each in part.each()]):
+            make()

@@ -8,6 +8,7 @@ the C compiler, `cc` or what CC says. Two builds give the same bytes.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import runpy
 import shlex
@@ -27,40 +28,56 @@ LINK = {
 }
 
 
+def compile_part(recipes: list[tuple[str, Any]], folder: str) -> None:
+    """Compile functions as position-independent code, each to a file by its name in the library."""
+    from llvmlite import binding
+
+    from fastq.engine.jit import TARGET
+    from fastq.engine.jit import compile as jit
+    from fastq.engine.jit.options import jit_enabled
+    from fastq.engine.jit.pipeline import ENTRY, compile_library
+
+    machine = binding.Target.from_triple(TARGET.triple).create_target_machine(
+        cpu=TARGET.cpu, features=TARGET.features, opt=3, reloc="pic", codemodel="small"
+    )
+    for symbol, recipe in recipes:
+
+        def compiled(function: Any, result: Any, arguments: tuple[Any, ...], symbol: str = symbol) -> jit.Compiled:
+            with jit_enabled():
+                module = compile_library(function, result, arguments)._final_module
+            module.get_function(ENTRY).name = symbol
+            Path(folder, f"{symbol}.o").write_bytes(machine.emit_object(module))
+            return jit.Compiled(1, False)
+
+        jit._load_or_compile = compiled
+        recipe.compiled()
+
+
 def compile_level(level: str, target: str) -> None:
     """Compile what the table of works needs for a level, which the environment names too, and link it."""
     from llvmlite import binding
 
     from fastq.engine.code import shipped
-    from fastq.engine.jit import TARGET
-    from fastq.engine.jit import compile as jit
-    from fastq.engine.jit.options import jit_enabled
-    from fastq.engine.jit.pipeline import ENTRY, compile_library
     from fastq.engine.runtime import threadpool
     from fastq.operations import works
     from fastq.system import cpu
 
-    recipes = shipped.record()
+    found, jobs = shipped.record(), int(os.environ.get("FASTQ_BUILD_JOBS") or os.cpu_count() or 1)
     for threads in (1, 2, 16, 256):
         threadpool.set_num_threads(threads)
         works.plan(os.environ.get("FASTQ_BUILD_WORKS", " ".join(works.WORKS)).split())
-    machine = binding.Target.from_triple(TARGET.triple).create_target_machine(
-        cpu=TARGET.cpu, features=TARGET.features, opt=3, reloc="pic", codemodel="small"
-    )
+    recipes = sorted(found.items())
     with tempfile.TemporaryDirectory() as folder:
-        for symbol, recipe in sorted(recipes.items()):
-
-            def compiled(function: Any, result: Any, arguments: tuple[Any, ...], symbol: str = symbol) -> jit.Compiled:
-                with jit_enabled():
-                    module = compile_library(function, result, arguments)._final_module
-                module.get_function(ENTRY).name = symbol
-                Path(folder, f"{symbol}.o").write_bytes(machine.emit_object(module))
-                return jit.Compiled(1, False)
-
-            jit._load_or_compile = compiled
-            recipe.compiled()
+        parts = [multiprocessing.Process(target=compile_part, args=(recipes[k::jobs], folder)) for k in range(jobs)]
+        for part in parts:
+            part.start()
+        for part in parts:
+            part.join()
+        objects = sorted(map(str, Path(folder).glob("*.o")))
+        if len(objects) < len(recipes):
+            raise SystemExit(f"{len(recipes) - len(objects)} of {len(recipes)} functions were not compiled")
         command = [*shlex.split(os.environ.get("CC", "cc")), *LINK[cpu.SYSTEM].split(), "-o", target]
-        subprocess.run([*command, *sorted(map(str, Path(folder).glob("*.o")))], check=True)
+        subprocess.run([*command, *objects], check=True)
     header = shipped.header(Path(target).read_bytes()) | {"llvm": ".".join(map(str, binding.llvm_version_info))}
     Path(f"{target}.json").write_text(json.dumps(header))
     print(f"{level}: {len(recipes)} functions, {Path(target).stat().st_size:,} bytes")

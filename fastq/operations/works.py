@@ -9,16 +9,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastq.dispatch.cache import call
 from fastq.dispatch.callers import planned_only
+from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.range_methods import MSERange
+from fastq.operations.calibrate import Calibrator
 from fastq.operations.measure import compare, magnitudes, minmax
-from fastq.operations.packing import binarize
-from fastq.operations.quantize import fake_quantize, quantize
+from fastq.operations.packing import binarize, pack
+from fastq.operations.quantize import choose_qparams, fake_quantize, quantize
 from fastq.results import QuantizedArray
 from fastq.system import lazy
 from fastq.system.dtypes import Array
@@ -100,6 +103,22 @@ def _compare_values(x: Array, _: str) -> None:
     compare(x, x)
 
 
+def _pack(x: Array, name: str) -> None:
+    pack(x, name)
+
+
+def _calibrate(x: Array, name: str, **options: Any) -> None:
+    Calibrator(name, **options).update(x)
+
+
+def _cast(x: Array, name: str, **options: Any) -> None:
+    lazy.module("fastq.dispatch.casting").cast_floats(x, np.dtype(name), **options)
+
+
+def _range_of(x: Array, name: str, **scheme: Any) -> None:
+    choose_qparams(x, name, **scheme)
+
+
 def _binarize(x: Array, name: str) -> None:
     binarize(x, dtype=name)
 
@@ -120,18 +139,24 @@ BLOCKS: tuple[dict[str, Any], ...] = tuple({"axis": 1, "block_size": size} for s
 ALL = (WHOLE, ROWS, COLUMNS, *BLOCKS)
 SYMMETRIC = tuple(scheme | {"symmetric": True} for scheme in ALL)
 BOTH: tuple[Function, ...] = quantize, _given, _back
+_TEXTBOOK_SYMMETRIC: dict[str, Any] = {"convention": "textbook", "symmetric": True}
+_FLOAT_ZERO_POINT = replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")  # of the tutorial
 SEARCHED: dict[str, Any] = {"range": MSERange()}
 
 WORKS: dict[str, tuple[Calls, ...]] = {
     "int8": (
         Calls((*BOTH, _compare), "float32", "int8 uint8", (*ALL, *SYMMETRIC)),
+        Calls((quantize,), "float32", "int8", ({"axis": 1, "block_size": 16, "symmetric": True},)),
         Calls((fake_quantize, _fake_given), "float32", "int8", (*ALL[:4], *SYMMETRIC[:4])),
         Calls(BOTH, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
         Calls(BOTH, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
     ),
     "int4": (
         Calls((*BOTH, _compare), "float32", "int4 uint4", (WHOLE, ROWS, *BLOCKS, *SYMMETRIC[3:])),
-        Calls((quantize,), "float32", "int4", (SEARCHED, ROWS | SEARCHED)),
+        Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (WHOLE, ROWS, *ALL[3:]))),
+        Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (*SYMMETRIC[:2], *SYMMETRIC[3:]))),
+        Calls(BOTH, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
+        Calls((_pack,), "int8", "int4"),
     ),
     "int16": (Calls((*BOTH, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
     "float8": (
@@ -146,6 +171,19 @@ WORKS: dict[str, tuple[Calls, ...]] = {
             "int8 uint8",
             tuple(scheme | {"convention": "textbook"} for scheme in (WHOLE, SYMMETRIC[0], ROWS, SYMMETRIC[1])),
         ),
+        Calls((*BOTH, _compare), "float64", "int8 uint8 uint16", ({"convention": "textbook"}, _TEXTBOOK_SYMMETRIC)),
+        Calls((quantize, _back), "float32", "uint8", ({"convention": _FLOAT_ZERO_POINT},)),
+        Calls((quantize,), "int64", "uint8", ({"convention": "textbook"},)),
+        Calls((_back,), "float64", "uint8"),
+        Calls((_compare_values,), "float64", "-"),
+    ),
+    "calibration": (
+        Calls((_calibrate,), "float32", "int8", ({}, {"nan": "omit"}, {"axis": 0})),
+        Calls((_given,), "float32", "int8 uint8", ({"nan": "zero"},)),
+    ),
+    "stores": (
+        Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
+        Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
     ),
     "measures": (
         Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8", "-", (WHOLE, ROWS, COLUMNS)),

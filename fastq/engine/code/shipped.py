@@ -22,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fastq.engine.code.stored import SOURCES, code_folder
 from fastq.system import cpu, lazy, tuning
 
@@ -41,11 +43,18 @@ class Recipe(NamedTuple):
     @property
     def symbol(self) -> str:
         """The name of the machine code in a library."""
-        return f"fastq_{hashlib.sha256(repr(tuple(self)).encode()).hexdigest()[:24]}"
+        return f"fastq_{hashlib.sha256(repr(_plain(tuple(self))).encode()).hexdigest()[:24]}"
 
     def compiled(self) -> int:
         """Return the address of what is compiled now, or was for this CPU."""
         return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
+
+
+def _plain(value: Any) -> Any:
+    """Return what has one representation: of dtypes that are equal, theirs may differ."""
+    if isinstance(value, np.dtype):
+        return value.name
+    return (type(value).__name__, *map(_plain, value)) if isinstance(value, tuple) else value
 
 
 _recording: dict[str, Recipe] | None = None  # by their names, where a library is to be made

@@ -17,10 +17,9 @@ from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import View, order_without_gaps
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES, SUM_LANES, SUMS, ErrorOperands
+from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams
@@ -35,10 +34,10 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_for(loop.function, ErrorOperands(*kinds, accumulator), "compare", spec.arithmetic)
-    operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, ERRORS), math.prod(view.shape)
+    operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
-    sum_bytes = SUMS * SUM_LANES * accumulator.itemsize
+    sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
     return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
 
@@ -50,7 +49,7 @@ def _launcher_of_errors(
     order = order_without_gaps(given.scale)
     way = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
     (launch,) = way.plan.launches
-    return way, (int(-(-launch["stop"] // launch["chunk"])), SUMS, SUM_LANES)
+    return way, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
 
 
 def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
@@ -99,7 +98,7 @@ def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
 
 @in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(SUMS, -1)).tolist()
+    columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     nonzero = size - zeros
     return Comparison(

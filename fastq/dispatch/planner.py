@@ -233,7 +233,7 @@ def stores_past_cache(codes: bool) -> bool:
 
 def bytes_of(size: int, *kinds: ElementType) -> int:
     """Return the whole bytes that `size` elements of each type take together."""
-    return size * sum(bits_of(kind) for kind in kinds) // 8
+    return size * sum(map(bits_of, kinds)) // 8
 
 
 def store_mode(

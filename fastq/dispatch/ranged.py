@@ -14,7 +14,7 @@ from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, extents, launcher, nothing
 from fastq.dispatch.range_search import RangeSearch
-from fastq.dispatch.reduction import Extremes, MinMaxReduction, NanParts, accumulator_of, plan_minmax
+from fastq.dispatch.reduction import Extremes, NanParts, PairReduction, accumulator_of, plan_minmax
 from fastq.dispatch.refusal import refuse_range
 from fastq.dispatch.spec import Arithmetic, OpSpec, spec_of
 from fastq.engine.runtime import driver, threadpool
@@ -272,7 +272,7 @@ class RangedPlan(NamedTuple):
     """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
 
     plan: driver.LaunchPlan
-    reduction: MinMaxReduction | None
+    reduction: PairReduction | None
 
     @property
     def begin(self) -> Callable[[], tuple[Array | None, ...]]:

@@ -77,7 +77,7 @@ class Extremes:
     def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.arrangement = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype), operands=operands)
+        self.plan = plan_minmax(self.arrangement.view(x), nan, native(x.dtype), operands=operands)
         self.launch = bind(self.plan.plan)
 
     @property
@@ -98,7 +98,7 @@ class NanParts:
     def __init__(self, x: Array, granularity: Granularity) -> None:
         arrangement = arrange(x, None, granularity, reads=True)
         memory = StridedOperands(Memory(arrangement.turned(x).strides, x.dtype))
-        view = arrangement.view_of_input(x)._replace(memory=memory)
+        view = arrangement.view(x)._replace(memory=memory)
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
@@ -111,8 +111,8 @@ class NanParts:
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-class MinMaxReduction(NamedTuple):
-    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged."""
+class PairReduction(NamedTuple):
+    """A reduction to two numbers of each part: partial results of `slots` threads, which are then merged."""
 
     plan: LaunchPlan  # all launches
     dtype: np.dtype[Any]  # in which minima and maxima are held
@@ -162,7 +162,7 @@ def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def plan_minmax(
     view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
-) -> MinMaxReduction:
+) -> PairReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout, size = view.layout, math.prod(view.shape)
     threads = _threads_to_reduce(size)
@@ -197,7 +197,7 @@ def plan_minmax(
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce
     few = identities(accumulator, slots * count, layout.shape) if slots * count <= MOST_ROW else None
-    return MinMaxReduction(plan, accumulator, few, slots * count, layout.shape)
+    return PairReduction(plan, accumulator, few, slots * count, layout.shape)
 
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:

@@ -29,7 +29,7 @@ GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
 # sums of one chunk of errors: of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
 # are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
-SUMS, SUM_LANES = 8, 8
+TOTALS, SUM_LANES = 8, 8
 AT_A_TIME = 8  # elements, which sums take as one Vec or two
 MOST_ERROR = 2.0**53  # of a candidate of a search for ranges
 # Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.

@@ -167,9 +167,7 @@ def convert_any(conversion, x, given, out):
     """Convert a scalar to a scalar, or an array to a new one in C order or to out; `given` are scale and zero point."""
     if not isinstance(x, types.Array):
         return _convert_scalar(conversion, x, given)
-    if out is None:
-        return _convert_to_new(conversion, x, given)
-    return (_convert_to_out if out.layout == "C" else _convert_by_copy)(conversion, x, given, out)
+    return _convert_to_new(conversion, x, given) if out is None else _convert_to_out(conversion, x, given, out)
 
 
 @traced
@@ -189,28 +187,23 @@ def _convert_to_new(conversion, x, given):
 
 
 @njit
-def _convert_by_copy(conversion, x, given, out):
+def _convert_to_out(conversion, x, given, out):
     if x.shape != out.shape:
         raise ValueError("out has another shape than the result")
-    out[...] = _convert_to_new(conversion, x, given)
-    return out
-
-
-@njit
-def _convert_to_out(conversion, x, given, out):
-    if x.shape != out.shape or _overlap(x, out):
-        return _convert_by_copy(conversion, x, given, out)
-    _fill(conversion, x, given, out)
+    if _is_apart(x, out):
+        _fill(conversion, x, given, out)
+    else:
+        out[...] = _convert_to_new(conversion, x, given)
     return out
 
 
 @traced
-def _overlap(x, out):
-    """Whether a contiguous out shares memory with x; one that is not contiguous is copied."""
-    if x.layout != "C":
-        return False
+def _is_apart(x, out):
+    """Whether a contiguous out shares no memory with x, which is copied where it is not contiguous."""
+    if out.layout != "C" or x.layout != "C":
+        return out.layout == "C"
     first, second = v.address_of(data_of(x, types.uint8)), v.address_of(data_of(out, types.uint8))
-    return (first < second + out.nbytes) & (second < first + x.nbytes)
+    return (first >= second + out.nbytes) | (second >= first + x.nbytes)
 
 
 @traced

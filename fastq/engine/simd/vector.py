@@ -39,22 +39,18 @@ class Element(types.Type):
     the first in the lowest bits.
     """
 
+    def __init_subclass__(cls) -> None:
+        register_model(cls)(_Model)
+
     def __init__(self, name: str, bitwidth: int) -> None:
         self.bitwidth = bitwidth
         super().__init__(name=name)
 
 
-class ElementModel(models.PrimitiveModel):
-    """Data model of an Element as an LLVM integer, to be registered for each subclass."""
-
-    def __init__(self, manager, element: Element) -> None:
-        super().__init__(manager, element, llvm_type(element))
-
-
 @register_model(Vec)
-class _VecModel(models.PrimitiveModel):
-    def __init__(self, manager, vec: Vec) -> None:
-        super().__init__(manager, vec, llvm_type(vec))
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager, kind: types.Type) -> None:
+        super().__init__(manager, kind, llvm_type(kind))
 
 
 def llvm_type(kind: types.Type) -> ir.Type:
@@ -166,16 +162,7 @@ def lanes_of_line(where, target):
     return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
 
 
-@traced
-def count(kind):
-    """Return the number of lanes of a Vec type, 1 of a scalar type."""
-    return lane_count(kind)
-
-
-@traced
-def dtype_of(where):
-    """Scalar type that a pointer points to, or of which a Vec type has lanes."""
-    return lane_type(where)
+count, dtype_of = traced(lane_count), traced(lane_type)  # as compiled code calls them
 
 
 @traced

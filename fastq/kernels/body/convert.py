@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from numba import types
+
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels import parameters
+from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.args import ElementOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
-from fastq.kernels.body.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
-from fastq.kernels.formulas import compute_type, computes_in, is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
@@ -48,8 +48,8 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
     src, dst = operands.src, operands.dst
     vec, nan = register_lanes(operands), False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
-    if stop - i >= v.count(vec) and not needs_division(spec, scale):
-        s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+    if stop - i >= v.count(vec) and not formulas.needs_division(spec, scale):
+        s = formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
         nan |= _convert_run_prepared(spec, operands, args, s, i, stop, ahead)
         i = stop
     while i < end:
@@ -107,6 +107,43 @@ def _by_parameters(spec, operands, args, p, i, end):
     return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
 
 
+# --- prepared scales in memory: computed side by side in the lanes of a register, used one after the other ------------
+
+FIELD = v.REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there are of 64, of a field of prepared scales
+PREPARED = 6 * FIELD
+
+
+@njit
+def prepare_lanes(spec, scales, zero_points, args, memory, n):
+    """Write the prepared scales of n lanes to memory; return False if one is infinite or needs a division."""
+    # tables need no division for infinity either
+    if v.any_lane(formulas.needs_division(spec, scales)) or v.any_lane(formulas.is_infinite(scales)):
+        return False
+    store_prepared(memory, n, formulas.prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
+    return True
+
+
+@traced
+def store_prepared(memory, n, s):
+    """Store n prepared scales, a lane each."""
+    for field, lanes in enumerate((s.scale, s.zero_point, s.factor, s.below, s.above)):
+        v.store(memory, field * n, lanes)
+    v.store(_bases(memory, n), 0, formulas.base_code(s))
+
+
+@traced
+def load_prepared(memory, n, k):
+    """Load number k of n prepared scales."""
+    scale, zero_point, *others = [memory[field * n + k] for field in range(5)]
+    return formulas.PreparedScale(scale, zero_point, _bases(memory, n)[k], *others)
+
+
+@traced
+def _bases(memory, n):
+    """Return where n prepared scales have their `base`."""
+    return v.cast_pointer(v.advance(memory, 5 * n), types.int32)
+
+
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
 BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by one
@@ -114,7 +151,11 @@ BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by on
 
 def _batch_size(spec, operands):
     """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed."""
-    return 1 << 62 if spec.op == "dequantize" else v.REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    return (
+        1 << 62
+        if spec.op == "dequantize"
+        else v.REGISTER_BITS // formulas.computes_in(spec, operands.types[2]).bitwidth
+    )
 
 
 @njit
@@ -126,7 +167,7 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
     src, dst, n, done, status = operands.src, operands.dst, v.count(register_lanes(operands)), 0, 0
     if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
         return 0, i, row_end, 0
-    memory = v.scratch(PREPARED, compute_type(spec, operands.scale))
+    memory = v.scratch(PREPARED, formulas.compute_type(spec, operands.scale))
     left = geometry.blocks_left(args, i, row_end)
     many, most = geometry.runs_until(args, i, left, limit), batch_size(spec, operands)
     while done < many:
@@ -214,7 +255,7 @@ def _prepared(spec, operands, args, p, k, memory):
         parameters.load_scale(spec, operands, p + k, one),
         parameters.load_zero_point(spec, operands, args, p + k, one),
     )
-    return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+    return formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
 
 @traced
@@ -259,7 +300,7 @@ def in_lanes(value, like):
 def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale, n, found = operands.scale, batch_size(spec, operands), False
-    vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
+    vec, dtype = compute_lanes(spec, scale, 1), formulas.compute_type(spec, scale)
     los, his = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
     for k in range(runs):
         end = i + geometry.size_of_run(args, left)
@@ -287,7 +328,7 @@ def _by_range(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = parameters.count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = parameters.range_parameters(spec, lo, hi, args, operands.scale)
-    infinite = is_infinite(scale)
+    infinite = formulas.is_infinite(scale)
     scale = parameters.mark_nan(spec, scale, nan)
     parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
@@ -301,10 +342,4 @@ def _run(spec, operands, args, p, i, end):
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-@traced
-def _rebase(operands, args, units):
-    src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
-    return operands._replace(src=src, dst=dst)
-
-
-BODIES[ElementOperands] = Body(_rebase, _run, batch=_convert_batch, batch_size=_batch_size)
+BODIES[ElementOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)

@@ -10,7 +10,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, njit, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
-from fastq.kernels.args import AT_A_TIME, SUM_LANES, SUMS, ErrorOperands
+from fastq.kernels.args import AT_A_TIME, SUM_LANES, TOTALS, ErrorOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
@@ -97,7 +97,7 @@ def perhaps_clamped(spec, x, s, args, where):
 
 
 class Total(NamedTuple):
-    """Sums and maxima of errors so far, lane by lane, as in `SUMS`; then how many x are 0 and codes were clamped."""
+    """Sums and maxima of errors so far, lane by lane, as in `TOTALS`; then how many x are 0 and codes were clamped."""
 
     error2: Any
     x2: Any
@@ -112,7 +112,7 @@ class Total(NamedTuple):
 @traced
 def _load_total(sums, kind):
     """Load the sums of a chunk: all lanes of each, or the first one."""
-    return Total(*(v.load(sums, k * SUM_LANES, kind) for k in range(SUMS)))
+    return Total(*(v.load(sums, k * SUM_LANES, kind) for k in range(TOTALS)))
 
 
 @traced
@@ -213,7 +213,7 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
 @njit
 def _sums_of(operands, args, i):
     """Return where the sums of the chunk of element i are."""
-    return v.advance(operands.errors, i // args.chunk * SUMS * SUM_LANES)
+    return v.advance(operands.errors, i // args.chunk * TOTALS * SUM_LANES)
 
 
 @njit
@@ -258,10 +258,4 @@ def _of_row(spec, operands, args, p, i, end):
     return add_errors(spec, operands, args, p + i, i, end)
 
 
-@traced
-def _rebase(operands, args, units):
-    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
-    return operands._replace(src=src, approximation=approximation)
-
-
-BODIES[ErrorOperands] = Body(_rebase, _of_run, batch=add_errors_of_blocks, row=_of_row)
+BODIES[ErrorOperands] = Body(_of_run, batch=add_errors_of_blocks, row=_of_row)

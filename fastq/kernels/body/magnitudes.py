@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.args import MagnitudeOperands
-from fastq.kernels.body import BODIES, Body, Reduction, min_max
+from fastq.kernels.body import BODIES, Body, Reduction, load_state, min_max, save_state
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.spec import status_of
 
@@ -26,22 +26,12 @@ def _add(x, state):
     return v.minimum(v.select(size > v.constant(0, x), size, _infinity(x)), state[0]), v.maximum(size, state[1])
 
 
-@traced
-def _finish(operands, p, state, nans):
-    min_max.save_extremes(operands, p, state)
-
-
-@traced
-def _rebase(operands, args, units):
-    return MagnitudeOperands(*min_max.rebased_extremes(operands, args, units))
-
-
 @njit
 def _of_run(spec, operands, args, p, i, end):
     """Reduce src[i:end] in four registers, whose lanes are merged, and the rest element by element."""
     src, vec = operands.src, min_max.loaded_lanes(4, operands.src)
     x, nan = load_elements(src, i, v.dtype_of(src)), False
-    state = min_max.load_extremes(operands, p, x)
+    state = load_state(operands, p, x)
     if end - i >= v.count(vec):
         wide = load_elements(src, i, vec)
         states, nans = _nothing(wide), wide != wide
@@ -55,9 +45,9 @@ def _of_run(spec, operands, args, p, i, end):
         x = load_elements(src, i, v.dtype_of(src))
         state, nan = _add(x, state), nan | (x != x)
         i += 1
-    min_max.save_extremes(operands, p, state)
+    save_state(operands, p, state)
     return status_of(nan, False)
 
 
-_REDUCTION = Reduction(_nothing, _add, min_max.merge_extremes, min_max.load_extremes, min_max.save_extremes, _finish)
-BODIES[MagnitudeOperands] = Body(_rebase, _of_run, batch=min_max.merge_short_runs, reduction=_REDUCTION)
+_REDUCTION = Reduction(_nothing, _add, min_max.merge_extremes)
+BODIES[MagnitudeOperands] = Body(_of_run, batch=min_max.merge_short_runs, reduction=_REDUCTION)

@@ -211,16 +211,5 @@ def _add_power(spec, units, total):
     return v.fma(number, number, total) if formulas.HAS_FMA else number * number + total
 
 
-@traced
-def _rebase_search(operands, args, units):
-    return operands._replace(src=v.advance(operands.src, -units.origin))
-
-
-@traced
-def _rebase_candidates(operands, args, units):
-    errors = v.advance(operands.errors, units.slot * args.partial_stride)
-    return operands._replace(src=v.advance(operands.src, -units.origin), errors=errors)
-
-
-BODIES[SearchOperands] = Body(_rebase_search, shrink_range)
-BODIES[CandidateOperands] = Body(_rebase_candidates, add_candidates)
+BODIES[SearchOperands] = Body(shrink_range)
+BODIES[CandidateOperands] = Body(add_candidates, partials={"errors": ""})

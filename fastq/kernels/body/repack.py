@@ -197,9 +197,4 @@ def _move_rows(source, source_step, target, target_step, rows):
         source, target = v.advance(source, source_step), v.advance(target, target_step)
 
 
-@traced
-def _rebase(operands, args, units):
-    return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
-
-
-BODIES[CopyOperands] = Body(_rebase)
+BODIES[CopyOperands] = Body()

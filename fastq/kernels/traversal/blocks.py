@@ -9,13 +9,8 @@ from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.args import BLOCK_SIZES, ElementOperands
 from fastq.kernels.body import rebase
-from fastq.kernels.body.convert import convert_run
-from fastq.kernels.body.prepared import PREPARED, load_prepared, prepare_lanes
-from fastq.kernels.formulas import (
-    compute_type,
-    computes_in,
-    is_infinite,
-)
+from fastq.kernels.body.convert import PREPARED, convert_run, load_prepared, prepare_lanes
+from fastq.kernels.formulas import compute_type, computes_in, is_infinite
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
 from fastq.kernels.operands import without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters

@@ -15,7 +15,7 @@ from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.parameters import load_scale, load_zero_point
+from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal import geometry
 
@@ -30,8 +30,7 @@ def _parameters_at(spec, operands, args, parameters, k, kind):
     """Return scale and zero point for lanes k onwards, from a pair for all lanes or the index of that of lane 0."""
     if isinstance(parameters, tuple):
         return parameters
-    p = parameters + k
-    return load_scale(spec, operands, p, kind), load_zero_point(spec, operands, args, p, kind)
+    return load_parameters(spec, operands, args, parameters + k, kind)
 
 
 def _float_code(where):
@@ -248,9 +247,8 @@ def add_errors(spec, operands, args, parameters, i, end):
 
 @traced
 def _of_run(spec, operands, args, p, i, end):
-    one = operands.scale.dtype
-    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
-    return add_errors(spec, operands, args, (scale, zero_point), i, end)
+    parameters = load_parameters(spec, operands, args, p, operands.scale.dtype)
+    return add_errors(spec, operands, args, parameters, i, end)
 
 
 @traced

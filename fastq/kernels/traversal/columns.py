@@ -284,10 +284,7 @@ def _convert_lanes(context, i, vec):
     src = operands.src
     load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), vec)
     x = load_store.load_elements(src, i, vec)
-    scale, zero_point = (
-        parameters.load_scale(spec, operands, p + i, vec),
-        parameters.load_zero_point(spec, operands, args, p + i, vec),
-    )
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p + i, vec)
     return converted(spec, operands, args, x, scale, zero_point)
 
 

@@ -8,7 +8,7 @@ from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body import add_to_state, body_of, finish_state, load_state, reduction_of
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
-from fastq.kernels.parameters import load_scale, load_zero_point
+from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.traversal.stores import streams_row
 
@@ -78,7 +78,7 @@ def _piece(spec, operands, args, p, i, vec, step):
 @traced
 def _by_parameters(spec, operands, args, p, i, vec, step):
     """Convert the lanes from i on of all rows by the parameters of their columns."""
-    scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
+    scale, zero_point = load_parameters(spec, operands, args, p + i, vec)
     nans = False
     for r in range(GROUP):
         k = i + r * step

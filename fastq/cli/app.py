@@ -19,12 +19,10 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 from rich.progress import track
 
-from fastq.cli import demo as demonstration
 from fastq.cli import files, selfcheck
-from fastq.cli.comparing import compare
 from fastq.cli.convert import convert_command
 from fastq.cli.gguf import gguf
-from fastq.cli.inspecting import inspect, suggest
+from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.quantizing import dequantize, quantize
 from fastq.cli.report import print_conventions, print_facts, print_table
 from fastq.config import versions
@@ -98,10 +96,10 @@ def demo(size: int) -> None:
     Every code, scale and zero point is compared with the NumPy reference; the last column is the reference's time
     divided by ours. Exits with 1 if anything differs.
     """
-    x = demonstration.weight_matrix(size)
+    x = selfcheck.weight_matrix(size)
     click.echo(f"{size} x {size} float32, {x.nbytes:,} bytes")
-    outcomes = [demonstration.run(x, scheme) for scheme in demonstration.SCHEMES]
-    print_table(outcomes, demonstration.COLUMNS)
+    outcomes = [selfcheck.outcome_of(x, scheme) for scheme in selfcheck.SCHEMES]
+    print_table(outcomes, selfcheck.COLUMNS)
     wrong = sum(outcome["mismatches"] for outcome in outcomes)
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")

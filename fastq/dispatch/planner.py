@@ -6,7 +6,8 @@ Everything here is decided by metadata alone; no element is looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -212,6 +213,9 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 # The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
+_bits: Callable[[Any], int] = operator.attrgetter("bitwidth")
+
+
 def outgrows_cache(nbytes: int) -> bool:
     """Return whether operands of this many bytes in all outgrow the cache."""
     return nbytes >= tuning.current().stream_from
@@ -219,7 +223,7 @@ def outgrows_cache(nbytes: int) -> bool:
 
 def bytes_of(size: int, *kinds: ElementType) -> int:
     """Return the whole bytes that `size` elements of each type take together."""
-    return size * sum(int(element_type(kind).bitwidth) for kind in kinds) // 8
+    return size * sum(map(_bits, map(element_type, kinds))) // 8
 
 
 def store_mode(

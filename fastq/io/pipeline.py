@@ -171,30 +171,25 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
     `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
     on some pieces at a time, which takes the memory of several.
     """
-    rows = []
+    done = []
     with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
         try:
             for each in tasks:
                 for task in each:
-                    done = _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces)
-                    rows.append(_written(task, done, out, progress))
+                    errors, after, remark = None, 0, ""
+                    for piece in _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces):
+                        remark = remark or piece.remark
+                        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
+                        if piece.errors is not None:
+                            errors = piece.errors if errors is None else errors.with_more(piece.errors)
+                        progress(piece.nbytes, 0)
+                    size, about = math.prod(task.shape), (task.before, after, task.source, task.target)
+                    done.append(Converted(task.name, task.shape, *about, errors, task.weighted, size, remark))
                 progress(0, 1)
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)  # pieces that nobody waits for
             raise
-    return rows
-
-
-def _written(task: Task, pieces: Iterable[Piece], out: Output, progress: Progress) -> Converted:
-    errors, after, remark = None, 0, ""
-    for piece in pieces:
-        remark = remark or piece.remark
-        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
-        if piece.errors is not None:
-            errors = piece.errors if errors is None else errors.with_more(piece.errors)
-        progress(piece.nbytes, 0)
-    about = task.before, after, task.source, task.target
-    return Converted(task.name, task.shape, *about, errors, task.weighted, math.prod(task.shape), remark)
+    return done
 
 
 def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
@@ -225,7 +220,8 @@ def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], 
 
 @contextmanager
 def naming(
-    message: Callable[[Exception], str], kinds: tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError)
+    message: Callable[[Exception], str],
+    kinds: type[Exception] | tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError),
 ) -> Iterator[None]:
     """Turn what goes wrong with a tensor into a ValueError that names it."""
     try:

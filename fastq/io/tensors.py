@@ -74,48 +74,39 @@ def tensors_of(
     that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
     folder has no such file, or two tensors have one name.
     """
-    if path.is_dir() and not as_stored and _is_model(path):
+    is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
+    if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder(path)
         for line in model.notes:
             say(line)
-        return _by_name((tensor, path.name) for tensor in _model_tensors(model))
+        return _by_name([(path.name, _model_tensors(model))])
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if others := sorted(each.name for each in path.glob("*.gguf")) if path.is_dir() else []:
         say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
-    return _by_name((tensor, file.name) for file in files for tensor in _tensors_of_file(file, path, as_stored))
+    return _by_name((file.name, _tensors_of_file(file, path, as_stored)) for file in files)
 
 
-def _by_name(tensors: Iterable[tuple[Tensor, str]]) -> dict[str, Tensor]:
+def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor]:
     """Return tensors by name; ValueError if two have one, as a quantized matrix and a plain one can."""
     found: dict[str, Tensor] = {}
-    for tensor, place in tensors:
-        if tensor.name in found:
-            raise ValueError(f"two tensors are called {tensor.name!r}; the second is in {place}")
-        found[tensor.name] = tensor
+    for place, tensors in places:
+        for tensor in tensors:
+            if found.setdefault(tensor.name, tensor) is not tensor:
+                raise ValueError(f"two tensors are called {tensor.name!r}; the second is in {place}")
     return found
 
 
 def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
     """Return the tensors of a file; an error names it where a folder was given."""
-    try:
+    with naming(lambda error: f"{'' if file == given else f'{file.name}: '}{error}", ValueError):
         if file.suffix == ".gguf":
             return list(gguf_tensors(open_gguf(file)))
         source = open_source(file)
         if not as_stored and is_shard(source):
             return list(_model_tensors(ModelFolder(file.parent), file.name))
         return list(tensors_in(source))
-    except ValueError as error:
-        if file == given:
-            raise
-        raise ValueError(f"{file.name}: {error}") from error
-
-
-def _is_model(path: Path) -> bool:
-    if not (path / CONFIG).is_file():
-        return False
-    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(path)
 
 
 def is_shard(source: TensorSource) -> bool:

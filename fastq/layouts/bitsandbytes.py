@@ -65,7 +65,17 @@ def _read(given: Reading) -> QuantizedArray:
     absmax = given.get("absmax") if nested else given.scales("absmax")
     if absmax.size != blocks:
         raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
-    scale = _nested(given, absmax) if nested else absmax
+    scale = absmax
+    if nested:
+        inner = as_qtype("dynamic8")
+        _check_map(given, "nested_quant_map", inner)
+        scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
+        if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
+            wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
+            raise ValueError(f"absmax must be {wanted}, where it is nested")
+        params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
+        quantized = QuantizedArray(absmax.reshape(-1), params, (absmax.size,))
+        scale = NestedScale(quantized, float(offset.reshape(-1)[0]), absmax.shape).dequantize()
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:size].reshape(shape)
     places = (*shape[:-1], -(-shape[-1] // block_size))
     zeros = np.zeros(places, np.uint8)
@@ -78,18 +88,6 @@ def _check_map(given: Reading, name: str, qtype: QType) -> None:
     assert row is not None
     if name in given.tensors and not np.array_equal(given.tensors[name], np.array(row.values, "f4")):
         raise ValueError(f"{name} is not the table of {qtype}")
-
-
-def _nested(given: Reading, codes: Array) -> Array:
-    inner = as_qtype("dynamic8")
-    _check_map(given, "nested_quant_map", inner)
-    scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
-    if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // NESTED_BLOCK):
-        wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
-        raise ValueError(f"absmax must be {wanted}, where it is nested")
-    params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
-    quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))
-    return NestedScale(quantized, float(offset.reshape(-1)[0]), codes.shape).dequantize()
 
 
 WAYS = _write, _read

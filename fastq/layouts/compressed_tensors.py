@@ -378,22 +378,7 @@ def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 
 
 def _read(given: Reading) -> QuantizedArray:
-    """Return the weight of some tensors."""
-    scheme, shape = _scheme_and_shape(given)
-    form = form_of(scheme, shape, "")
-    for name, (dtype, size) in form.specs().items():
-        if name != "weight_scale" or dtype:
-            given.tensors[name] = given.of_shape(name, numpy_dtype(dtype).name, *size)
-        else:
-            given.tensors[name] = given.of_shape(name, "", *size)
-            given.scales(name)
-    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
-    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
-    return with_positive_scales(q, "weight_scale")
-
-
-def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
-    """Return how some tensors are stored, by their dtypes and shapes."""
+    """Return the weight of some tensors, whose dtypes and shapes tell how they are stored."""
     codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
     words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
     rows, columns = codes.shape
@@ -402,17 +387,26 @@ def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
     elif codes.dtype == np.uint8:
         columns = columns * 8 // bits
     if given.qtype.name in OF_FORMATS:
-        return PRESETS[OF_FORMATS[given.qtype.name]], (rows, columns)
-    scales = given.get("weight_scale")
-    groups, size = scales.shape[-1] if scales.ndim == 2 else 1, 0
-    block: Shape = ()
-    strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
-    if scales.ndim == 2 and kind == "float" and rows > len(scales) > 0 and not (rows % len(scales) or columns % groups):
-        strategy, block = "block", (rows // len(scales), columns // groups)
-    if strategy == "group":
-        size = checked_block_size(given.block_size, columns, groups)
-    weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
-    return LayerScheme("", weights, WORDS if words else f"{kind}-quantized"), (rows, columns)
+        scheme = PRESETS[OF_FORMATS[given.qtype.name]]
+    else:
+        scales = given.get("weight_scale")
+        count, groups = scales.shape if scales.ndim == 2 else (0, 1)
+        block: Shape = ()
+        strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
+        if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
+            strategy, block = "block", (rows // count, columns // groups)
+        size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
+        scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
+    form = form_of(scheme, (rows, columns), "")
+    for name, (dtype, shape) in form.specs().items():
+        of_own = name == "weight_scale" and not dtype  # of any dtype of floats
+        given.tensors[name] = given.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
+        if of_own:
+            given.scales(name)
+    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
+    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
+    return with_positive_scales(q, "weight_scale")
 
 
 WAYS = _write, _read

@@ -278,10 +278,15 @@ def calibration(
     check_axis(ax)
     if not is_a(calibrator, Calibrator):
         raise TypeError(f"calibrator must be a Calibrator, not {shown(calibrator)}")
-    names = _as_methods(methods)
+    known = ", ".join(_LINES)
+    if not (is_a(methods, (list, tuple)) and methods):
+        raise TypeError(f"methods must be a list of {known}, not {shown(methods)}")
+    for name in methods:
+        if type(name) is not str or name not in _LINES:
+            raise ValueError(f"methods must be of {known}, not {shown(name)}")
     one = _of_channel(calibrator, channel)
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
-    ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in names}
+    ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
     a = axis_of(ax)
     _draw_bars(a, one)
     for name, ends in ranges.items():
@@ -290,18 +295,6 @@ def calibration(
         for end, text in zip(ends, (label, None), strict=True):
             a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
     return legend_below(a, 2, -0.17)
-
-
-def _as_methods(methods: Sequence[str]) -> list[str]:
-    """Return the names of methods, each once."""
-    known = ", ".join(_LINES)
-    if not (is_a(methods, (list, tuple)) and methods):
-        raise TypeError(f"methods must be a list of {known}, not {shown(methods)}")
-    names = list(methods)
-    for name in names:
-        if type(name) is not str or name not in _LINES:
-            raise ValueError(f"methods must be of {known}, not {shown(name)}")
-    return list(dict.fromkeys(names))
 
 
 def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:

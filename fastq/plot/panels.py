@@ -90,7 +90,14 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     measured = compare(x, q)
     cells = _cells_of(x, q)
-    axes = _new_axes(cells) if given is None else given
+    if given is None:
+        from matplotlib import pyplot
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
+        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (1, 4, (16.0, 5.2))
+        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object)
+    axes = given
 
     _draw_panels(axes, cells, q)
     for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
@@ -122,17 +129,6 @@ def _titles(
 
 
 # How it is drawn
-
-
-def _new_axes(cells: Cells) -> NDArray[np.object_]:
-    from matplotlib import pyplot
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    stacked = _is_stacked(cells.shape)
-    rows, columns, size = (4, 1, (10.0, 7.0)) if stacked else (1, 4, (16.0, 5.2))
-    engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
-    _, axes = pyplot.subplots(rows, columns, figsize=size, layout=engine)
-    return np.asarray(axes, object)
 
 
 def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | ArrayLike) -> None:

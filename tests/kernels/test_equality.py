@@ -212,19 +212,6 @@ def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
     assert compared
 
 
-def test_out_may_share_memory_with_any_argument():
-    x, rng = values("float32", 100, 14), np.random.default_rng(14)
-    scale, zero_point = rng.uniform(0.1, 1, 100).astype(np.float32), rng.integers(-9, 9, 100, np.int8)
-    expected = reference.quantize_linear(x, scale, zero_point, "int8", axis=0)
-    shared = zero_point.copy()
-    same_bytes(fastq.quantize_linear(x, scale, shared, "int8", axis=0, out=shared), expected)
-    expected = reference.dequantize_linear(zero_point, scale, axis=0)
-    shared = scale.copy()
-    same_bytes(fastq.dequantize_linear(zero_point, shared, axis=0, out=shared), expected)
-    expected = reference.fake_quantize(x, "int8", axis=0, block_size=7)
-    same_bytes(fastq.fake_quantize(x, "int8", axis=0, block_size=7, out=x), expected)
-
-
 @pytest.mark.parametrize("codes", [np.zeros(5, np.int8), np.zeros((2, 5), np.int8), np.zeros(9, np.uint8)])
 def test_codes_that_do_not_fit_their_shape_or_format(codes):
     q = fastq.quantize(np.ones(9, np.float32), "int8")

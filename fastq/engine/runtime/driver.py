@@ -90,10 +90,10 @@ class Checks(NamedTuple):
 
     def head(self, launches: int) -> NDArray[np.int64]:
         """Return the words that a plan of `launches` launches begins with."""
-        scale_type, zero_type = [0 if each is None else id(each) for each in self.scalars]
-        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
+        scale_type, zero_type = self.scalars
+        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, id(scale_type) if scale_type else 0
         size = self.zero_point.itemsize if self.zero_point is not None else 0
-        zero = size, _float_size(self.zero_point) > 0, *self.codes, zero_type
+        zero = size, _float_size(self.zero_point) > 0, *self.codes, id(zero_type) if zero_type else 0
         return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
 
 
@@ -171,52 +171,22 @@ def _address(args: Array | None, tiles: Tiles | None) -> int:
 
 
 def plan_launch(
-    kernel: int,
-    operands: tuple[int, int, int, int, int],
-    args: Array | None,
-    stop: int,
-    threads: int,
+    kernel: int,  # its address
+    operands: tuple[int, int, int, int, int],  # which operands it gets
+    args: Array | None,  # its numeric arguments: a record
+    stop: int,  # number of units
+    threads: int,  # how many, as `threadpool.threads_for` says
     *,
-    origin: int = 0,
-    size: int = 1,
-    chunk_multiple: int = 1,
-    chunk: int = 0,
-    backward: bool = False,
-    wake_workers: bool = False,
-    status_mask: int = ALL_STATUS,
-    tiles: Tiles | None = None,
+    origin: int = 0,  # the element that arrays begin with
+    size: int = 1,  # elements in a unit
+    chunk_multiple: int = 1,  # chunks are a multiple of so many units
+    chunk: int = 0,  # units in a chunk, kept to by a single thread too; 0: as suits the number of threads
+    backward: bool = False,  # begin with the last chunk, which the launch before this one has left in the cache
+    wake_workers: bool = False,  # wake workers for fewer than `threadpool.WAKE_FROM` elements too
+    status_mask: int = ALL_STATUS,  # bits of the status that end the plan and are returned
+    tiles: Tiles | None = None,  # what a tiler needs to know; the address is then that of the tiler
 ) -> LaunchPlan:
-    """Return a plan of one launch: a kernel on units 0..stop.
-
-    Parameters
-    ----------
-    kernel : int
-        Address.
-    operands : tuple of int
-        Which operands the kernel gets.
-    args : ndarray, optional
-        Its numeric arguments: a record.
-    stop : int
-        Number of units.
-    threads : int
-        How many threads, as `threadpool.threads_for` says.
-    origin : int
-        The element that arrays begin with.
-    size : int
-        Elements in a unit.
-    chunk_multiple : int
-        Chunks are a multiple of so many units.
-    chunk : int
-        Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
-    backward : bool
-        Begin with the last chunk, which the launch before this one has left in the cache.
-    wake_workers : bool
-        Wake workers for fewer than `threadpool.WAKE_FROM` elements too.
-    status_mask : int
-        Bits of the status that end the plan and are returned.
-    tiles : Tiles, optional
-        What a tiler needs to know; the address is then that of the tiler.
-    """
+    """Return a plan of one launch: a kernel on units 0..stop."""
     if threads > 1 and not chunk:
         chunk = threadpool.chunk_for(stop, size, chunk_multiple, threads)
     wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM

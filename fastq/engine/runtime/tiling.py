@@ -186,49 +186,27 @@ def _even_part(size: int, most: int, multiple: int) -> int:
 
 
 def in_tiles(
-    plan: LaunchPlan,
-    shape: tuple[int, ...],
-    x: Operand,
+    plan: LaunchPlan,  # for contiguous arrays
+    shape: tuple[int, ...],  # of the elements, which kernels see in C order
+    x: Operand,  # the first two operands
     y: Operand,
     *,
-    unit: int = 1,
-    whole: int = 1,
-    chunk_multiple: int = 1,
-    sum_bytes: int = 0,
+    unit: int = 1,  # elements of a unit of the kernel
+    whole: int = 1,  # elements that the kernel has to get together
+    chunk_multiple: int = 1,  # elements that a thread has to get together
+    sum_bytes: int = 0,  # bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none
+    # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
+    # origin in units; then only one of the operands is strided, whose elements all others are
     unit_bits: tuple[int, int] | None = None,
+    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
+    # Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
+    # rows 0.2 Gelem/s, minima in the order of memory first 3.5
     refuse_rereads: bool = False,
+    # fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of one that adds
     args: Mapping[str, int] = _NO_FIELDS,
     args_in_squares: Mapping[str, int] = _NO_FIELDS,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch for strided arrays; None where a buffer is too small.
-
-    Parameters
-    ----------
-    plan : LaunchPlan
-        For contiguous ones.
-    shape : tuple of int
-        Of the elements, which kernels see in C order.
-    x, y : Operand
-        The first two operands.
-    unit : int
-        Elements of a unit of the kernel.
-    whole : int
-        Elements that the kernel has to get together.
-    chunk_multiple : int
-        Elements that a thread has to get together.
-    sum_bytes : int
-        Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
-    unit_bits : tuple of int, optional
-        Bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
-        origin in units; then only one of the operands is strided, whose elements all others are.
-    refuse_rereads : bool
-        Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
-        Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
-        rows 0.2 Gelem/s, minima in the order of memory first 3.5.
-    args, args_in_squares : mapping
-        Fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of a kernel that
-        adds to sums.
-    """
+    """Return a plan of one launch for strided arrays; None where a buffer is too small."""
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
     packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)

@@ -43,22 +43,18 @@ class Element(types.Type):
     the first in the lowest bits.
     """
 
+    def __init_subclass__(cls) -> None:
+        register_model(cls)(_Model)
+
     def __init__(self, name: str, bitwidth: int) -> None:
         self.bitwidth = bitwidth
         super().__init__(name=name)
 
 
-class ElementModel(models.PrimitiveModel):
-    """Data model of an Element as an LLVM integer, to be registered for each subclass."""
-
-    def __init__(self, manager, element: Element) -> None:
-        super().__init__(manager, element, llvm_type(element))
-
-
 @register_model(Vec)
-class _VecModel(models.PrimitiveModel):
-    def __init__(self, manager, vec: Vec) -> None:
-        super().__init__(manager, vec, llvm_type(vec))
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager, kind: types.Type) -> None:
+        super().__init__(manager, kind, llvm_type(kind))
 
 
 def llvm_type(kind: types.Type) -> ir.Type:

@@ -36,23 +36,19 @@ def quantized_config(
         targets.setdefault(matrix.scheme, []).append(matrix.module)
     main = targets.pop(rules.scheme, [])
     groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
-    groups += [(_general(main, groups), rules.scheme)] if main else []
+    named, experts = [module for modules, _ in groups for module in modules], any(map(EXPERT.fullmatch, main))
+    # The general scheme is for the class of layers, and for what is no such layer or has to be named: vLLM asks for the
+    # class of a layer before it asks for the names of matrices that it reads as one, and transformers takes the first
+    # group for experts, unless one names them in a pattern.
+    if any(fused_with(module) != module for module in named):
+        general = [*[EXPERTS] * experts, *(each for each in main if not EXPERT.fullmatch(each))]
+    else:
+        others = [module for module in main if kind_of(module) in ("output head", "embedding")]
+        general = [LINEAR, *[EXPERTS] * bool(groups and experts), *others]
+    groups += [(general, rules.scheme)] if main else []
     ignored = plan.ignored(tensors)
     ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
     return {**config, KEY: quantized_entry(groups, ignored)}
-
-
-def _general(main: list[str], others: list[tuple[list[str], LayerScheme]]) -> list[str]:
-    """Return targets of the general scheme: the class of layers, and what is no such layer or has to be named.
-
-    vLLM asks for the class of a layer before it asks for the names of matrices that it reads as one, and transformers
-    takes the first group for experts, unless one names them in a pattern.
-    """
-    named = [module for modules, _ in others for module in modules]
-    if any(fused_with(module) != module for module in named):
-        return [*[EXPERTS] * any(map(EXPERT.fullmatch, main)), *(each for each in main if not EXPERT.fullmatch(each))]
-    experts = [EXPERTS] if others and any(map(EXPERT.fullmatch, main)) else []
-    return [LINEAR, *experts, *(module for module in main if kind_of(module) in ("output head", "embedding"))]
 
 
 def quantized_entry(

@@ -18,8 +18,7 @@ from typing import Any, BinaryIO, Protocol
 from numpy.typing import NDArray
 
 from fastq import __version__
-from fastq.io.checkpoints.companions import companions
-from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
+from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, companions, read_json
 from fastq.io.containers import Header, SafetensorsSource, SafetensorsWriter, bytes_of
 from fastq.io.pipeline import Converted, Errors, Progress, Task, header_of, run
 from fastq.system.atomic import is_temporary, replacing
@@ -90,13 +89,13 @@ def convert(
     for name, shard in source.shards.items():
         kept = journal.shards.get(name)
         if kept is not None and has_digests(out / name, kept["digests"]):
-            rows += map(_row, kept["rows"])
+            rows += kept["rows"]
             progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
             continue
         with replacing(out / name) as file, GrowingShard(file, headers[name]) as growing:
             done = run(_read_ahead(shard, conversion.tasks(name)), growing, progress, in_parallel=True)
             digests = growing.digests()
-        journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
+        journal.shards[name] = {"digests": digests, "rows": done}
         journal.save(out)
         rows += done
     _finish(source, out, headers, copies, config)
@@ -190,14 +189,12 @@ def _unfinished(out: Path) -> Journal | None:
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError, AttributeError):
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:
-            entries = {str(name): _entry(entry) for name, entry in content["shards"].items()}
-            return Journal(str(content["job"]), str(content.get("program", "an earlier version")), entries)
+            journal = Journal(str(content["job"]), str(content.get("program", "an earlier version")))
+            for name, entry in content["shards"].items():
+                digests = {str(tensor): str(digest) for tensor, digest in entry["digests"].items()}
+                journal.shards[str(name)] = {"digests": digests, "rows": [_row(row) for row in entry["rows"]]}
+            return journal
     return None
-
-
-def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    rows = [asdict(_row(row)) for row in entry["rows"]]
-    return {"digests": {str(name): str(digest) for name, digest in entry["digests"].items()}, "rows": rows}
 
 
 def _row(entry: dict[str, Any]) -> Converted:

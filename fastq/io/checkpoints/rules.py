@@ -127,13 +127,11 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     """Return the matrices of a tensor to quantize, or none and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
-    stacked = _stacked(spec, config, rules)
+    stacked, reason = _stacked(spec, config, rules)
     if any(matches(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
         return [], "ignored"
-    if stacked:
-        return stacked, ""
-    if _is_stack(spec) and _not_split(spec, config, rules):
-        return [], _not_split(spec, config, rules)
+    if stacked or reason:
+        return stacked, reason
     module, _, parameter = spec.name.rpartition(".")
     if parameter != "weight":
         return [], parameter or "no weight"
@@ -145,45 +143,36 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
 
 
-def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> list[Matrix]:
-    """Return the matrices in a tensor of experts; none for other tensors."""
-    if not _is_stack(spec) or _not_split(spec, config, rules):
-        return []
-    parent, name = _parent_and_name(spec)
-    (experts, rows, columns), parts = spec.shape, STACKED[name]
-    each = rows // len(parts)
-    if each * len(parts) != rows:
-        return []
-    return [
-        Matrix(module, spec.name, (each, columns), rules.scheme_of(module), expert, index * each)
-        for expert in range(experts)
-        for index, part in enumerate(parts)
-        for module in [f"{parent}.{expert}.{part}"]
-    ]
+def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
+    """Return the matrices in a tensor of experts, or why they are no rows of outputs, or not read one by one.
 
-
-def _parent_and_name(spec: TensorSpec) -> tuple[str, str]:
-    """Return the module that has a tensor of experts, and what its matrices are."""
+    For other tensors neither.
+    """
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
-    return parent, name
+    if not _is_stack(spec):
+        return [], ""
+    (experts, rows, columns), parts, types = spec.shape, STACKED[name], model_types(config)
+    if types & TRANSPOSED:
+        return [], "experts as (inputs, outputs)"
+    if types & ONE_TENSOR and not rules.includes(f"{parent}.0.{parts[0]}"):
+        return [], "experts that are read from one tensor"
+    axis = 1 if name == "down_proj" else 2
+    sizes = [size for part in parts_of(config, LANGUAGE) if type(size := part.get("hidden_size")) is int]
+    if sizes and spec.shape[axis] not in sizes:
+        return [], f"experts with axis {axis} not of hidden_size"
+    each, found = rows // len(parts), []
+    for expert in range(experts if each * len(parts) == rows else 0):
+        for index, part in enumerate(parts):
+            module = f"{parent}.{expert}.{part}"
+            scheme = rules.scheme_of(module)
+            found.append(Matrix(module, spec.name, (each, columns), scheme, expert, index * each))
+    return found, ""
 
 
 def _is_stack(spec: TensorSpec) -> bool:
     """Whether a tensor holds matrices of experts."""
-    return len(spec.shape) == 3 and spec.size > 0 and _parent_and_name(spec)[1] in STACKED
-
-
-def _not_split(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> str:
-    """Return why the matrices of a stack are no rows of outputs, or not read one by one; empty if they are."""
-    parent, name = _parent_and_name(spec)
-    if model_types(config) & TRANSPOSED:
-        return "experts as (inputs, outputs)"
-    if model_types(config) & ONE_TENSOR and not rules.includes(f"{parent}.0.{STACKED[name][0]}"):
-        return "experts that are read from one tensor"
-    axis = 1 if name == "down_proj" else 2
-    sizes = [part.get("hidden_size") for part in parts_of(config, LANGUAGE)]
-    sizes = [size for size in sizes if type(size) is int]
-    return f"experts with axis {axis} not of hidden_size" if sizes and spec.shape[axis] not in sizes else ""
+    name = spec.name.removesuffix(".weight").rpartition(".")[2]
+    return len(spec.shape) == 3 and spec.size > 0 and name in STACKED
 
 
 def model_types(config: Mapping[str, Any]) -> set[str]:
@@ -193,7 +182,7 @@ def model_types(config: Mapping[str, Any]) -> set[str]:
 
 def _check_named(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
     """Refuse patterns of modules to leave alone, or to include, that are for none; a head may be the embedding."""
-    stacks = {name: [each.module for each in _stacked(spec, config, rules)] for name, spec in tensors.items()}
+    stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
     check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]

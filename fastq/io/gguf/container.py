@@ -22,7 +22,7 @@ from fastq import gguf
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TensorType, type_of_number
-from fastq.io.pipeline import some_of
+from fastq.io.pipeline import naming, some_of
 from fastq.system.arguments import reason
 from fastq.system.dtypes import Array
 
@@ -220,10 +220,8 @@ def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
-    try:
+    with naming(lambda error: f"{path.name} is not a readable GGUF file: {reason(error)}", ValueError):
         source = GgufSource(path)
-    except ValueError as error:
-        raise ValueError(f"{path.name} is not a readable GGUF file: {reason(error)}") from error
     if source.missing and whole:
         raise ValueError(f"parts of the model are missing: {some_of(source.missing)}")
     return source
@@ -241,7 +239,12 @@ def _read(path: Path) -> _Part:
             cursor, end, places = _Cursor(data), len(data), dict[str, tuple[GgufTensor, int]]()
             count, number = _counts(cursor)
             fields = _fields(cursor, number)
-            alignment = _alignment(fields, end)
+            alignment, largest = ALIGNMENT, max(end, LARGEST_ALIGNMENT)
+            if (field := fields.get(ALIGNMENT_KEY)) is not None:
+                alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
+                if not 0 < alignment <= largest or alignment & (alignment - 1):
+                    told = f"a power of two up to {largest:,}, not {field.value()!r}"
+                    raise ValueError(f"{ALIGNMENT_KEY} must be {told}")
             for index in range(count):
                 name = cursor.text(f"name {index + 1} of {count:,} tensors")
                 if name in places:
@@ -253,12 +256,10 @@ def _read(path: Path) -> _Part:
 
 def _part(path: Path, number: int, count: int) -> _Part:
     """Read a part of a model."""
-    try:
+    with naming(lambda error: f"{path.name}: {error}", ValueError):
         part = _read(path)
         if (told := [_value(part.fields, key) for key in OF_PARTS[:2]]) != [number, count]:
             raise ValueError(f"split.no and split.count are {told[0]} and {told[1]}, not {number} and {count}")
-    except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from error
     return part
 
 
@@ -348,16 +349,6 @@ def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
     else:
         for _ in range(count):
             _skip_value(cursor, key, ARRAY, depth)
-
-
-def _alignment(fields: Mapping[str, MetadataField], size: int) -> int:
-    if ALIGNMENT_KEY not in fields:
-        return ALIGNMENT
-    field, largest = fields[ALIGNMENT_KEY], max(size, LARGEST_ALIGNMENT)
-    value = field.value() if VALUE_TYPES[field.number] == "uint32" else 0
-    if not 0 < value <= largest or value & (value - 1):
-        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {largest:,}, not {field.value()!r}")
-    return int(value)
 
 
 def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,11 +35,8 @@ QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
 LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
 
 
-class Say(Protocol):
-    """What is told, in one line each, that something was left out or not understood."""
-
-    def __call__(self, line: str, in_part: bool = False) -> None:
-        """Tell it; `in_part` of what was asked for and was not done."""
+# told in one line each what was left out or not understood; with in_part=True of what was asked for and was not done
+Say = Callable[..., None]
 
 
 @dataclass(frozen=True)

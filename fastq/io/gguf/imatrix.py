@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fastq.io.gguf.container import MAGIC, GgufSource, GgufTensor, MetadataField, open_gguf, string, uint32
 from fastq.io.gguf.mixes import EMBEDDING, purpose_of
+from fastq.io.pipeline import naming
 from fastq.system.arguments import counting
 
 LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
@@ -53,7 +54,7 @@ def load_imatrix(path: Path) -> Imatrix:
         raise ValueError(f"importance matrix {path.name} is not a file")
     with path.open("rb") as file:
         is_gguf = file.read(4) == MAGIC
-    try:
+    with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
         imatrix = _from_gguf(open_gguf(path)) if is_gguf else _from_legacy(path.read_bytes())
         if not imatrix.values:
             raise ValueError("it has no entries")
@@ -62,8 +63,6 @@ def load_imatrix(path: Path) -> Imatrix:
                 raise ValueError(f"{name!r} has values that are not finite")
             if (values < 0).any():
                 raise ValueError(f"{name!r} has values that are negative")
-    except ValueError as error:
-        raise ValueError(f"importance matrix {path.name}: {error}") from error
     return imatrix
 
 

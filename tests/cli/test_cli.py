@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq import config, reference
-from fastq.cli import demo, selfcheck
+from fastq.cli import selfcheck
 from fastq.io.containers import open_source
 from fastq.io.scheme import Scheme
 
@@ -179,7 +179,7 @@ def test_folder_that_is_not_writable(model, tmp_path):
 
 def test_demo():
     output = run("demo", "--size", 200)
-    for scheme in demo.SCHEMES:
+    for scheme in selfcheck.SCHEMES:
         assert f"  {scheme} " in output
     for word in ("scheme", "bytes", "SQNR dB", "largest error", "Gelem/s", "x NumPy"):
         assert word in output
@@ -190,24 +190,24 @@ def test_demo():
 def test_demo_fails_when_a_code_differs(monkeypatch):
     monkeypatch.setattr(fastq, "quantize", flipped(fastq.quantize))
     said = told("demo", "--size", 64)
-    assert f"Error: {len(demo.SCHEMES)} codes, scales or zero points differ from the reference" in said
+    assert f"Error: {len(selfcheck.SCHEMES)} codes, scales or zero points differ from the reference" in said
 
 
 def test_demo_matrix_has_outlier_channels():
-    x = demo.weight_matrix(400)
+    x = selfcheck.weight_matrix(400)
     deviations = x.std(axis=0)
     assert np.count_nonzero(deviations > 0.2) == 4
     assert np.median(deviations) == pytest.approx(0.02, rel=0.1)
-    assert np.array_equal(x, demo.weight_matrix(400))
+    assert np.array_equal(x, selfcheck.weight_matrix(400))
 
 
 def test_mismatches_are_counted_bit_for_bit():
     q = reference.quantize(np.ones((4, 4), np.float32), "int8", axis=0)
     other = dataclasses.replace(q, codes=q.codes.copy(), qparams=dataclasses.replace(q.qparams, scale=q.scale.copy()))
-    assert demo.count_mismatches(q, other) == 0
+    assert selfcheck.count_mismatches(q, other) == 0
     other.codes[0, :2] -= 1
     other.scale[3] = np.nextafter(other.scale[3], 1)
-    assert demo.count_mismatches(q, other) == 3
+    assert selfcheck.count_mismatches(q, other) == 3
 
 
 # Check

@@ -19,10 +19,8 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
-from fastq.cli.page import page
-from fastq.cli.pictures import INK, Picture
-from fastq.cli.report import print_table
-from fastq.cli.tables import csv_text, json_text
+from fastq.cli.page import INK, Picture, page
+from fastq.cli.report import csv_text, json_text, print_table
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
@@ -425,9 +423,9 @@ def test_conventions_are_complete():
 
 
 def test_a_narrow_table_leaves_out_no_number(capsys):
-    columns = (("tensor", lambda row: row[0]), ("bytes", lambda row: row[1]), ("SQNR dB", lambda row: row[2]))
-    rows = [("a.long.name.of.a.tensor", "1,000,000", "12.34"), ("b", "2", "-")]
-    print_table(rows, columns, total=("2 tensors", "3", ""), width=24)
+    columns = "name", "bytes", "sqnr_db"
+    rows = [{"name": "a.long.name.of.a.tensor", "bytes": 1_000_000, "sqnr_db": 12.34}, {"name": "b", "bytes": 2}]
+    print_table(rows, columns, total={"name": "2 tensors", "bytes": 3}, width=24)
     assert capsys.readouterr().out.splitlines() == [
         "a.long.name.of.a.tensor",
         "  bytes 1,000,000,",

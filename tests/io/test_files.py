@@ -22,8 +22,7 @@ import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, open_source, spec_of
-from fastq.io.dequantizing import dequantize_file
-from fastq.io.quantizing import Selection, quantize_file
+from fastq.io.quantizing import Selection, dequantize_file, quantize_file
 from fastq.io.records import KEY, Record, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of

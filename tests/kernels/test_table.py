@@ -7,7 +7,6 @@ which differ from it in a dtype, a format or a size, wait for --all.
 import itertools
 
 import numpy as np
-import pytest
 from catalogue import CODES, FEW, INPUTS, LAYOUTS, PACKED, values
 from format_cases import (
     ALONG,
@@ -24,12 +23,14 @@ from format_cases import (
     inputs,
 )
 from hard_rows import LENGTHS, UNEVEN, hard_values, parameters, ragged_rows, ragged_works, uneven, where_of
-from table import TABLE, Work, cases, check, row
+from table import Table, Work
 
-from fastq.engine.runtime import threadpool
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.qtypes import QTYPES
 from fastq.system import tuning
+
+ROWS = Table()
+row = ROWS.row
 
 # --- every format, input, granularity, layout and number of threads ---------------------------------------------------
 
@@ -463,15 +464,4 @@ def ranges_of_least_error_of_codebooks(dtype, code):
         yield Work(x, code, options | {"range": "mse"})
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "case"), list(cases()))
-def test_fast_equals_reference(name, case, threads, monkeypatch, request):
-    row = TABLE[name]
-    if row.chunk:
-        monkeypatch.setattr(threadpool, "CHUNK", row.chunk)
-    if row.cache:
-        request.getfixturevalue("small_cache")(**row.cache)
-    for work in row.works(*case):
-        check(work, work.operations or row.operations, threads)
+test_fast_equals_reference = ROWS.test()

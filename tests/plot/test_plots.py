@@ -5,7 +5,7 @@ import pytest
 
 import fastq
 from fastq import reference
-from fastq.plot.candidates import Trial
+from fastq.plot.schemes import Trial
 
 pytest.importorskip("matplotlib", reason="no matplotlib")
 from matplotlib import pyplot
@@ -67,7 +67,7 @@ def test_a_histogram_of_several_scales_is_one_of_codes():
 )
 def test_positions_round_to_codes(scheme):
     q = reference.quantize(X, **scheme)
-    positions = fastq.plot.grids._positions(X.astype(np.float64), q, tuple(np.indices(X.shape)))
+    positions = fastq.plot.distributions._positions(X.astype(np.float64), q, tuple(np.indices(X.shape)))
     codes = q.unpacked().astype(np.float64)
     step = 1.0 if not q.dtype.element else 2.0
     assert np.abs(np.clip(positions, codes.min(), codes.max()) - codes).max() <= step + 1e-3
@@ -248,6 +248,6 @@ def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
 
 def test_the_range_of_an_array_is_taken_once(monkeypatch):
     calls = []
-    monkeypatch.setattr("fastq.plot.candidates.minmax", lambda x: calls.append(x) or fastq.minmax(x))
+    monkeypatch.setattr("fastq.plot.schemes.minmax", lambda x: calls.append(x) or fastq.minmax(x))
     fastq.plot.sqnr(X)
     assert len(calls) == 1

@@ -233,6 +233,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow("packs anew", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_shape_keeps_values_or_is_refused(scheme):
     q, kept = reference.quantize(X, **scheme), 0

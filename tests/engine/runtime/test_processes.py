@@ -79,22 +79,6 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
     call(code)
 
 
-def test_a_caller_that_finds_a_job_works_alone(call):
-    code = """
-    from fastq.engine.runtime import threadpool
-    case = Case(1 << 18)
-    case.check()
-    words = threadpool._state.words.words
-    words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
-    case.check()
-    assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
-    words[threadpool.OWNER] = 0
-    case.check()
-    assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
-    """
-    call(code)
-
-
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
@@ -112,6 +96,107 @@ def run(kernel, chunks, threads=4):
     address = ctypes.cast(function, ctypes.c_void_p).value
     return driver.run(driver.plan_launch(address, driver.VALUES, None, chunks, threads, chunk=1))
 """
+
+
+# programs of few calls, one after the other in one process, which takes longer to start than they do; what they need
+TOGETHER = {
+    "a caller that finds a job works alone": (
+        "getpid",
+        """
+from fastq.engine.runtime import threadpool
+case = Case(1 << 18)
+case.check()
+words = threadpool._state.words.words
+words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
+case.check()
+assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
+words[threadpool.OWNER] = 0
+case.check()
+assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
+""",
+    ),
+    "every chunk is done once": (
+        "getpid",
+        """
+for k in range(300):
+    chunks, threads = k % 50 + 1, k % 3 + 2
+    done = []
+    run(lambda start, slot: done.append((start, slot)) or 0, chunks, threads)
+    assert sorted(start for start, _ in done) == list(range(chunks))
+    assert {slot for _, slot in done} <= set(range(threads))
+""",
+    ),
+    "a thread pool of the user": (
+        "getpid",
+        """
+cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]
+with ThreadPoolExecutor(6) as pool:
+    list(pool.map(Case.check, cases * 20))
+""",
+    ),
+    "use, then fork, then use in child and grandchild": (
+        "fork",
+        """
+cases = [Case(size, size) for size in (1000, 1 << 17)]
+
+def work():
+    for case in cases:
+        case.check()
+
+def work_and_fork():
+    work()
+    join(forked(work))
+    work()
+
+work()
+join(forked(work_and_fork), forked(work))
+work()
+""",
+    ),
+    "a pool of forked processes": (
+        "fork",
+        """
+import multiprocessing
+cases = [Case(1 << 17, seed) for seed in range(6)]
+
+def work(k):
+    cases[k].check()
+    return k
+
+cases[0].check()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(work, range(6)) == list(range(6))
+""",
+    ),
+    "the number of threads is that of the process": (
+        "getpid",
+        """
+fastq.set_num_threads(3)
+seen = []
+in_threads(2, lambda: seen.append(fastq.get_num_threads()))
+assert seen == [3, 3]
+fastq.set_num_threads(4)
+""",
+    ),
+    "more threads than CPUs": (
+        "sched_setaffinity",
+        """
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+cases = [Case(size, size) for size in (1 << 16, 1 << 18)]
+assert fastq.get_num_threads() == 4
+for _ in range(50):
+    for case in cases:
+        case.check()
+""",
+    ),
+}
+
+
+def test_what_a_process_does_one_after_the_other(call):
+    """Its output says which was the last one that began."""
+    there = {name: code for name, (needed, code) in TOGETHER.items() if hasattr(os, needed)}
+    code = "".join(f"print({name!r}, flush=True)\n{code}" for name, code in there.items())
+    assert call(code, setup=SETUP + KERNEL).splitlines() == [*there]
 
 
 @pytest.mark.slow("2 s asleep", quick=lambda seconds: seconds == 0)
@@ -181,18 +266,6 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
     call(code, setup=SETUP + KERNEL)
 
 
-def test_every_chunk_is_done_once(call):
-    code = """
-    for k in range(300):
-        chunks, threads = k % 50 + 1, k % 3 + 2
-        done = []
-        run(lambda start, slot: done.append((start, slot)) or 0, chunks, threads)
-        assert sorted(start for start, _ in done) == list(range(chunks))
-        assert {slot for _, slot in done} <= set(range(threads))
-    """
-    call(code, setup=SETUP + KERNEL)
-
-
 @pytest.mark.slow("compiles a parallel function of Numba's")
 def test_beside_a_parallel_function_of_the_user(call):
     code = """
@@ -219,27 +292,6 @@ def test_beside_a_parallel_function_of_the_user(call):
 # Forks
 
 
-@needs_fork
-def test_use_then_fork_then_use_in_child_and_grandchild(call):
-    code = """
-    cases = [Case(size, size) for size in (1000, 1 << 17)]
-
-    def work():
-        for case in cases:
-            case.check()
-
-    def work_and_fork():
-        work()
-        join(forked(work))
-        work()
-
-    work()
-    join(forked(work_and_fork), forked(work))
-    work()
-    """
-    call(code)
-
-
 @pytest.mark.slow("20 forks each", quick=lambda pause: pause == 0)
 @needs_fork
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["spinning", "parked"])
@@ -254,23 +306,6 @@ def test_fork_and_exit_while_workers_wait(call, pause):
         join(*children)
     case.check()
     time.sleep({pause})
-    """
-    call(code)
-
-
-@needs_fork
-def test_pool_of_forked_processes(call):
-    code = """
-    import multiprocessing
-    cases = [Case(1 << 17, seed) for seed in range(6)]
-
-    def work(k):
-        cases[k].check()
-        return k
-
-    cases[0].check()
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map(work, range(6)) == list(range(6))
     """
     call(code)
 
@@ -532,15 +567,6 @@ def test_functions_outlive_the_module_that_made_them():
     assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "_drive _serve_without_interpreter\n"
 
 
-def test_thread_pool_of_the_user(call):
-    code = """
-    cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(Case.check, cases * 20))
-    """
-    call(code)
-
-
 @pytest.mark.slow("a process each", quick=lambda failing: failing == [2])
 @pytest.mark.parametrize("failing", [[1], [2], [3], [1, 2, 3]])
 def test_no_more_threads(call, failing):
@@ -697,19 +723,6 @@ def test_number_of_threads_out_of_range():
         fastq.set_num_threads(1.5)
 
 
-def test_number_of_threads_is_that_of_the_process(call):
-    code = """
-    fastq.set_num_threads(3)
-    assert in_threads(2, lambda: fastq.get_num_threads()) is None
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(fastq.get_num_threads()))
-    thread.start()
-    thread.join()
-    print(seen)
-    """
-    assert call(code) == "[3]\n"
-
-
 def test_one_thread(call):
     code = """
     from fastq.engine.runtime import threadpool
@@ -731,19 +744,6 @@ def test_affinity(call):
         print(error)
     """
     assert call(code, threads=None).startswith("1\nn must be from 1 to 1, not 2")
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no sched_setaffinity")
-def test_more_threads_than_cpus(call):
-    code = """
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    cases = [Case(size, size) for size in (1 << 16, 1 << 18)]
-    assert fastq.get_num_threads() == 4
-    for _ in range(50):
-        for case in cases:
-            case.check()
-    """
-    call(code)
 
 
 @pytest.mark.parametrize(

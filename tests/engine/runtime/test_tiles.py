@@ -85,9 +85,9 @@ def copied(rows, columns, step, dtype, beyond):
 
 """
 )
-MATRICES = [(2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)]
-# Rows of elements that lie apart, the last of which ends there
-ROWS_AT_A_PAGE = (
+# Vecs that reach into the rows behind, of whole squares of rows; squares of a granule, of fewer rows than there are
+# lanes; rows of elements that lie apart, the last of which ends there
+EACH_AT_A_PAGE = (
     AT_A_PAGE
     + """
 def picked(columns, step, dtype):
@@ -99,29 +99,21 @@ def picked(columns, step, dtype):
     function(0, source.ctypes.data, result.ctypes.data, 1, columns, 0, step * size, 0, size)
     np.testing.assert_array_equal(result, source)
 
+for dtype in ("u1", "u2", "u4", "u8"):
+    for columns, step in ((2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)):
+        copied(48, columns, step, dtype, 0)
+    for rows in range(1, 16):
+        copied(rows, 41, 41, dtype, 0), copied(rows, 40, 43, dtype, 0)
+    for step in range(1, 6):
+        for n in range(1, 70):
+            picked(n, step, dtype)
 """
 )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
 def test_nothing_behind_a_matrix_is_read():
-    """Vecs that reach into the rows behind, of whole squares of rows."""
-    run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    for c, s in {MATRICES}: copied(48, c, s, d, 0)")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-def test_nothing_behind_a_few_rows_is_read():
-    """Squares of a granule, of fewer rows than there are lanes."""
-    rows = "for r in range(1, 16): copied(r, 41, 41, d, 0), copied(r, 40, 43, d, 0)"
-    run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    {rows}")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-def test_nothing_behind_a_row_with_gaps_is_read():
-    run(
-        ROWS_AT_A_PAGE
-        + "for d in ('u1', 'u2', 'u4', 'u8'):\n  for s in range(1, 6):\n    for n in range(1, 70): picked(n, s, d)"
-    )
+    run(EACH_AT_A_PAGE)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
@@ -131,6 +123,7 @@ def test_a_read_behind_a_matrix_is_found():
         run(AT_A_PAGE + "copied(48, 3, 3, 'u4', 1)")
 
 
+@pytest.mark.slow("compiles 9 kernels a dtype", quick=lambda dtype, channels: dtype == "float32")
 @pytest.mark.parametrize("channels", [2, 3, 4, 7, 20])
 @pytest.mark.parametrize("dtype", ["float32", "uint8", ">i2"])
 def test_channels_of_pixels(threads, dtype, channels):

@@ -87,7 +87,7 @@ def test_reports_replace_no_file_of_a_folder(whole, tmp_path):
 
 
 def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastq.io.checkpoints.companions.LARGEST", 17)
+    monkeypatch.setattr("fastq.io.checkpoints.folder.LARGEST", 17)
     (line,) = converted(whole, tmp_path / "out")
     assert "assets/" in line  # 18 bytes
     assert (tmp_path / "out" / "1_Pooling").is_dir()

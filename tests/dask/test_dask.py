@@ -39,16 +39,11 @@ def test_random_chunkings(seed):
     check(seed, dask, da, scheduler="threads" if seed % 2 else "synchronous")
 
 
-@pytest.mark.slow("compiles kernels", quick=lambda dtype: dtype == "uint4")
-@pytest.mark.parametrize("dtype", ["uint4", "float8_e4m3fn", "int16"])
+@pytest.mark.slow("compiles kernels", quick=lambda dtype: dtype in ("uint4", "mxfp4"))
+@pytest.mark.parametrize("dtype", ["uint4", "float8_e4m3fn", "int16", "mxfp4", "mxfp8_e4m3", "mxint8"])
 def test_formats(dtype):
-    check(3, dask, da, dtype, {name: GRANULARITIES[name] for name in ("array", "blocks")})
-
-
-@pytest.mark.slow("compiles kernels", quick=lambda dtype: dtype == "mxfp4")
-@pytest.mark.parametrize("dtype", ["mxfp4", "mxfp8_e4m3", "mxint8"])
-def test_formats_with_scales_of_their_own(dtype):
-    check(4, dask, da, dtype, {"blocks": {"axis": 1, "block_size": 32}})
+    names = ("blocks",) if dtype.startswith("mx") else ("array", "blocks")
+    check(4 if dtype.startswith("mx") else 3, dask, da, dtype, {name: GRANULARITIES[name] for name in names})
 
 
 @pytest.mark.slow("compiles kernels", quick=lambda convention: convention == "torch")

@@ -137,6 +137,22 @@ WORKS = (
     *(Work("gguf_dequantize", code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}") for code in SEARCHED),
 )
 
+# titles of the rows of the README's table
+HEADLINES = frozenset(
+    {
+        "minmax",
+        "quantize_linear int8",
+        "dequantize_linear int8",
+        "quantize uint8",
+        "fake_quantize int8",
+        "quantize int8 rows",
+        "quantize int4 blocks32",
+        "quantize_linear float8_e4m3fn",
+        "gguf.quantize Q4_0 blocks32",
+        "gguf.dequantize Q8_0 blocks32",
+    }
+)
+
 
 class Case(NamedTuple):
     """A work on 2**log2 elements."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from . import machine, show
-from .cases import cases
-from .command import DEFAULT_BUDGET, DEFAULT_SIZES, measured, measuring, plot_option, run, sections
-from .options import FILE, console, threads_option
-from .results import read, stored
+from . import machine, scaling, show
+from .cases import WORKS, Case, cases
+from .command import DEFAULT_BUDGET, DEFAULT_SIZES, measured, measuring, plot_option, run, sections, works_option
+from .options import FILE, Sizes, console, threads_option, words
+from .results import Results, read, stored
 from .rounds import Settings
 from .scan import command as scan_command
 from .scan import store as scan_results
@@ -141,5 +142,38 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-for _name in ("scaling", "startup", "contention", "memory"):
+@main.command(name="scaling")
+@threads_option
+@works_option
+@click.option(
+    "--sizes", type=Sizes(), default=scaling.SIZES, show_default=words(scaling.SIZES), help="Elements, as log2."
+)
+@click.option("--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="At most.")
+@click.option("--seconds", type=float, default=scaling.SECONDS, show_default=True, help="Time for all sweeps together.")
+@click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
+def scaling_by_threads(
+    threads: int, works: list[Any], sizes: tuple[int, ...], sweeps: int, seconds: float, json_file: Path | None
+) -> None:
+    """Measure time against threads, 1, 2, 4, ... of them, beside copies of as many bytes with as many threads.
+
+    Without -o: the works of the README's table, and three more. The sizes are measured one after the other, all of
+    them in each sweep; those for which the first sweep has no time are left out.
+    """
+    from . import report as pages
+
+    settings = {"threads": threads, "sweeps": sweeps, "seconds": seconds}
+    results = Results(machine.describe(), {}, settings, time.strftime("%Y-%m-%d %H:%M:%S"))
+
+    def keep(case: Case, rows: list[dict[str, Any]]) -> None:
+        results.sections["scaling"] = rows
+        if json_file:
+            results.write(json_file)
+        click.echo(case.name, err=True)
+
+    chosen = scaling.SCALED if len(works) == len(WORKS) else works
+    scaling.rows(threads, chosen, sizes, seconds=seconds, sweeps=sweeps, so_far=keep)
+    click.echo(pages.scaling(results))
+
+
+for _name in ("startup", "contention", "memory"):
     main.command(name=_name, help=f"Measure {_name} alone.")(threads_option(functools.partial(printed, _name)))

@@ -162,7 +162,7 @@ def sections(threads: int) -> dict[str, Iterator[dict[str, Any]]]:
     """The parts beside throughput, by name."""
     small = (startup.small_calls(), startup.imports(), *map(startup.first_calls, startup.FIRST_CALL_ELEMENTS))
     return {
-        "scaling": scaling.rows(threads),
+        "scaling": iter(scaling.rows(threads)),
         "startup": itertools.chain(*small),
         "contention": contention.rows(threads),
         "memory": memory.rows(),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
-from .cases import WORKS, Case
+from .cases import HEADLINES, WORKS, Case
 from .limits import LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
 from .markdown import markdown, with_part
@@ -14,7 +14,7 @@ from .peers import PEERS, ROOFLINES
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
 from .scan.store import Scan
-from .show import gelems, remarks, times
+from .show import NOT_THERE, gelems, remarks, times
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -126,23 +126,6 @@ def versions(results: Results) -> dict[str, str]:
     """Versions by distribution."""
     there = {PEERS[peer].distribution or peer: version for peer, version in results.versions.items() if version}
     return dict(sorted(there.items()))
-
-
-# rows of the README's table
-HEADLINES = frozenset(
-    {
-        "minmax",
-        "quantize_linear int8",
-        "dequantize_linear int8",
-        "quantize uint8",
-        "fake_quantize int8",
-        "quantize int8 rows",
-        "quantize int4 blocks32",
-        "quantize_linear float8_e4m3fn",
-        "gguf.quantize Q4_0 blocks32",
-        "gguf.dequantize Q8_0 blocks32",
-    }
-)
 
 
 def speed_table(results: Results, titles: Container[str] = frozenset(work.title for work in WORKS)) -> str:
@@ -270,17 +253,27 @@ def limits(results: Results) -> str:
 
 
 def scaling(results: Results) -> str:
-    """Time against threads."""
-    rows, by_case, most = [], {}, {case: times(each.roofline) for case, each in of_threads(results).items()}
+    """How many times as fast each case is with more threads; the same of the roofline over ours and over its own."""
+    by_case: dict[str, dict[int, dict[str, float]]] = {}
     for row in results.sections.get("scaling", []):
-        by_case.setdefault(row["case"], {})[row["threads"]] = row.get("best")
-    counts = sorted({threads for each in by_case.values() for threads in each if threads})
-    for case, each in by_case.items():
-        one = each.get(1)
-        ratios = [times(one / each[n]) if one and each.get(n) else "-" for n in counts[1:]]
-        rows.append([case, _microseconds(one), *ratios, most.get(case, "-")])
-    columns = ("case", "us with 1 thread", *(f"x with {n}" for n in counts[1:]), "roofline, x")
-    return markdown(columns, rows) if rows else NOT_MEASURED
+        by_case.setdefault(row["case"], {})[row["threads"]] = row
+    counts = sorted({threads for each in by_case.values() for threads in each if threads > 1})
+    columns = [("case", list(by_case))]
+    columns.append(("us with 1 thread", [_microseconds(each.get(1, {}).get("best")) for each in by_case.values()]))
+    for n in counts:
+        for title, one, more in (
+            (f"x with {n}", "best", "best"),
+            (f"roofline, x with {n}", "best", "roofline"),
+            (f"its own x with {n}", "roofline", "roofline"),
+        ):
+            cells = [_times(each.get(1, {}).get(one), each.get(n, {}).get(more)) for each in by_case.values()]
+            columns += [(title, cells)] if one == "best" or any(cell != NOT_THERE for cell in cells) else []
+    titles, cells = zip(*columns, strict=True)
+    return markdown(titles, zip(*cells, strict=True)) if by_case else NOT_MEASURED
+
+
+def _times(one: float | None, more: float | None) -> str:
+    return times(one / more if one and more else None)
 
 
 def _microseconds(seconds: float | None) -> str:

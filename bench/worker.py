@@ -188,6 +188,20 @@ class Child:
         runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
         return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
 
+    def prepare_again(self, case: str, variant: str) -> None:
+        """Build what was compared before, and call it once."""
+        self.runners[variant] = builders(self.peer.name)[case_of(case).work.operation, variant](case_of(case))
+        self.runners[variant].call()
+
+    def set_threads(self, count: int) -> None:
+        """Let fastq, and loops of Numba as the roofline's, use so many of the threads of this process."""
+        import numba
+
+        import fastq
+
+        fastq.set_num_threads(count)
+        numba.set_num_threads(count)
+
     def scan(self, part: str, **request: Any) -> Any:
         """Do a part of the scan: a function of scan/measure.py."""
         return getattr(importlib.import_module(".scan.measure", __package__), part)(**request)

@@ -57,7 +57,7 @@ EXCEPTIONS = {
 PUBLIC_CORNERS = {"gguf", "layouts", "plot", "reference", "dask", "xarray", "zarr", "testing"}
 BENCH = "_bench"  # the package beside this one, which an installed one carries
 MOST_ENTRIES, MOST_LINES = 13, 500
-LONG_FILES = {"formats/conventions.py": "a table"}  # file: "a table" or "a proof"
+LONG_FILES = {}  # file: "a table" or "a proof"
 
 
 def modules(root):

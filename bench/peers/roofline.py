@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numba
 import numpy as np
 
 from .. import data
 from ..cases import OPERATIONS, Case, Pass
 from ..data import ALIGNMENT, Array
 from ..roofline.moves import PARALLEL_FROM, Kernel, kernel, lines
-from . import Runner, own_threads
+from . import Runner
 
 
 def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streaming: bool, case: Case) -> Runner:
@@ -20,13 +21,13 @@ def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streamin
     calls = []
     for bytes_of in case.passes:
         reads, writes, steps = lines(bytes_of)
-        threads = own_threads() if sum(bytes_of) >= parallel_from else 1
         run = make(reads, writes, streaming and writes > 0)
-        calls.append(partial(run, source.ctypes.data, target.ctypes.data, steps, threads))
+        threads = numba.get_num_threads if sum(bytes_of) >= parallel_from else lambda: 1
+        calls.append((partial(run, source.ctypes.data, target.ctypes.data, steps), threads))
 
     def call() -> None:
-        for run in calls:
-            run()
+        for run, threads in calls:
+            run(threads())
 
     return Runner(call, dict, check=partial(unlike, case.passes[-1], source, target), keep=(source, target))
 

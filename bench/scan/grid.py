@@ -14,6 +14,7 @@ import numpy as np
 
 from fastq.formats import gguf
 from fastq.formats.conventions import CONVENTIONS, DEFAULT
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import QTYPES
 
@@ -135,7 +136,11 @@ _WITHOUT_BLOCKS = tuple(name for name, row in QTYPES.items() if not row.block_si
 _SCHEMES = tuple(name for name in _WITHOUT_BLOCKS if not QTYPES[name].element and QTYPES[name].bits > 1)
 _PACKED = tuple(name for name, row in QTYPES.items() if row.packed and not row.block_size)
 # one code an element, in a dtype that tells the format: NumPy's or that of ml_dtypes
-_OWN_DTYPE = tuple(n for n in _WITHOUT_BLOCKS if QTYPES[n].storage.name == n or n in ("int4", "uint4", "int2", "uint2"))
+_OWN_DTYPE = tuple(
+    name
+    for name in _WITHOUT_BLOCKS
+    if QTYPES[name].element in FLOAT_FORMATS or (name in _SCHEMES and QTYPES[name].bits in (2, 4, 8, 16))
+)
 # of each kind some, for works that the other formats are measured in without a convention or NaN
 _BY_CONVENTION = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _BY_ANY_CONVENTION = (*_BY_CONVENTION, "float8_e4m3fn")  # codes that are floats have no scheme to choose

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.planner import COPY, kernel_args, kernel_for, store_mode, tiled_if_fits
-from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, memory_of_out, with_last
+from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
@@ -43,10 +43,25 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
 
 def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     """Return what copies contiguous memory to arrays like this one; None where kernels can work on them as they are."""
-    memory = memory_of_out(target)
+    memory = memory_of(target, writes=True)
     if memory is None:
         return None
     return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
+
+
+def spreading(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
+    """Return what executes with a result in contiguous memory, and copies it to arrays like a target, if it has to."""
+    spread = None if target is None else copy_to(target)
+    if spread is None:
+        return execute
+
+    def execute_and_spread(x: Array, out: Array, *others: Any) -> int:
+        result = result_pool.empty(out.shape, out.dtype)
+        status = execute(x, result, *others)
+        spread(result, out)
+        return status
+
+    return execute_and_spread
 
 
 def _copy(plan: LaunchPlan) -> Callable[[Array, Array], int]:
@@ -133,20 +148,10 @@ def packer(
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
     launch, by_rows = _of_rows(rows, plan)
-    spread = None if where is None else copy_to(where)
-    if spread is None and not by_rows:
+    execute = spreading(launch, where)
+    if execute is launch and not by_rows:
         return launch
-
-    def pack_rows(codes: Array, packed: Array) -> int:
-        rows, where = codes.transpose(order) if by_rows else codes, packed.transpose(order)
-        if spread is None:
-            return launch(rows, where)
-        result = np.empty(where.shape, np.uint8)
-        status = launch(rows, result)
-        spread(result, where)
-        return status
-
-    return pack_rows
+    return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
 
 
 def unpacker(
@@ -159,7 +164,8 @@ def unpacker(
     where, rows = packed.transpose(order), codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
-        return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of_out(part)))
+        memory = StridedOperands(out=memory_of(part, writes=True))
+        return plan_repack(part.shape, code_format, code_format, target, memory)
 
     launch, by_rows = _of_rows(rows, plan)
     gather = copy_from(where)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.copies import copy_from, copy_to
+from fastq.dispatch.copies import copy_from, spreading
 from fastq.dispatch.launch import BoundLaunch
 from fastq.dispatch.planner import COPY, outgrows_cache
-from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
-from fastq.engine.runtime import result_pool, threadpool
+from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, result_of
+from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOATS
@@ -145,12 +145,7 @@ def _plain(x: Array) -> Array:
 
 def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
     """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
-    spread = copy_to(target)
-    result = target if spread is None else result_pool.empty(target.shape, target.dtype)
-    status = run(plan, _plain(data), result, importance)
-    if spread is not None:
-        spread(result, target)
-    return status
+    return spreading(functools.partial(run, plan), target)(_plain(data), target, importance)
 
 
 def _in_tiles(
@@ -160,23 +155,16 @@ def _in_tiles(
 
     Where both are strided, results go to contiguous memory first: blocks and values are cut into tiles of their own.
     """
-    spread = None if target is None or is_plain(data) else copy_to(target)
-    tiled = _one_in_tiles(task, plan, data, None if spread else target)
-    if tiled is None or spread is None:
-        return None if tiled is None else functools.partial(run, tiled)
-
-    def launch(data: Array, target: Array, importance: Array | None) -> int:
-        result = result_pool.empty(target.shape, task.dtype)
-        status = run(tiled, data, result, importance)
-        spread(result, target)
-        return status
-
-    return launch
+    spreads = target is not None and not is_plain(data) and not is_plain_out(target)
+    tiled = _one_in_tiles(task, plan, data, None if spreads else target)
+    if tiled is None:
+        return None
+    return spreading(functools.partial(run, tiled), target if spreads else None)
 
 
 def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
-    memory, out_memory = memory_of(data), None if target is None else memory_of_out(target)
+    memory, out_memory = memory_of(data), None if target is None else memory_of(target, writes=True)
     bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)

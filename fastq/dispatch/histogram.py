@@ -57,24 +57,14 @@ def histogram(call: Call, x: Array) -> BoundCall:
 
 
 class HistogramReduction(NamedTuple):
-    """A reduction to histograms: partial results of threads, each of them of neighbouring elements, side by side.
+    """A reduction to histograms: partial results of threads, each of them of neighbouring elements, side by side."""
 
-    Attributes
-    ----------
-    plan : LaunchPlan
-        The launch.
-    slots, parts, partials, width : int
-        Partial results of threads, histograms in each, partial results of one, and bins of each.
-    dtype : dtype
-        Of counts.
-    """
-
-    plan: LaunchPlan
-    slots: int
+    plan: LaunchPlan  # the launch
+    slots: int  # partial results of threads, histograms in each, partial results of one, and bins of each
     parts: int
     partials: int
     width: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # of counts
 
     def begin(self) -> tuple[Array, Array, Array]:
         """Return counts, minima and maxima of nothing."""

@@ -6,7 +6,8 @@ Everything here is decided by metadata alone; no element is looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from fastq.dispatch.strides import Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, VALUES, LaunchPlan, X, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
-from fastq.kernels.args import IN_TILE, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
+from fastq.kernels.args import ARG_NAMES, IN_TILE, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.kernels.body.convert import ElementOperands
 from fastq.kernels.body.errors import AT_A_TIME
 from fastq.kernels.build import element_type, kernel_address, register_elements
@@ -41,23 +42,11 @@ threadpool.when_changed(plans.clear)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def kernel_args(
-    layout: Layout,
-    code_range: CodeRange = (0, 0),
-    *,
-    streaming: int = 0,
-    outgrows_cache: bool = False,
-    repeat: int = 1,
-    size: int = 0,
-    partials: int = 0,
-    partial_stride: int = 0,
-    grid: int = 0,
-    candidates: int = 0,
-) -> Array:
-    """Return the numeric arguments of a kernel."""
-    indexing = layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept
-    others = streaming, outgrows_cache, repeat, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
-    return np.array([(*indexing, *code_range, 1.0, *others)], KERNEL_ARGS)
+def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float) -> Array:
+    """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`."""
+    bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
+    fields = vars(layout) | bounds | {"tensor": 1.0, "repeat": 1, "chunk": ERRORS_CHUNK} | numbers
+    return np.array([tuple([fields.get(name, 0) for name in ARG_NAMES])], KERNEL_ARGS)
 
 
 def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
@@ -144,18 +133,10 @@ FEWEST = 32  # elements of rows that are taken as one
 
 
 class RowLimits(NamedTuple):
-    """When the rows of an operation are taken as one.
+    """When the rows of an operation are taken as one."""
 
-    Attributes
-    ----------
-    too_wide : int
-        Registers that a row fills, from which on it is not.
-    many : int
-        Rows with the same parameters that there are at least if a row fills a register.
-    """
-
-    too_wide: int
-    many: int
+    too_wide: int  # registers that a row fills, from which on it is not
+    many: int  # rows with the same parameters that there are at least if a row fills a register
 
 
 _ROWS = {
@@ -232,6 +213,9 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 # The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
+_bits: Callable[[Any], int] = operator.attrgetter("bitwidth")
+
+
 def outgrows_cache(nbytes: int) -> bool:
     """Return whether operands of this many bytes in all outgrow the cache."""
     return nbytes >= tuning.current().stream_from
@@ -239,7 +223,7 @@ def outgrows_cache(nbytes: int) -> bool:
 
 def bytes_of(size: int, *kinds: ElementType) -> int:
     """Return the whole bytes that `size` elements of each type take together."""
-    return size * sum(int(element_type(kind).bitwidth) for kind in kinds) // 8
+    return size * sum(map(_bits, map(element_type, kinds))) // 8
 
 
 def store_mode(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numba import from_dtype, types
 
 from fastq.engine import jit
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, intrinsic, traced
+from fastq.engine.jit import Constants, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.bitpack import Bits, LowBits
@@ -30,45 +31,36 @@ from fastq.system import tuning
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
 
 
+@dataclass(eq=False, repr=False)
 class Kernel(Constants):
-    """Type of the first argument of `entry`, which is nothing at run time and chooses the code.
+    """Type of the first argument of `entry`, which chooses the code."""
 
-    Parameters
-    ----------
-    loop : callable
-        Compiled function of a spec, typed operands, `Args` and `Units` that returns status bits.
-    operands : tuple of types
-        What the pointers point to, in the named tuple that the loop gets.
-    spec : types.Type
-        What the loop does.
-    """
+    loop: Callable[..., Any]  # compiled function of a spec, typed operands, `Args` and `Units`; returns status bits
+    operands: Any  # what the pointers point to, in the named tuple that the loop gets
+    spec: types.Type  # what the loop does
 
-    def __init__(self, loop: Callable[..., Any], operands: Any, spec: types.Type) -> None:
-        self.loop, self.operands, self.spec = loop, operands, spec
-        super().__init__(name=f"Kernel({loop.__module__}.{loop.__qualname__}, {operands}, {spec})")
+    def __post_init__(self) -> None:
+        loop = f"{self.loop.__module__}.{self.loop.__qualname__}"
+        types.Type.__init__(self, name=f"Kernel({loop}, {self.operands}, {self.spec})")
 
 
-@intrinsic
-def spec_of(typingctx, kernel):
+@v.instruction(lambda kernel: kernel.spec(kernel))
+def spec_of(context, builder, sig, kernel):
     """Return the spec of a kernel."""
-    spec = kernel.spec
-    return spec(kernel), lambda context, builder, sig, args: context.get_constant_null(spec)
+    return context.get_constant_null(sig.return_type)
 
 
-@intrinsic
-def operands_of(typingctx, kernel, addresses):
-    """Make the typed operands of a kernel from its addresses."""
+def _pointers(kernel, addresses):
     pointers = [types.CPointer(element) for element in kernel.operands]
-    result = types.NamedTuple(pointers, type(kernel.operands))
+    return types.NamedTuple(pointers, type(kernel.operands))(kernel, addresses)
 
-    def emit(context, builder, sig, args):
-        words = [builder.extract_value(args[1], k) for k in range(len(pointers))]
-        typed = [
-            builder.inttoptr(word, context.get_value_type(kind)) for word, kind in zip(words, pointers, strict=True)
-        ]
-        return context.make_tuple(builder, result, typed)
 
-    return result(kernel, addresses), emit
+@v.instruction(_pointers)
+def operands_of(context, builder, sig, kernel, addresses):
+    """Make the typed operands of a kernel from its addresses."""
+    kinds = enumerate(map(context.get_value_type, sig.return_type.types))
+    typed = [builder.inttoptr(builder.extract_value(addresses, k), kind) for k, kind in kinds]
+    return context.make_tuple(builder, sig.return_type, typed)
 
 
 def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
@@ -13,8 +12,7 @@ from fastq.formats.granularity import Granularity
 from fastq.reference.codes import in_half, rounded
 from fastq.reference.granularity import extremes
 from fastq.requests.values import compute_dtype
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def range_of(x: Array, where: Granularity) -> tuple[Array, Array]:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_dtype, is_a, native, shown
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 # names of the specification, and of fastq's formulas
 ROUNDINGS = {

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 from packaging.version import Version
 from zarr.abc.codec import ArrayArrayCodec, Codec
 from zarr.core.array_spec import ArraySpec
@@ -19,9 +18,8 @@ from zarr.core.common import parse_named_configuration
 from zarr.core.dtype import get_data_type_from_json
 
 from fastq.system.arguments import as_choice, native, shown
+from fastq.system.dtypes import Array
 from fastq.zarr.casting import ROUNDINGS, cast_value
-
-Array = NDArray[Any]
 
 # before, zarr chose the byte order of what is stored by the dtype of the array: none for one of bytes
 STORES_BYTES_AS_WIDER = Version(zarr.__version__) >= Version("3.2.1")

@@ -558,20 +558,25 @@ def test_a_second_thread_is_shown_with_what_memory_allows(one, two, roofline):
     assert part("report").scaling(made).endswith(f"| {one / two:.2f} | {shown} |")
 
 
+def test_the_roofline_is_shown_beside_its_own_time_with_one_thread():
+    case = cases.Case(cases.Work("minmax"), 20).name
+    seconds = {1: (4.0, 3.0), 2: (2.5, 1.5), 4: (2.0, 1.0)}
+    rows = [{"case": case, "threads": n, "best": ours, "roofline": copy} for n, (ours, copy) in seconds.items()]
+    shown = part("report").scaling(results.Results({}, {}, {}, "", sections={"scaling": rows}))
+    assert shown.endswith(" | 1.60 | 2.67 | 2.00 | 2.00 | 4.00 | 3.00 |")
+
+
 @pytest.mark.slow("measures in processes of its own")
-def test_scaling_measures_each_case_in_every_sweep(monkeypatch):
-    scaling = part("scaling")
-    monkeypatch.setattr(scaling, "SIZES", (10,))
-    monkeypatch.setattr(scaling, "SCALED", (cases.Work("minmax"),))
-    monkeypatch.setattr(scaling, "TURN", 0.001)
-    seen = []
-    one, two = scaling.rows(2, seen.append)
-    assert len(seen) == scaling.SWEEPS
-    assert one["case"] == two["case"] == "minmax/float32/int8/tensor/2^10"
-    assert (one["threads"], two["threads"]) == (1, 2)
-    assert 0 < one["best"] <= one["median"]
-    assert "roofline" not in one
-    assert two["roofline"] > 0
+@pytest.mark.parametrize(("seconds", "sweeps"), [(60, 2), (0, 0)])
+def test_scaling_measures_each_case_in_every_sweep_that_there_is_time_for(tmp_path, monkeypatch, seconds, sweeps):
+    monkeypatch.setattr(part("scaling"), "TURN", 0.001)
+    path = tmp_path / "scaling.json"
+    options = ("-t", 3, "-o", "minmax,unpack", "--sizes", 10, "--sweeps", 2, "--seconds", seconds, "--json", path)
+    output = invoke(part("checkout").main, "scaling", *options)
+    assert output.count("minmax/float32/int8/tensor/2^10\n") == sweeps
+    rows = results.read(path).sections["scaling"] if sweeps else []
+    assert [row["threads"] for row in rows] == sweeps * [1, 2, 3]
+    assert all(0 < row["best"] <= row["median"] and row["roofline"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 0}', '{"format": 1}', '{"format": 2}'])

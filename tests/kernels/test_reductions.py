@@ -42,27 +42,6 @@ def _merge(state, other):
 
 
 @njit
-def _load(operands, p, kind):
-    return (v.load(operands.most, p, v.lanes_like(kind, operands.most)),)
-
-
-@njit
-def _save(operands, p, state):
-    v.store(operands.most, p, state[0])
-
-
-@njit
-def _finish(operands, p, state, nans):
-    v.store(operands.most, p, state[0])
-
-
-@njit
-def _rebase(operands, args, units):
-    most = v.advance(operands.most, units.slot * args.partial_stride)
-    return MagnitudeOperands(v.advance(operands.src, -units.origin), most)
-
-
-@njit
 def _run(spec, operands, args, p, i, end):
     most, nan = operands.most[p], False
     while i < end:
@@ -73,7 +52,7 @@ def _run(spec, operands, args, p, i, end):
     return status_of(nan, False)
 
 
-BODIES[MagnitudeOperands] = Body(_rebase, _run, reduction=Reduction(_nothing, _add, _merge, _load, _save, _finish))
+BODIES[MagnitudeOperands] = Body(_run, reduction=Reduction(_nothing, _add, _merge))
 
 
 def magnitudes(x, axes, block_size=0):

@@ -223,3 +223,28 @@ def test_the_check_tells_wrong_codes():
         other = packed.assign(t=packed.t.copy(data=wrong))
         with pytest.raises(AssertionError):
             check(ds, other, xarray.decode_cf(other))
+
+
+class Counted(xarray.backends.BackendArray):
+    """An array of a file, which counts how often it is read."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype, self.reads = values, values.shape, values.dtype, 0
+
+    def __getitem__(self, key):
+        self.reads += 1
+        return self.values[key.tuple]
+
+
+@pytest.mark.parametrize("options", [{}, {"out_of_range": "clamp"}, {"max_error": 1.0}, {"ranges": (200.0, 400.0)}])
+def test_what_is_not_cached_is_read_once(options):
+    """As of `xarray.open_dataset(path, cache=False)`."""
+    values = seasons().t.values
+    files = {name: Counted(values + k) for k, name in enumerate("ab")}
+    lazily = {name: xarray.core.indexing.LazilyIndexedArray(file) for name, file in files.items()}
+    ds = xarray.Dataset({name: (("time", "lat", "lon"), array) for name, array in lazily.items()})
+    options = {key: value if isinstance(value, str) else {"a": value} for key, value in options.items()}
+    packed = fastq.xarray.pack(ds, **options)
+    assert [file.reads for file in files.values()] == [1, 1]
+    plain = xarray.Dataset({name: (ds[name].dims, file.values) for name, file in files.items()})
+    xarray.testing.assert_identical(packed, fastq.xarray.pack(plain, **options))

@@ -4,13 +4,13 @@ import functools
 import importlib
 import itertools
 
+import cast_values as reference
 import numpy as np
 import pytest
 from catalogue import same_bytes
 from fuzzing.combinations import CASTS
 
 import fastq
-from fastq.reference import casting as reference
 from fastq.zarr.casting import ROUNDINGS
 
 zarr = pytest.importorskip("zarr", reason="no zarr")

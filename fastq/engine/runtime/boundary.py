@@ -22,8 +22,8 @@ from numba import types
 from numba.core import cgutils
 
 from fastq.engine import jit
-from fastq.engine.jit import TARGET, intrinsic, njit
-from fastq.engine.simd import pointer
+from fastq.engine.jit import TARGET, njit
+from fastq.engine.simd import instruction, pointer
 from fastq.engine.simd.vector import call_llvm
 from fastq.system.lazy import Held
 
@@ -81,14 +81,12 @@ def _interface(name: str) -> Any:
     Pointers and numbers pass as 64 bit integers, which every C ABI of a 64 bit CPU allows.
     """
 
-    @intrinsic
-    def call(typingctx: Any, words: Any) -> Any:
-        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            function = ir.FunctionType(_WORD, [_WORD] * words.count)
-            function = cgutils.get_or_insert_function(builder.module, function, name)
-            return builder.call(function, [builder.extract_value(args[0], k) for k in range(words.count)])
-
-        return _INT(words), emit
+    @instruction(_INT)
+    def call(context: Any, builder: Any, sig: Any, words: Any) -> Any:
+        count = sig.args[0].count
+        function = ir.FunctionType(_WORD, [_WORD] * count)
+        function = cgutils.get_or_insert_function(builder.module, function, name)
+        return builder.call(function, [builder.extract_value(words, k) for k in range(count)])
 
     return call
 
@@ -101,14 +99,10 @@ new_int = _interface("PyLong_FromLongLong")
 int_value = _interface("PyLong_AsLongLongAndOverflow")
 
 
-@intrinsic
-def local(typingctx: Any) -> Any:
+@instruction(lambda: _INT())
+def local(context: Any, builder: Any, sig: Any) -> Any:
     """Return the address of `LOCAL` words of the stack: others at each place that asks, and the same at each pass."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
-
-    return _INT(), emit
+    return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
 
 
 @njit
@@ -182,34 +176,25 @@ _IS_X86, _IS_ARM = TARGET.triple.startswith("x86_64"), TARGET.is_arm
 CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
 
 
-@intrinsic
-def float_mode(typingctx: Any) -> Any:
+@instruction(lambda: _INT())
+def float_mode(context: Any, builder: Any, sig: Any) -> Any:
     """Return the control register of this thread."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if _IS_X86:
-            where = cgutils.alloca_once(builder, ir.IntType(32))
-            call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
-            return builder.zext(builder.load(where), ir.IntType(64))
-        return call_llvm(builder, "llvm.aarch64.get.fpcr", ir.IntType(64), []) if _IS_ARM else ir.IntType(64)(0)
-
-    return types.int64(), emit
+    if _IS_X86:
+        where = cgutils.alloca_once(builder, ir.IntType(32))
+        call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
+        return builder.zext(builder.load(where), _WORD)
+    return call_llvm(builder, "llvm.aarch64.get.fpcr", _WORD, []) if _IS_ARM else _WORD(0)
 
 
-@intrinsic
-def set_float_mode(typingctx: Any, mode: Any) -> Any:
+@instruction(lambda mode: types.void(_INT))
+def set_float_mode(context: Any, builder: Any, sig: Any, mode: Any) -> None:
     """Set the control register of this thread."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if _IS_X86:
-            where = cgutils.alloca_once(builder, ir.IntType(32))
-            builder.store(builder.trunc(args[0], ir.IntType(32)), where)
-            call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), [_bytes(builder, where)])
-        elif _IS_ARM:
-            call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), [args[0]])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), emit
+    if _IS_X86:
+        where = cgutils.alloca_once(builder, ir.IntType(32))
+        builder.store(builder.trunc(mode, ir.IntType(32)), where)
+        call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), [_bytes(builder, where)])
+    elif _IS_ARM:
+        call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), [mode])
 
 
 def _bytes(builder: Any, where: Any) -> Any:

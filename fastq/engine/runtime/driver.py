@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import (
@@ -31,7 +32,6 @@ from fastq.engine.runtime.boundary import (
     take_interpreter,
     words_at,
 )
-from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer, record, record_at
 
 Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 
 # what a plan begins with: how many launches it has, what operands have to be (see `Checks`), and the addresses of types
 # and None, which only this process knows
-HEAD = record(
+HEAD = v.record(
     "launches",
     ("nbytes", 4),
     *("scale_size", "scale_flags", "scale_type"),
@@ -49,7 +49,7 @@ HEAD = record(
     *("lowest_x", "lowest_out"),  # bytes from the first element to the lowest one
     *("array", "float", "double", "int", "nothing"),
 )
-LAUNCH = record(
+LAUNCH = v.record(
     "kernel",
     ("operands", 5),
     *("origin", "start", "stop", "chunk", "threads", "wake_workers", "backward", "status_mask"),
@@ -58,6 +58,8 @@ LAUNCH = record(
 _NBYTES, _OPERANDS = HEAD.fields["nbytes"][1] // 8, LAUNCH.fields["operands"][1] // 8  # type: ignore[index]
 _HEAD_WORDS = HEAD.itemsize // 8
 _HEAD_BYTES, _LAUNCH_BYTES = HEAD.itemsize, LAUNCH.itemsize
+
+_TYPES = tuple(map(id, (np.ndarray, float, np.float64, int, None)))
 
 ALL_STATUS = -1  # mask of all bits
 UNFIT = -1  # what the driver returns where a check failed; no kernel has run then
@@ -88,12 +90,11 @@ class Checks(NamedTuple):
 
     def head(self, launches: int) -> NDArray[np.int64]:
         """Return the words that a plan of `launches` launches begins with."""
-        scale_type, zero_type = (0 if each is None else id(each) for each in self.scalars)
-        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
+        scale_type, zero_type = self.scalars
+        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, id(scale_type) if scale_type else 0
         size = self.zero_point.itemsize if self.zero_point is not None else 0
-        zero = size, _float_size(self.zero_point) > 0, *self.codes, zero_type
-        types_and_none = (id(one) for one in (np.ndarray, float, np.float64, int, None))
-        return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *types_and_none)], HEAD).view(np.int64)
+        zero = size, _float_size(self.zero_point) > 0, *self.codes, id(zero_type) if zero_type else 0
+        return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
 
 
 def _float_size(dtype: np.dtype[Any] | None) -> int:
@@ -170,62 +171,32 @@ def _address(args: Array | None, tiles: Tiles | None) -> int:
 
 
 def plan_launch(
-    kernel: int,
-    operands: tuple[int, int, int, int, int],
-    args: Array | None,
-    stop: int,
-    threads: int,
+    kernel: int,  # its address
+    operands: tuple[int, int, int, int, int],  # which operands it gets
+    args: Array | None,  # its numeric arguments: a record
+    stop: int,  # number of units
+    threads: int,  # how many, as `threadpool.threads_for` says
     *,
-    origin: int = 0,
-    size: int = 1,
-    chunk_multiple: int = 1,
-    chunk: int = 0,
-    backward: bool = False,
-    wake_workers: bool = False,
-    status_mask: int = ALL_STATUS,
-    tiles: Tiles | None = None,
+    origin: int = 0,  # the element that arrays begin with
+    size: int = 1,  # elements in a unit
+    chunk_multiple: int = 1,  # chunks are a multiple of so many units
+    chunk: int = 0,  # units in a chunk, kept to by a single thread too; 0: as suits the number of threads
+    backward: bool = False,  # begin with the last chunk, which the launch before this one has left in the cache
+    wake_workers: bool = False,  # wake workers for fewer than `threadpool.WAKE_FROM` elements too
+    status_mask: int = ALL_STATUS,  # bits of the status that end the plan and are returned
+    tiles: Tiles | None = None,  # what a tiler needs to know; the address is then that of the tiler
 ) -> LaunchPlan:
-    """Return a plan of one launch: a kernel on units 0..stop.
-
-    Parameters
-    ----------
-    kernel : int
-        Address.
-    operands : tuple of int
-        Which operands the kernel gets.
-    args : ndarray, optional
-        Its numeric arguments: a record.
-    stop : int
-        Number of units.
-    threads : int
-        How many threads, as `threadpool.threads_for` says.
-    origin : int
-        The element that arrays begin with.
-    size : int
-        Elements in a unit.
-    chunk_multiple : int
-        Chunks are a multiple of so many units.
-    chunk : int
-        Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
-    backward : bool
-        Begin with the last chunk, which the launch before this one has left in the cache.
-    wake_workers : bool
-        Wake workers for fewer than `threadpool.WAKE_FROM` elements too.
-    status_mask : int
-        Bits of the status that end the plan and are returned.
-    tiles : Tiles, optional
-        What a tiler needs to know; the address is then that of the tiler.
-    """
+    """Return a plan of one launch: a kernel on units 0..stop."""
     if threads > 1 and not chunk:
         chunk = threadpool.chunk_for(stop, size, chunk_multiple, threads)
     wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM
     units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
     launch = np.array([(kernel, operands, *units, _address(args, tiles))], LAUNCH)
-    words = np.concatenate((_UNCHECKED.head(1), launch.view(np.int64)))
+    words = np.concatenate((_UNCHECKED, launch.view(np.int64)))
     return LaunchPlan(words, threads, (args,), (tiles,))
 
 
-_UNCHECKED = Checks((0, 0, 0, 0))
+_UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 
 
 # --- the compiled driver ----------------------------------------------------------------------------------------------
@@ -268,7 +239,8 @@ def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignor
     value = words_at(item)[VALUE]
     given = k - SCALE + GIVEN_SCALE
     if size == 4:
-        cast_pointer(advance(stack, given), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
+        single = v.convert(v.bitcast(value, types.float64), types.float32)
+        v.cast_pointer(v.advance(stack, given), types.float32)[0] = single
     else:
         stack[given] = value
     stack[k] = base + 8 * given
@@ -299,7 +271,7 @@ def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[.
 
     @njit
     def check(where, count, above, signed):  # type: ignore[no-untyped-def]
-        good, mask, words = True, magnitude if signed else -1, pointer(where, word)
+        good, mask, words = True, magnitude if signed else -1, v.pointer(where, word)
         for k in range(count):
             good &= above < words[k] & mask < infinity
         return good
@@ -325,7 +297,7 @@ def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-
 @njit
 def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     """Return whether codes of one byte, signed or not, are from least to most."""
-    good, codes = True, pointer(where, types.uint8)
+    good, codes = True, v.pointer(where, types.uint8)
     for k in range(nbytes):
         good &= (codes[k] - least) & 0xFF <= most - least
     return good
@@ -361,16 +333,16 @@ def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
     """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
     objects, base, mode = words_at(arguments), local(), enter_standard_mode()
     pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
-    plan, nbytes, stack = record_at(start, HEAD), advance(words_at(start), _NBYTES), words_at(base)
+    plan, nbytes, stack = v.record_at(start, HEAD), v.advance(words_at(start), _NBYTES), words_at(base)
     for k in range(NONE + 1):
         stack[k] = 0
-    if not (_find_all(advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
+    if not (_find_all(v.advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
         leave_standard_mode(mode)
         return new_int((UNFIT,))
     interpreter, status, at = release_interpreter(()), 0, start + _HEAD_BYTES
     for _ in range(plan.launches):
-        launch = record_at(at, LAUNCH)
-        pointers = _pointers(stack, advance(words_at(at), _OPERANDS), launch.args)
+        launch = v.record_at(at, LAUNCH)
+        pointers = _pointers(stack, v.advance(words_at(at), _OPERANDS), launch.args)
         units = launch.origin, launch.start, launch.stop, launch.chunk
         how = launch.threads, launch.wake_workers, launch.backward
         status |= threadpool.run(pool, launch.kernel, pointers, units, *how) & launch.status_mask

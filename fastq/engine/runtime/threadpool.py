@@ -39,33 +39,9 @@ from numba import types
 from numba.core import config
 from numpy.typing import NDArray
 
-from fastq.engine.jit import intrinsic, njit
-from fastq.engine.runtime.boundary import (
-    acquire_lock,
-    enter_standard_mode,
-    int_value,
-    leave_standard_mode,
-    local,
-    nanoseconds,
-    new_acquired_lock,
-    new_int,
-    python_function,
-    release_interpreter,
-    release_lock,
-    take_interpreter,
-    words_at,
-)
-from fastq.engine.simd import (
-    advance,
-    atomic_load,
-    atomic_store,
-    compare_exchange,
-    exchange,
-    fence,
-    fetch_add,
-    fetch_or,
-    pause,
-)
+from fastq.engine import simd as v
+from fastq.engine.jit import njit
+from fastq.engine.runtime import boundary
 from fastq.system import tuning
 from fastq.system.arguments import as_int
 from fastq.system.lazy import Held
@@ -81,21 +57,15 @@ _INT = types.int64
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 
-@intrinsic
-def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
+@v.instruction(lambda kernel, integers: _INT(_INT, integers))
+def call_address(context: Any, builder: Any, sig: Any, kernel: Any, integers: Any) -> Any:
     """Call a function of a word that is not used and integers at an address, as kernels are.
 
     Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
     """
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word = ir.IntType(64)
-        values = [builder.extract_value(args[1], k) for k in range(integers.count)]
-        function = ir.FunctionType(word, [word] * (integers.count + 1))
-        unused = word(0)
-        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [unused, *values])
-
-    return _INT(_INT, integers), emit
+    word, count = ir.IntType(64), sig.args[1].count
+    values = [word(0), *(builder.extract_value(integers, k) for k in range(count))]
+    return builder.call(builder.inttoptr(kernel, ir.FunctionType(word, [word] * len(values)).as_pointer()), values)
 
 
 # --- the words that threads share -------------------------------------------------------------------------------------
@@ -127,23 +97,23 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
     for turn in range(threads):
         share = (slot + turn) % threads
         first, last = share * chunks // threads, (share + 1) * chunks // threads
-        taken = advance(words, SLOTS + share * SLOT + TAKEN)
-        k = fetch_add(taken, 1)
+        taken = v.advance(words, SLOTS + share * SLOT + TAKEN)
+        k = v.fetch_add(taken, 1)
         while k < last - first:
             at = start + (last - 1 - k if backward else first + k) * chunk
             status |= call_address(kernel, (*pointers, origin, at, min(at + chunk, stop), slot))
-            k = fetch_add(taken, 1)
-    fence()  # what was streamed comes before the end of the work, also for threads on other cores
-    fetch_or(advance(words, STATUS), status)
+            k = v.fetch_add(taken, 1)
+    v.fence()  # what was streamed comes before the end of the work, also for threads on other cores
+    v.fetch_or(v.advance(words, STATUS), status)
 
 
 @njit
 def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
     """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
-        parked = advance(words, SLOTS + child * SLOT + PARKED)
-        if atomic_load(parked) != 0 and exchange(parked, 0) != 0:
-            release_lock((words[SLOTS + child * SLOT + LOCK],))
+        parked = v.advance(words, SLOTS + child * SLOT + PARKED)
+        if v.atomic_load(parked) != 0 and v.exchange(parked, 0) != 0:
+            boundary.release_lock((words[SLOTS + child * SLOT + LOCK],))
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------
@@ -171,13 +141,13 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     origin, start, stop, chunk = units
     if threads == 1:
         return run_alone(kernel, pointers, units)
-    began = nanoseconds()
-    until, last = advance(words, BACKOFF_UNTIL), advance(words, LAST)
-    asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
-    alone = (asleep and not wake_workers) or began < atomic_load(until) or atomic_load(advance(words, ALONE)) != 0
-    if alone or exchange(advance(words, OWNER), 1) != 0:
+    began = boundary.nanoseconds()
+    until, last = v.advance(words, BACKOFF_UNTIL), v.advance(words, LAST)
+    asleep = v.atomic_load(v.advance(words, SLOTS + SLOT + PARKED)) != 0 and began - v.atomic_load(last) > SERIES
+    alone = (asleep and not wake_workers) or began < v.atomic_load(until) or v.atomic_load(v.advance(words, ALONE)) != 0
+    if alone or v.exchange(v.advance(words, OWNER), 1) != 0:
         status = run_alone(kernel, pointers, units)
-        atomic_store(last, nanoseconds())
+        v.atomic_store(last, boundary.nanoseconds())
         return status
     words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
     words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
@@ -185,18 +155,18 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
         words[JOB_POINTERS + k] = pointers[k]
     for slot in range(threads):
         words[SLOTS + slot * SLOT + TAKEN] = 0
-    gate = advance(words, GATE)
-    sequence = (atomic_load(gate) >> SEQUENCE_BIT) + 1
-    atomic_store(gate, sequence << SEQUENCE_BIT | threads << THREADS_BIT)
+    gate = v.advance(words, GATE)
+    sequence = (v.atomic_load(gate) >> SEQUENCE_BIT) + 1
+    v.atomic_store(gate, sequence << SEQUENCE_BIT | threads << THREADS_BIT)
     _wake(words, 0, threads)
     _work(words, 0)
-    fetch_or(gate, CLOSED)
+    v.fetch_or(gate, CLOSED)
     words[HELPED] += 1
     if not _wait(words, gate):
         _wait_longer(words, gate, began)
     status = words[STATUS]
-    atomic_store(last, nanoseconds())
-    atomic_store(advance(words, OWNER), 0)
+    v.atomic_store(last, boundary.nanoseconds())
+    v.atomic_store(v.advance(words, OWNER), 0)
     return status
 
 
@@ -204,83 +174,87 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
 def _wait(words, gate):  # type: ignore[no-untyped-def]
     """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
     for _ in range(words[JOB_ROUNDS]):
-        if atomic_load(gate) & INSIDE == 0:
+        if v.atomic_load(gate) & INSIDE == 0:
             return True
-        pause()
+        v.pause()
     return False
 
 
 @njit
 def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
     """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
-    worked = nanoseconds()
-    if fetch_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
-        acquire_lock((words[SLOTS + LOCK], 1))
-    now = nanoseconds()
+    worked = boundary.nanoseconds()
+    if v.fetch_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
+        boundary.acquire_lock((words[SLOTS + LOCK], 1))
+    now = boundary.nanoseconds()
     if now - worked > worked - began:
         since = began - words[BACKOFF_UNTIL]
         longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
         backoff = 4 * words[BACKOFF] if longer else words[BACKOFF] // 2
         words[BACKOFF] = min(max(backoff if since < MOST_BACKOFF else 0, LEAST_BACKOFF), MOST_BACKOFF)
         words[HELPED] = 0
-        atomic_store(advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
+        v.atomic_store(v.advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
 
 
 @njit
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
-    words = words_at(control)
-    gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
-    last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0
+    words = boundary.words_at(control)
+    gate, parked = v.advance(words, GATE), v.advance(words, SLOTS + slot * SLOT + PARKED)
+    last, idle = v.atomic_load(gate) >> SEQUENCE_BIT, 0
     while True:
-        word = atomic_load(gate)
+        word = v.atomic_load(gate)
         threads = word >> THREADS_BIT & MOST_THREADS
         if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
-            if compare_exchange(gate, word, word + 1):
+            if v.compare_exchange(gate, word, word + 1):
                 last, idle = word >> SEQUENCE_BIT, 0
                 _wake(words, slot, threads)
                 _work(words, slot)
-                if fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
-                    release_lock((words[SLOTS + LOCK],))
+                if v.fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
+                    boundary.release_lock((words[SLOTS + LOCK],))
             continue
-        pause()
+        v.pause()
         idle += 1
         if idle < rounds:
             continue
         if slot == 0:
             return
         idle = 0
-        atomic_store(parked, 1)
-        word = atomic_load(gate)
+        v.atomic_store(parked, 1)
+        word = v.atomic_load(gate)
         seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
-        if not seen_new or exchange(parked, 0) == 0:
-            acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
+        if not seen_new or v.exchange(parked, 0) == 0:
+            boundary.acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
 
 
 def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = words_at(arguments), local()
-    control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
-    interpreter, mode = release_interpreter(()), enter_standard_mode()
+    objects, base = boundary.words_at(arguments), boundary.local()
+    control, slot, rounds = (
+        boundary.int_value((objects[0], base)),
+        boundary.int_value((objects[1], base)),
+        boundary.int_value((objects[2], base)),
+    )
+    interpreter, mode = boundary.release_interpreter(()), boundary.enter_standard_mode()
     _serve(control, slot, rounds)
-    leave_standard_mode(mode)
-    take_interpreter((interpreter,))
-    return new_int((0,))
+    boundary.leave_standard_mode(mode)
+    boundary.take_interpreter((interpreter,))
+    return boundary.new_int((0,))
 
 
 @functools.cache
 def _serve_compiled() -> Callable[..., int]:
-    return python_function(_serve_without_interpreter)
+    return boundary.python_function(_serve_without_interpreter)
 
 
 def _add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = words_at(arguments), local()
-    control, change = int_value((objects[0], base)), int_value((objects[1], base))
-    return new_int((fetch_add(advance(words_at(control), ALONE), change),))
+    objects, base = boundary.words_at(arguments), boundary.local()
+    control, change = boundary.int_value((objects[0], base)), boundary.int_value((objects[1], base))
+    return boundary.new_int((v.fetch_add(v.advance(boundary.words_at(control), ALONE), change),))
 
 
 @functools.cache
 def _add_to_alone_compiled() -> Callable[..., int]:
-    return python_function(_add_to_alone)
+    return boundary.python_function(_add_to_alone)
 
 
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
@@ -321,7 +295,7 @@ class _Words:
         self.address = self.words.ctypes.data
         self.words[GATE] = CLOSED
         for slot in range(slots):
-            self.words[SLOTS + slot * SLOT + LOCK] = new_acquired_lock()
+            self.words[SLOTS + slot * SLOT + LOCK] = boundary.new_acquired_lock()
         self.slots = 1  # slots in use: that of the caller, and those for which a thread was asked for
         self.starting = threading.Lock()
 

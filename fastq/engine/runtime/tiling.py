@@ -13,10 +13,10 @@ from numba import from_dtype, types
 from numpy.typing import NDArray
 
 from fastq.engine import jit
+from fastq.engine import simd as v
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
 from fastq.engine.runtime.matrix_copies import address_of_copy
 from fastq.engine.runtime.tiles import AXIS, BUFFER, TILE, TOGETHER, tile_runs, tile_squares
-from fastq.engine.simd import LINE
 
 Array = NDArray[Any]
 # Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
@@ -32,27 +32,15 @@ _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands.
+    """How a launch reaches the elements of one of its first two operands."""
 
-    Attributes
-    ----------
-    bits : int
-        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
-    strides : tuple of int
-        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
-    dtype : dtype, optional
-        Of that array.
-    is_result : bool
-        Whether the kernel writes it.
-    copies_isnan : bool
-        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
-    """
-
+    # of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move
     bits: int
+    # of an array that kernels cannot work on, in bytes; empty: they work on it where it is
     strides: tuple[int, ...] = ()
-    dtype: np.dtype[Any] | None = None
-    is_result: bool = False
-    copies_isnan: bool = False
+    dtype: np.dtype[Any] | None = None  # of that array
+    is_result: bool = False  # whether the kernel writes it
+    copies_isnan: bool = False  # whether the kernel gets not its elements but 1 where they are NaN, else 0
 
     @property
     def copy(self) -> int:
@@ -61,71 +49,34 @@ class Operand(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The axes of a launch, whose elements kernels see in C order.
+    """The axes of a launch, whose elements kernels see in C order."""
 
-    Attributes
-    ----------
-    sizes : list of int
-        Elements along each.
-    x, y : list of int
-        Strides of the first two operands in bytes, 0 of those that kernels can work on.
-    elements : list of int
-        Strides of the kernel in elements.
-    period : tuple of int
-        After how many rows of a square one axis ends and another goes on, and the stride of that one in elements.
-    """
-
-    sizes: list[int]
-    x: list[int]
+    sizes: list[int]  # elements along each
+    x: list[int]  # strides of the first two operands in bytes, 0 of those that kernels can work on
     y: list[int]
-    elements: list[int]
+    elements: list[int]  # strides of the kernel in elements
+    # after how many rows of a square one axis ends and another goes on, and the stride of that one in elements
     period: tuple[int, int] = (_ALL, 0)
 
 
 class Cut(NamedTuple):
-    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell.
-
-    Attributes
-    ----------
-    tiler : function
-    units : int
-        Of the tiler: elements, or squares.
-    unit_size : int
-        Elements of such a unit.
-    multiple : int
-        Units of which a thread gets a multiple.
-    fields : dict
-        Of `TILE`.
-    """
+    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell."""
 
     tiler: Any
-    units: int
-    unit_size: int
-    multiple: int
-    fields: dict[str, int]
+    units: int  # of the tiler: elements, or squares
+    unit_size: int  # elements of such a unit
+    multiple: int  # units of which a thread gets a multiple
+    fields: dict[str, int]  # of `TILE`
 
 
 class Demands(NamedTuple):
-    """What a kernel demands of what it gets.
+    """What a kernel demands of what it gets."""
 
-    Attributes
-    ----------
-    unit : int
-        Elements of a unit of the kernel.
-    multiple : int
-        Elements that follow each other in C order of which it, and a thread, has to get a multiple.
-    packed : bool
-        Whether it has elements of an operand packed in bytes.
-    refuse_rereads : bool
-        Whether lines of transposed memory are to be read once.
-    adds : bool
-        Whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins.
-    """
-
-    unit: int
-    multiple: int
-    packed: bool
-    refuse_rereads: bool
+    unit: int  # elements of a unit of the kernel
+    multiple: int  # elements that follow each other in C order of which it, and a thread, has to get a multiple
+    packed: bool  # whether it has elements of an operand packed in bytes
+    refuse_rereads: bool  # whether lines of transposed memory are to be read once
+    # whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins
     adds: bool
 
 
@@ -148,9 +99,9 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
-    most = min(LINE // step, sizes[axis])
+    most = min(v.LINE // step, sizes[axis])
     for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
-        room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
+        room = ((BUFFER - v.LINE) // rows - 2 * v.LINE * copied) * 8 // bits
         span, width, columns = _columns(axes, axis, room, demands)
         if columns:
             break
@@ -167,7 +118,7 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     down += any(lines)
     units = math.prod(sizes) // sizes[axis] // width * down * along
     fields = {"across": axis, "rows": rows, "columns": columns, "down": down, "along": along, "span": span}
-    fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // LINE) * LINE if bits_x else 0}
+    fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // v.LINE) * v.LINE if bits_x else 0}
     fields |= {"pitch_x": pitches[0], "pitch_y": pitches[1], "line_step_x": lines[0], "line_step_y": lines[1]}
     return Cut(tile_squares, units, rows * columns, 1, fields)
 
@@ -192,7 +143,7 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
 def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
     """Whether rows along an axis fill lines, and squares of so many, and columns, are whole lines apart."""
     apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
-    return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
+    return v.LINE % steps[axis] == 0 and not any(step % v.LINE for step in apart)
 
 
 def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:
@@ -219,7 +170,7 @@ def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, i
 
 def _padded(nbytes: int) -> int:
     """Return bytes from row to row of a buffer, 0 of none: a line more, as caches hold few lines some KiB apart."""
-    return -(-nbytes // LINE) * LINE + LINE if nbytes else 0
+    return -(-nbytes // v.LINE) * v.LINE + v.LINE if nbytes else 0
 
 
 def _even_part(size: int, most: int, multiple: int) -> int:
@@ -235,49 +186,27 @@ def _even_part(size: int, most: int, multiple: int) -> int:
 
 
 def in_tiles(
-    plan: LaunchPlan,
-    shape: tuple[int, ...],
-    x: Operand,
+    plan: LaunchPlan,  # for contiguous arrays
+    shape: tuple[int, ...],  # of the elements, which kernels see in C order
+    x: Operand,  # the first two operands
     y: Operand,
     *,
-    unit: int = 1,
-    whole: int = 1,
-    chunk_multiple: int = 1,
-    sum_bytes: int = 0,
+    unit: int = 1,  # elements of a unit of the kernel
+    whole: int = 1,  # elements that the kernel has to get together
+    chunk_multiple: int = 1,  # elements that a thread has to get together
+    sum_bytes: int = 0,  # bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none
+    # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
+    # origin in units; then only one of the operands is strided, whose elements all others are
     unit_bits: tuple[int, int] | None = None,
+    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
+    # Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
+    # rows 0.2 Gelem/s, minima in the order of memory first 3.5
     refuse_rereads: bool = False,
+    # fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of one that adds
     args: Mapping[str, int] = _NO_FIELDS,
     args_in_squares: Mapping[str, int] = _NO_FIELDS,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch for strided arrays; None where a buffer is too small.
-
-    Parameters
-    ----------
-    plan : LaunchPlan
-        For contiguous ones.
-    shape : tuple of int
-        Of the elements, which kernels see in C order.
-    x, y : Operand
-        The first two operands.
-    unit : int
-        Elements of a unit of the kernel.
-    whole : int
-        Elements that the kernel has to get together.
-    chunk_multiple : int
-        Elements that a thread has to get together.
-    sum_bytes : int
-        Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
-    unit_bits : tuple of int, optional
-        Bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
-        origin in units; then only one of the operands is strided, whose elements all others are.
-    refuse_rereads : bool
-        Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
-        Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
-        rows 0.2 Gelem/s, minima in the order of memory first 3.5.
-    args, args_in_squares : mapping
-        Fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of a kernel that
-        adds to sums.
-    """
+    """Return a plan of one launch for strided arrays; None where a buffer is too small."""
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
     packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)
@@ -375,9 +304,9 @@ def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
         if any(steps):
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
             step, last = steps[axis], sizes[-1]
-            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
+            alone = axis == len(sizes) - 2 or sizes[axis] * step < v.LINE or last < min(_LANES, v.LINE // step)
             follow = last if alone else sizes[-2] * last
-            if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
+            if axis != len(sizes) - 1 and step * 4 <= v.LINE and step < steps[-1] and follow >= WHOLE_BYTES:
                 return axis, step
     return None
 
@@ -390,7 +319,7 @@ def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     """
     size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
     other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)
-    if other is None or size * step >= LINE:
+    if other is None or size * step >= v.LINE:
         return axes, axis
     sizes = [each * axes.sizes[other] if k == axis else each for k, each in enumerate(axes.sizes)]
     kept = [k for k in range(len(sizes)) if k != other]

@@ -14,7 +14,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.body import BODIES, Body
-from fastq.kernels.body.min_max import min_max, rebased_extremes
+from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import status_of
 
@@ -193,12 +193,4 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
         i += 1
 
 
-@traced
-def _rebase(operands, args, units):
-    first = units.slot * args.partial_stride
-    counts = v.advance(operands.counts, first * args.size)
-    src, lo, hi = rebased_extremes(operands, args, units)
-    return HistogramOperands(src, lo, hi, counts)
-
-
-BODIES[HistogramOperands] = Body(_rebase, count_run)
+BODIES[HistogramOperands] = Body(count_run, partials={"lo": "", "hi": "", "counts": "size"})

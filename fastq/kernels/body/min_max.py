@@ -190,36 +190,10 @@ def merge_extremes(state, other):
 
 
 @traced
-def load_extremes(operands, p, kind):
-    """Load the pairs from p on."""
-    lo, hi = v.lanes_like(kind, operands.lo), v.lanes_like(kind, operands.hi)
-    return v.load(operands.lo, p, lo), v.load(operands.hi, p, hi)
-
-
-@traced
-def save_extremes(operands, p, state):
-    """Store pairs from p on."""
-    v.store(operands.lo, p, state[0])
-    v.store(operands.hi, p, state[1])
-
-
-@traced
 def _finish(operands, p, state, nans):
     store_min_max(operands, p, state[0], state[1], nans)
 
 
-@traced
-def rebased_extremes(operands, args, units):
-    """Return pointers to the beginning of the whole array, and to the minima and maxima of the slot."""
-    first = units.slot * args.partial_stride
-    return v.advance(operands.src, -units.origin), v.advance(operands.lo, first), v.advance(operands.hi, first)
-
-
-@traced
-def _rebase(operands, args, units):
-    return MinMaxOperands(*rebased_extremes(operands, args, units))
-
-
-_REDUCTION = Reduction(min_max_identities, _add, merge_extremes, load_extremes, save_extremes, _finish)
-BODIES[MinMaxOperands] = Body(_rebase, _of_run, batch=merge_short_runs, reduction=_REDUCTION)
-BODIES[PartialOperands] = Body(_rebase, reduction=_REDUCTION)
+_REDUCTION = Reduction(min_max_identities, _add, merge_extremes, _finish)
+BODIES[MinMaxOperands] = Body(_of_run, batch=merge_short_runs, reduction=_REDUCTION)
+BODIES[PartialOperands] = Body(reduction=_REDUCTION)

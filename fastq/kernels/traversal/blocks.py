@@ -8,13 +8,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.body import rebase
-from fastq.kernels.body.convert import ElementOperands, convert_run
-from fastq.kernels.body.prepared import PREPARED, load_prepared, prepare_lanes
-from fastq.kernels.formulas import (
-    compute_type,
-    computes_in,
-    is_infinite,
-)
+from fastq.kernels.body.convert import PREPARED, ElementOperands, convert_run, load_prepared, prepare_lanes
+from fastq.kernels.formulas import compute_type, computes_in, is_infinite
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.operands import without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters

@@ -4,14 +4,14 @@ import functools
 from dataclasses import dataclass, fields, replace
 from random import Random
 
+from cast_values import ROUND
 from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
-from fastq.formats.conventions import _CHOICES, Convention
+from fastq.formats.conventions import Convention
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
-from fastq.reference.casting import ROUND
 
 CASES = 200  # of a combination
 
@@ -108,7 +108,8 @@ _OTHER = {
     "narrow": ("all", (), ("int8", "uint8", "int4")),
     "schemes": (("asymmetric",), ("symmetric",), ("asymmetric", "symmetric")),
 }
-_FIELDS = dict(_CHOICES) | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
+_CHOICES = {each.name: each.metadata["choices"] for each in fields(Convention) if "choices" in each.metadata}
+_FIELDS = _CHOICES | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, invoke, refused, write_model
+from commands import invoke, refused
+from model_folders import CONFIG, write_model
 
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io.checkpoints.folder import dtype_of
@@ -86,7 +87,7 @@ def test_reports_replace_no_file_of_a_folder(whole, tmp_path):
 
 
 def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastq.io.checkpoints.companions.LARGEST", 17)
+    monkeypatch.setattr("fastq.io.checkpoints.folder.LARGEST", 17)
     (line,) = converted(whole, tmp_path / "out")
     assert "assets/" in line  # 18 bytes
     assert (tmp_path / "out" / "1_Pooling").is_dir()

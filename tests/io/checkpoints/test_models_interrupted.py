@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from model_folders import INDEX, invoke, refused, run
+from commands import invoke, refused, run
+from model_folders import INDEX
 
 from fastq.formats.compressed_tensors import as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, convert

@@ -7,7 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, invoke, refused, run, write_model
+from commands import invoke, refused, run
+from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, write_model
 from safetensors.numpy import load_file, save_file
 
 from fastq.formats.compressed_tensors import as_scheme

@@ -8,6 +8,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.body.min_max import (
+    FOUR_CHAINS,
     load_extremes,
     loaded_lanes,
     merge_extremes,
@@ -55,8 +56,8 @@ def _rebase(operands, args, units):
 
 @njit
 def _of_run(spec, operands, args, p, i, end):
-    """Reduce src[i:end] in four registers, whose lanes are merged, and the rest element by element."""
-    src, vec = operands.src, loaded_lanes(4, operands.src)
+    """Reduce src[i:end] in several registers, whose lanes are merged, and the rest element by element."""
+    src, vec = operands.src, loaded_lanes(FOUR_CHAINS, operands.src)
     x, nan = load_elements(src, i, v.dtype_of(src)), False
     state = load_extremes(operands, p, x)
     if end - i >= v.count(vec):

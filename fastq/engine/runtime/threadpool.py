@@ -17,6 +17,21 @@ of words:
 - A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
   lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
 
+Memory may be weakly ordered, as that of AArch64 is. Words of the job, of what owners keep and TAKEN's zeros are written
+by ordinary stores; GATE, OWNER, PARKED and counters change by atomic operations, all sequentially consistent:
+
+- The job is complete for who enters: its words are written before the store that opens the gate, a release, and read
+  after the compare-and-swap of that value, an acquire. A gate of another sequence number makes the swap fail.
+- Results are complete for the caller: a worker writes them, and STATUS, before it takes itself out of the count. That
+  and all that changes the gate until the next job are read-modify-writes, so a load of a gate with nobody inside, an
+  acquire, comes after every worker's release. No release of x86-64 orders stores past the cache, so a fence comes
+  first.
+- The next job finds nobody inside: its owner's exchange acquires what the last owner's store to OWNER released.
+- No wake-up is lost: a worker stores PARKED and then loads the gate, the caller stores the gate, or the parent in the
+  tree swaps it, and then loads PARKED. In the one order of all these operations one of them sees the other's; acquire
+  and release alone would let both miss it. One of two exchanges of PARKED gets the 1, and so the lock is released once.
+- A caller that sleeps is woken: SLEEPING and the count are in one word, whose changes are in one order.
+
 Callers need no worker, so one that could not be started or is not scheduled does no harm. Workers never return to
 Python, where the end of the interpreter would find them. A forked child has none; it starts its own, around words of
 its own.

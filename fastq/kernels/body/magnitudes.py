@@ -28,8 +28,8 @@ def _add(x, state):
 
 @njit
 def _of_run(spec, operands, args, p, i, end):
-    """Reduce src[i:end] in four registers, whose lanes are merged, and the rest element by element."""
-    src, vec = operands.src, min_max.loaded_lanes(4, operands.src)
+    """Reduce src[i:end] in several registers, whose lanes are merged, and the rest element by element."""
+    src, vec = operands.src, min_max.loaded_lanes(min_max.FOUR_CHAINS, operands.src)
     x, nan = load_elements(src, i, v.dtype_of(src)), False
     state = load_state(operands, p, x)
     if end - i >= v.count(vec):

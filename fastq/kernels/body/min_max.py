@@ -5,13 +5,17 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import TARGET, njit, traced
 from fastq.kernels.args import MinMaxOperands, PartialOperands
 from fastq.kernels.body import BODIES, Body, Reduction, add_to_state, finish_state, load_state
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import store_min_max
 from fastq.kernels.spec import first_min_max, min_max_identities, status_of
+
+# Registers of 512 bits that are four independent chains at least, which hide the latency of a minimum. Four of minima
+# and four of maxima are all that AVX2 or NEON has: on a Zen 5, compiled for AVX2, two are 1.05 to 1.2 times as fast
+FOUR_CHAINS = 4 if TARGET.has("avx512f") else 2
 
 
 @traced
@@ -36,8 +40,7 @@ def nan_in_halves(x):
 @njit
 def min_max(src, i, end):
     """Reduce src[i:end], one element or more, to its minimum and maximum but for NaN, and whether there was one."""
-    wide, narrow, few = loaded_lanes(4, src), loaded_lanes(1, src), few_lanes(src)
-    # four registers are enough independent chains to hide the latency of a minimum
+    wide, narrow, few = loaded_lanes(FOUR_CHAINS, src), loaded_lanes(1, src), few_lanes(src)
     if end - i >= v.count(wide):
         return _min_max(src, i, end, wide)
     if end - i >= v.count(narrow):

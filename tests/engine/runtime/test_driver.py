@@ -58,6 +58,19 @@ def test_the_import_fails_where_fields_are_elsewhere(tmp_path):
     assert "fastq reads the fields of Python and NumPy objects" in run_python(code)
 
 
+def test_free_threaded_builds_are_refused_by_name():
+    code = """
+    for name in [name for name in sys.modules if name.split(".")[0] == "fastq"]:
+        del sys.modules[name]
+    sys.abiflags += "t"
+    try:
+        import fastq
+    except ImportError as error:
+        print(error)
+    """
+    assert "fastq can't run on a free-threaded build of Python" in run_python(code)
+
+
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn", "bfloat16", "int4"])
 def test_scalars_of_ml_dtypes_have_their_value_there_too(dtype):
     assert boundary.keeps_value(np.dtype(getattr(ml_dtypes, dtype)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
+from fastq.kernels.args import ElementOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
@@ -17,18 +16,8 @@ from fastq.kernels.operands import register_lanes
 from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
 from fastq.kernels.traversal import geometry
 from fastq.kernels.traversal.stores import stream_by_lines
-from fastq.system import tuning
 
-PREFETCH_ROW = tuning.current().prefetch_row
-
-
-class ElementOperands(NamedTuple):
-    """Pointers of a conversion of elements, or the types that they point to."""
-
-    src: Any
-    dst: Any
-    scale: Any
-    zero_point: Any
+_prefetch_row = v.tuned("prefetch_row")
 
 
 @traced
@@ -333,7 +322,7 @@ def _by_range(spec, operands, args, p, i, end):
     scale = parameters.mark_nan(spec, scale, nan)
     parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
-    ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
+    ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))
     found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
     return status_of(found, infinite)
 

@@ -23,8 +23,7 @@ from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, open_source, spec_of
 from fastq.io.quantizing import Selection, dequantize_file, quantize_file
-from fastq.io.records import KEY, Record, decoded, encoded, from_metadata, stored_specs, to_metadata
-from fastq.io.scheme import Scheme
+from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
 from fastq.system.atomic import replacing
 

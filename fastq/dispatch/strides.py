@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +14,8 @@ from numpy.typing import NDArray
 from fastq.engine.runtime import result_pool
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, stored_as
+from fastq.kernels.args import MOST_ROW
 from fastq.requests.values import check_out
-from fastq.system import tuning
 
 Array = NDArray[Any]
 
@@ -68,9 +66,11 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
         (axis,) = kept
         outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         return _in_blocks(outer, length, inner, min(granularity.block_size, length), parameters)
-    # neighbouring axes of the same kind together; axes of one element belong to either kind
-    wide = [(axis in kept, size) for axis, size in enumerate(shape) if size > 1]
-    groups = [(kept, math.prod(size for _, size in group)) for kept, group in groupby(wide, operator.itemgetter(0))]
+    groups: list[tuple[bool, int]] = []
+    for axis, size in enumerate(shape):  # neighbouring axes of the same kind together
+        if size > 1:  # axes of one element belong to either kind
+            before = groups.pop() if groups and groups[-1][0] == (axis in kept) else (False, 1)
+            groups.append((axis in kept, before[1] * size))
     return _in_channels(groups, parameters)
 
 
@@ -194,7 +194,7 @@ class Arrangement(NamedTuple):
     def is_in_order(self, x: Array) -> bool:
         """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
         seen = self.turned(x)
-        return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
+        return self.direct or is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
 
     def view(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
         """Return how kernels see a source, and a result of a dtype, to be made in the memory order of x without out.
@@ -324,7 +324,7 @@ def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
 
 def _has_long_rows(x: Array) -> bool:
     """Whether rows in memory are so long that none have to be taken as one."""
-    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
+    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= MOST_ROW
 
 
 def memory_order(x: Array, reads: bool = False) -> tuple[int, ...]:

@@ -304,9 +304,7 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
         ScaledFormat("Q4_1", 3, (_D, _MIN, _nibbles(4, BLOCK, 16)), "range", 15),
         ScaledFormat("Q5_0", 6, (_D, _fifth_bits(2, BLOCK, 1), _nibbles(6, BLOCK, 16)), "signed", -16),
         ScaledFormat("Q5_1", 7, (_D, _MIN, _fifth_bits(4, BLOCK, 1), _nibbles(8, BLOCK, 16)), "range", 31),
-        ScaledFormat(
-            "Q8_0", 8, (_D, Field("codes", 2, BLOCK, BLOCK, bits=8, stride=BLOCK)), "magnitude", 127, weighted=False
-        ),
+        ScaledFormat("Q8_0", 8, _Q8_0, "magnitude", 127, weighted=False),
         SuperFormat("Q2_K", 10, _Q2_K, Candidates(-0.5, 0.1, 15)),
         SuperFormat("Q3_K", 11, _Q3_K),
         SuperFormat("Q4_K", 12, (_D, _MIN, *_SIX_BIT_PAIRS, _nibbles(16, SUPER, 32)), Candidates(-1.0, 0.1, 20)),

@@ -9,7 +9,6 @@ import functools
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import register_model
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
@@ -19,16 +18,9 @@ _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
 
 
 class Bits(v.Element):
-    """Type of codes of 1 to 7 bits.
+    """Type of codes of 1 to 7 bits, `signed` ones in two's complement.
 
-    Parameters
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether codes are two's complement.
-    highest_first : bool
-        Whether the first of eight codes of one bit is in the highest bit of their byte.
+    With `highest_first` the first of eight codes of one bit is in the highest bit of their byte.
     """
 
     def __init__(self, bits: int, signed: bool, highest_first: bool = False) -> None:
@@ -63,24 +55,12 @@ class Bits(v.Element):
 
 
 class LowBits(v.Element):
-    """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them.
-
-    Parameters
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether codes are two's complement.
-    """
+    """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them."""
 
     def __init__(self, bits: int, signed: bool) -> None:
         self.code_bits, self.signed = bits, signed
         self.code_type = types.int8 if signed else types.uint8
         super().__init__(f"LowBits({bits}, {signed})", 8)
-
-
-register_model(Bits)(v.ElementModel)
-register_model(LowBits)(v.ElementModel)
 
 
 @traced

@@ -6,7 +6,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import register_model
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
@@ -19,16 +18,10 @@ HAS_HALF = TARGET.has("f16c") or TARGET.is_arm
 
 
 class Minifloat(v.Element):
-    """Type of floats of a format.
+    """Type of floats of a format, one with a sign, or of the table of its numbers.
 
-    Parameters
-    ----------
-    row : FloatFormat or Codebook
-        The format, one with a sign, or the table of its numbers.
-    saturate : bool
-        Whether a conversion gives the largest finite number for what is larger.
-    dense : bool
-        Whether floats of fewer than 8 bits share bytes.
+    With `saturate` a conversion gives the largest finite number for what is larger; `dense` floats of fewer than 8 bits
+    share bytes.
     """
 
     def __init__(self, row: FloatFormat | Codebook, saturate: bool = False, dense: bool = True) -> None:
@@ -37,9 +30,6 @@ class Minifloat(v.Element):
         self.bits = types.Integer.from_bitwidth(max(row.bits, 8), signed=False)
         # all of the row, since machine code is kept on disk under this name
         super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
-
-
-register_model(Minifloat)(v.ElementModel)
 
 
 # width, mantissa and exponent bias of the floats that have lanes
@@ -235,8 +225,6 @@ class PowerOfTwo(v.Element):
         self.bias, self.bits = bias, types.uint8
         super().__init__(f"PowerOfTwo({bias})", 8)
 
-
-register_model(PowerOfTwo)(v.ElementModel)
 
 _LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
 

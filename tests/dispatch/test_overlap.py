@@ -102,6 +102,7 @@ OPERATIONS = {
     "quantize qparams": _with_qparams("quantize"),
     "fake_quantize": _of_x("fake_quantize", "int8"),
     "fake_quantize columns": _of_x("fake_quantize", "int8", axis=1),
+    "fake_quantize blocks of rows": _of_x("fake_quantize", "int8", axis=0, block_size=7),
     "fake_quantize qparams": _with_qparams("fake_quantize"),
     "quantize_linear": _of_x("quantize_linear", 0.1, dtype="int8"),
     "quantize_linear list": _of_x("quantize_linear", [0.1], dtype="int8"),

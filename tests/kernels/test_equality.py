@@ -129,7 +129,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     loops = set()
     kernel = planner.kernel_address
     monkeypatch.setattr(
-        planner, "kernel_address", lambda loop, *which, **how: loops.add(loop.__name__) or kernel(loop, *which, **how)
+        planner, "kernel_address", lambda loop, *which, **how: loops.add(loop) or kernel(loop, *which, **how)
     )
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)
@@ -137,7 +137,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
             threads(n)
             for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
                 same_bytes(actual, expected)
-    assert "column_ranges" in loops
+    assert "traversal.columns.column_ranges" in loops
 
 
 @pytest.mark.parametrize(
@@ -210,19 +210,6 @@ def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
         assert fastq.compare(near, q).clipped == reference.compare(near, q).clipped, (code, spread, middle)
         compared += 1
     assert compared
-
-
-def test_out_may_share_memory_with_any_argument():
-    x, rng = values("float32", 100, 14), np.random.default_rng(14)
-    scale, zero_point = rng.uniform(0.1, 1, 100).astype(np.float32), rng.integers(-9, 9, 100, np.int8)
-    expected = reference.quantize_linear(x, scale, zero_point, "int8", axis=0)
-    shared = zero_point.copy()
-    same_bytes(fastq.quantize_linear(x, scale, shared, "int8", axis=0, out=shared), expected)
-    expected = reference.dequantize_linear(zero_point, scale, axis=0)
-    shared = scale.copy()
-    same_bytes(fastq.dequantize_linear(zero_point, shared, axis=0, out=shared), expected)
-    expected = reference.fake_quantize(x, "int8", axis=0, block_size=7)
-    same_bytes(fastq.fake_quantize(x, "int8", axis=0, block_size=7, out=x), expected)
 
 
 @pytest.mark.parametrize("codes", [np.zeros(5, np.int8), np.zeros((2, 5), np.int8), np.zeros(9, np.uint8)])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fastq
+from fastq import reference
 
 pytest.importorskip("matplotlib", reason="matplotlib, the extra [plot], is not installed")
 from matplotlib import pyplot
@@ -34,7 +35,7 @@ def picture(ax):
 
 def panels(x, q):
     """The four matrices that a picture without downsampling shows."""
-    values, codes = (q.dequantize(), q.unpacked())
+    values, codes = (reference.dequantize(q), q.unpacked())
     error = x.astype(np.float64) - values.astype(np.float64)
     return [a.reshape(-1, x.shape[-1] if x.ndim else 1) for a in (x, codes, values, error)]
 
@@ -47,11 +48,11 @@ def written(ax):
 
 
 def test_the_array_of_the_course_has_its_numbers_and_titles():
-    axes = fastq.plot.errors(COURSE, fastq.quantize(COURSE, "int8"))
+    axes = fastq.plot.errors(COURSE, reference.quantize(COURSE, "int8"))
     assert written(axes[0]) == ["191.6", "-13.5", "728.6", "92.14", "295.5", "-184", "0", "684.6", "245.5"]
     assert written(axes[1]) == ["-23", "-81", "127", "-51", "6", "-128", "-77", "114", "-8"]
     assert written(axes[3]) == ["-1.7", "0.82", "-1.5", "-0.91", "-1.5", "-1.5", "0", "1", "-1.4"]
-    measured = fastq.compare(COURSE, fastq.quantize(COURSE, "int8"))
+    measured = fastq.compare(COURSE, reference.quantize(COURSE, "int8"))
     assert [ax.get_title() for ax in axes] == [
         "original\n3 x 3 float32",
         "codes\nint8, scale 3.579, zero point -77",
@@ -97,7 +98,7 @@ def test_the_title_tells_shape_folding_and_cells(shape, described):
     ],
 )
 def test_the_title_tells_the_scheme_and_colours_all_codes_in_use(dtype, options, described, codes):
-    ax = fastq.plot.errors(COURSE, fastq.quantize(COURSE, dtype, **options))[1]
+    ax = fastq.plot.errors(COURSE, reference.quantize(COURSE, dtype, **options))[1]
     assert ax.get_title() == f"codes\n{described}"
     assert (ax.images[0].norm.vmin, ax.images[0].norm.vmax) == codes
 
@@ -125,7 +126,7 @@ ARRANGED += [(each, (6, 5, 4)) for each in (np.asfortranarray, lambda a: np.flip
 @pytest.mark.parametrize(("arrange", "shape"), ARRANGED)
 def test_panels_show_the_four_matrices(arrange, shape, dtype):
     x = arrange(np.asarray(normal(*shape)))
-    q = fastq.quantize(x, dtype, axis=1 if len(shape) == 3 else None)
+    q = reference.quantize(x, dtype, axis=1 if len(shape) == 3 else None)
     axes = fastq.plot.errors(x, q)
     assert axes.shape == (4,)
     for ax, expected in zip(axes, panels(x, q), strict=True):
@@ -152,7 +153,7 @@ def largest_of_cells(matrix, chosen_by, step):
 )
 def test_cells_show_their_largest_elements(shape, step):
     x = normal(*shape)
-    q = fastq.quantize(x, "int8", axis=0)
+    q = reference.quantize(x, "int8", axis=0)
     axes = fastq.plot.errors(x, q)
     original, codes, decoded, error = panels(x, q)
     chosen = (original, original, original, error)
@@ -169,12 +170,14 @@ def test_cells_show_their_largest_elements(shape, step):
 def test_large_arrays_need_little_memory_and_keep_their_outlier(shape):
     x = np.zeros(shape, np.float32)
     x.flat[-12345] = 1e6
-    q = fastq.quantize(x, qparams=fastq.choose_qparams(np.array([-1.0, 1.0], np.float32), "int8"))
+    q = reference.quantize(x, qparams=reference.choose_qparams(np.array([-1.0, 1.0], np.float32), "int8"))
     tracemalloc.start()
     axes = fastq.plot.errors(x, q)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < q.dequantize().nbytes + 100e6  # the decoded values, a few tiles of 2**20 elements, the figure
+    assert (
+        peak < reference.dequantize(q).nbytes + 100e6
+    )  # the decoded values, a few tiles of 2**20 elements, the figure
     assert max(picture(axes[3]).shape) <= 256
     assert np.count_nonzero(picture(axes[3]) > 9e5) == 1
     assert np.count_nonzero(picture(axes[0]) == 1e6) == 1
@@ -186,9 +189,9 @@ def test_large_arrays_need_little_memory_and_keep_their_outlier(shape):
 def test_original_and_decoded_share_their_colours_and_the_error_is_centred():
     x = normal(20, 20) + 3
     original, codes, decoded, error = (
-        ax.images[0].norm for ax in fastq.plot.errors(x, fastq.quantize(x, "uint4", symmetric=True))
+        ax.images[0].norm for ax in fastq.plot.errors(x, reference.quantize(x, "uint4", symmetric=True))
     )
-    values = fastq.fake_quantize(x, "uint4", symmetric=True)
+    values = reference.fake_quantize(x, "uint4", symmetric=True)
     assert (original.vmin, original.vmax) == (min(x.min(), values.min()), max(x.max(), values.max()))
     assert (decoded.vmin, decoded.vmax) == (original.vmin, original.vmax)
     assert (codes.vmin, codes.vmax) == (1, 15)
@@ -198,10 +201,10 @@ def test_original_and_decoded_share_their_colours_and_the_error_is_centred():
 
 def test_a_far_outlier_does_not_hide_the_rest():
     x = normal(64, 48)
-    q = fastq.quantize(x, "int8")
+    q = reference.quantize(x, "int8")
     assert {type(ax.images[0].norm) for ax in fastq.plot.errors(x, q)} == {Normalize}
     x[10, 20] = 1e4
-    norm = fastq.plot.errors(x, fastq.quantize(x, "int8"))[0].images[0].norm
+    norm = fastq.plot.errors(x, reference.quantize(x, "int8"))[0].images[0].norm
     assert isinstance(norm, AsinhNorm)
     assert norm(1.0) - norm(-1.0) > 0.03  # on a linear scale 0.0002, less than one of 256 colours
 
@@ -213,7 +216,7 @@ def test_a_far_outlier_does_not_hide_the_rest():
 def test_constant_arrays_and_infinite_elements_are_drawn(x):
     x = x.reshape(2, 2)
     finite = x[np.isfinite(x)]
-    axes = fastq.plot.errors(x, fastq.quantize(x, qparams=fastq.choose_qparams(finite, "int8")))
+    axes = fastq.plot.errors(x, reference.quantize(x, qparams=reference.choose_qparams(finite, "int8")))
     axes[0].figure.canvas.draw()
     np.testing.assert_array_equal(picture(axes[0]), x)
     assert finite.size == 4 or axes[0].images[0].norm.vmax == 2.0
@@ -238,7 +241,7 @@ def all_is_within(figure, parts):
 @pytest.mark.parametrize("shape", [(3, 3), (12, 12), (64, 48), (4, 100), (5,), (100, 3)])
 def test_panels_have_one_size_and_all_is_within_the_figure(shape):
     x = normal(*shape)
-    axes = fastq.plot.errors(x, fastq.quantize(x, "int8"))
+    axes = fastq.plot.errors(x, reference.quantize(x, "int8"))
     sizes = np.array([(box.width, box.height) for box in drawn_boxes(axes)])
     np.testing.assert_allclose(sizes, np.broadcast_to(sizes[0], sizes.shape), rtol=0.02)
     assert sizes.min() > 20
@@ -264,7 +267,7 @@ def test_every_cell_has_a_pixel(shape):
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (8, 8), (12, 12), (1, 16)])
 def test_numbers_fit_their_cells(shape):
     x = normal(*shape) * np.float32(-3e-5)
-    axes = fastq.plot.errors(x, fastq.quantize(x, "int8"))
+    axes = fastq.plot.errors(x, reference.quantize(x, "int8"))
     for ax, box in zip(axes, drawn_boxes(axes), strict=True):
         for text in ax.texts:
             assert text.get_window_extent().width <= box.width / x.shape[1]
@@ -283,7 +286,7 @@ def test_wide_arrays_have_their_panels_under_each_other():
 def test_given_axes_are_drawn_on_and_keep_their_places(grid):
     figure, given = pyplot.subplots(*grid)
     places = [ax.get_subplotspec().get_position(figure).bounds for ax in given.ravel()]
-    axes = fastq.plot.errors(COURSE, fastq.quantize(COURSE, "int8"), ax=given)
+    axes = fastq.plot.errors(COURSE, reference.quantize(COURSE, "int8"), ax=given)
     assert axes.tolist() == given.ravel().tolist()
     assert pyplot.get_fignums() == [figure.number]
     assert [ax.get_position(original=True).bounds for ax in axes] == places
@@ -378,7 +381,7 @@ def test_degenerate_calibrators_are_drawn(x):
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[plot\]'"):
-        fastq.plot.errors(COURSE, fastq.quantize(COURSE, "int8"))
+        fastq.plot.errors(COURSE, reference.quantize(COURSE, "int8"))
 
 
 def test_importing_the_module_imports_neither_matplotlib_nor_numba():

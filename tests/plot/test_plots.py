@@ -35,7 +35,7 @@ def test_names_of_schemes_are_no_mathematics():
 
 
 def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
-    q = fastq.quantize(X, qparams=CLIPPING)
+    q = reference.quantize(X, qparams=CLIPPING)
     ax = fastq.plot.histogram(X, q)
     counts, edges = shares(ax)
     assert counts.sum() == X.size
@@ -53,7 +53,7 @@ def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
 
 
 def test_a_histogram_of_several_scales_is_one_of_codes():
-    q = fastq.quantize(X, "int8", axis=0)
+    q = reference.quantize(X, "int8", axis=0)
     ax = fastq.plot.histogram(X, q)
     assert ax.get_xlabel() == "code, before it is rounded"
     counts, edges = shares(ax)
@@ -79,11 +79,11 @@ def test_sixteen_bits_are_drawn_as_a_span():
 
 
 def test_channels_are_those_of_numpy():
-    q = fastq.quantize(X, "int8")
+    q = reference.quantize(X, "int8")
     ax = fastq.plot.channels(X, q, axis=0)
     largest, errors = (patch.get_data().values for patch in ax.patches)
     assert largest.tolist() == np.abs(X).max(axis=1).astype(np.float64).tolist()
-    assert np.allclose(errors, np.sqrt(np.mean((X - q.dequantize().astype(np.float64)) ** 2, axis=1)))
+    assert np.allclose(errors, np.sqrt(np.mean((X - reference.dequantize(q).astype(np.float64)) ** 2, axis=1)))
     assert ax.get_title() == "40 channels of axis 0, 1 outlier"
     assert [text.get_text() for text in ax.texts] == ["7"]
 
@@ -129,12 +129,12 @@ def test_samples_are_of_whole_parts(shape, scheme, elements):
     x = np.random.default_rng(3).standard_normal(shape, np.float32)
     found = Trial(x).measured({"dtype": "int8", "symmetric": True, **scheme})
     assert found.bits == 8 + 32 / elements
-    whole = fastq.quantize(x, "int8", symmetric=True, **scheme)
+    whole = reference.quantize(x, "int8", symmetric=True, **scheme)
     assert found.sqnr_db == pytest.approx(fastq.compare(x, whole).sqnr_db, 0.02)
 
 
 def test_codes_of_tables_are_drawn_by_their_numbers():
-    q = fastq.quantize(X, "nf4", axis=1, block_size=64)
+    q = reference.quantize(X, "nf4", axis=1, block_size=64)
     counts, edges = shares(fastq.plot.histogram(X, q))
     assert counts.sum() == X.size
     assert edges[0] >= -1.2
@@ -142,7 +142,7 @@ def test_codes_of_tables_are_drawn_by_their_numbers():
 
 
 def test_the_best_is_drawn_first():
-    qs = {"coarse": fastq.quantize(X, "int4"), "fine": fastq.quantize(X, "int8"), "exact": X}
+    qs = {"coarse": reference.quantize(X, "int4"), "fine": reference.quantize(X, "int8"), "exact": X}
     ax = fastq.plot.compare(X, qs)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["exact", "fine", "coarse"]
     fine = fastq.compare(X, qs["fine"])
@@ -153,7 +153,7 @@ def test_the_best_is_drawn_first():
 @pytest.mark.parametrize("shape", [(3, 3), (1,), (5, 2, 3)])
 def test_small_arrays_are_drawn_in_the_axes_given(shape):
     x = np.linspace(-1, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
-    q = fastq.quantize(x, "int8")
+    q = reference.quantize(x, "int8")
     _, axes = pyplot.subplots(4)
     draw = (
         lambda ax: fastq.plot.histogram(x, q, ax=ax),
@@ -169,7 +169,7 @@ def test_small_arrays_are_drawn_in_the_axes_given(shape):
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 def test_no_picture_has_colours_that_its_ground_hides(style):
     with pyplot.style.context(style):
-        q = fastq.quantize(X, qparams=CLIPPING)
+        q = reference.quantize(X, qparams=CLIPPING)
         drawn = (fastq.plot.histogram(X, q), fastq.plot.channels(X, q), fastq.plot.compare(X, {"int8": q}))
         for ax in drawn:
             ground = np.array(ax.get_facecolor()[:3])
@@ -233,7 +233,7 @@ def test_what_is_refused(call, error, message):
 
 
 def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
-    qs = {"int4": fastq.quantize(X, "int4", axis=0), "blocks": reference.quantize(X, "int8", axis=1, block_size=32)}
+    qs = {"int4": reference.quantize(X, "int4", axis=0), "blocks": reference.quantize(X, "int8", axis=1, block_size=32)}
     monkeypatch.setattr("fastq.plot.schemes.MEASURED", X.size // 2)
     ax = fastq.plot.compare(X, qs)
     assert ax.get_title() == "40 x 64 float32, one row in 2 measured"

@@ -15,11 +15,7 @@ from numba.core import cgutils
 from numba.core.extending import models, register_model
 
 from fastq.engine.jit import intrinsic, traced
-
-LINE = 64  # bytes of a cache line
-GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
-REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
-
+from fastq.system.cpu import LINE, REGISTER_BITS
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
@@ -43,22 +39,18 @@ class Element(types.Type):
     the first in the lowest bits.
     """
 
+    def __init_subclass__(cls) -> None:
+        register_model(cls)(_Model)
+
     def __init__(self, name: str, bitwidth: int) -> None:
         self.bitwidth = bitwidth
         super().__init__(name=name)
 
 
-class ElementModel(models.PrimitiveModel):
-    """Data model of an Element as an LLVM integer, to be registered for each subclass."""
-
-    def __init__(self, manager, element: Element) -> None:
-        super().__init__(manager, element, llvm_type(element))
-
-
 @register_model(Vec)
-class _VecModel(models.PrimitiveModel):
-    def __init__(self, manager, vec: Vec) -> None:
-        super().__init__(manager, vec, llvm_type(vec))
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager, kind: types.Type) -> None:
+        super().__init__(manager, kind, llvm_type(kind))
 
 
 def llvm_type(kind: types.Type) -> ir.Type:

@@ -334,23 +334,7 @@ def fit_positive(x, w, codes, count, steps):
     largest = zero
     for i in range(count):
         largest = v.maximum(largest, v.load(x, i * LANES, F32))
-    chosen = v.constant(steps, zero) / largest
-    best, scale = zero, v.constant(1, zero) / chosen
-    for i in range(count):
-        value = v.load(x, i * LANES, F32)
-        code = nearest(chosen * value)
-        miss = value - scale * v.convert(code & v.constant(0xFF, code), types.float32)
-        best = best + v.load(w, i * LANES, F32) * miss * miss
-    for n in range(-4, 5):
-        if n != 0:
-            inverse = (v.constant(0.1, zero) * v.convert(n, types.float32) + v.constant(steps, zero)) / largest
-            scale, error = v.constant(1, zero) / inverse, zero
-            for i in range(count):
-                value = v.load(x, i * LANES, F32)
-                miss = value - scale * v.convert(v.minimum(nearest(inverse * value), most), types.float32)
-                error = error + v.load(w, i * LANES, F32) * miss * miss
-            better = error < best
-            best, chosen = chosen_of(better, (error, inverse), (best, chosen))
+    chosen = _best_inverse(x, w, count, steps, largest)
     sum_xl = sum_l2 = zero
     for i in range(count):
         value, weight = v.load(x, i * LANES, F32), v.load(w, i * LANES, F32)
@@ -380,6 +364,29 @@ def fit_positive(x, w, codes, count, steps):
     for i in range(count):
         v.store(codes, i * LANES, v.select(is_zero, zero, v.load(codes, i * LANES, F32)))
     return v.select(is_zero | ~(sum_l2 > zero), zero, sum_xl / sum_l2)
+
+
+@njit
+def _best_inverse(x, w, count, steps, largest):
+    """Return the inverse of the scale of least error, the largest number having a code near the last one."""
+    zero, most = v.full(0.0, F32), v.full(steps, I32)
+    chosen = v.constant(steps, zero) / largest
+    best, scale = zero, v.constant(1, zero) / chosen
+    for i in range(count):
+        value = v.load(x, i * LANES, F32)
+        code = nearest(chosen * value)
+        miss = value - scale * v.convert(code & v.constant(0xFF, code), types.float32)
+        best = best + v.load(w, i * LANES, F32) * miss * miss
+    for n in range(-4, 5):
+        if n != 0:
+            inverse = (v.constant(0.1, zero) * v.convert(n, types.float32) + v.constant(steps, zero)) / largest
+            scale, error = v.constant(1, zero) / inverse, zero
+            for i in range(count):
+                value = v.load(x, i * LANES, F32)
+                miss = value - scale * v.convert(v.minimum(nearest(inverse * value), most), types.float32)
+                error = error + v.load(w, i * LANES, F32) * miss * miss
+            best, chosen = chosen_of(error < best, (error, inverse), (best, chosen))
+    return chosen
 
 
 # --- a codebook -------------------------------------------------------------------------------------------------------

@@ -271,7 +271,8 @@ def weigh(
         values, size = imatrix.values.get(spec.name), spec.shape[-1] * math.prod(spec.shape[:-2])
         if values is not None and values.size == size:
             found[spec] = values.reshape(-1, spec.shape[-1])
-        elif values is not None and mixes.purpose_of(spec.name) != mixes.EMBEDDING:  # whose other columns may count
+        # of embeddings llama-imatrix may count other columns
+        elif values is not None and mixes.purpose_of(spec.name) != mixes.EMBEDDING:
             raise ValueError(f"the importance matrix has {values.size:,} values for {spec.name!r}, not {size:,}")
     if not found:
         raise ValueError(

@@ -8,6 +8,7 @@ from catalogue import same_bytes
 
 import fastq
 from fastq.engine.runtime import boundary
+from fastq.system import cpu
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 
@@ -152,7 +153,7 @@ def test_any_floating_point_mode_of_the_thread(lazy):
         ds = ds.chunk({"x": 2})
     expected = fastq.xarray.pack(ds, ranges={"t": (0, 1)}, out_of_range="clamp").load()
     exchange = boundary._exchange()
-    before = exchange(0x9FC0 if boundary._IS_X86 else 1 << 24)
+    before = exchange(0x9FC0 if cpu.MACHINE == "x86_64" else 1 << 24)
     try:
         packed = fastq.xarray.pack(ds, ranges={"t": (0, 1)}, out_of_range="clamp").load(scheduler="synchronous")
     finally:

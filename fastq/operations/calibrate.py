@@ -128,12 +128,10 @@ class Calibrator:
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
         exponents = _dispatch("histogram").exponents(self._known)
-        edges: NDArray[np.float64] = _dispatch("histogram").edges_of(self._bins, exponents[..., None])
-        return edges
+        return np.asarray(_dispatch("histogram").edges_of(self._bins, exponents[..., None]))
 
     def _rounded(self, ends: Array) -> Array:
-        rounded: Array = _dispatch("calibration").rounded(ends, self._compute)
-        return rounded
+        return np.asarray(_dispatch("calibration").rounded(ends, self._compute))
 
     @property
     def _known(self) -> Histogram:

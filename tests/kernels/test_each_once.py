@@ -104,7 +104,7 @@ SETTINGS = {
         fastq.get_result_pool_limit, fastq.set_result_pool_limit, 12345
     ),
     "show_versions": lambda capsys: fastq.show_versions() or capsys.readouterr().out.index("numba"),
-    "warmup": lambda _: fastq.warmup([np.float32], ["int8"]),
+    "warmup": lambda _: fastq.warmup("int16"),
     "plot.errors": lambda _: panels(X, INT8),
 }
 

@@ -9,9 +9,10 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, traced
 from fastq.formats.gguf import BlockFormat
+from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
 
-GROUP = 16  # blocks whose parameters are computed side by side, one a lane
+GROUP = GGUF_GROUP
 
 
 @dataclass(eq=False, repr=False)

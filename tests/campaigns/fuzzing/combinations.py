@@ -1,6 +1,7 @@
 """Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
 
 import functools
+import itertools
 from dataclasses import dataclass, fields, replace
 from random import Random
 
@@ -196,6 +197,22 @@ def combination(number):
         _range(random, operation),
         random.choice(CAST_ROUNDINGS),
     )
+
+
+@functools.cache
+def covering_combinations():
+    """Numbers of combinations, few ones, that together have every operation, dtype and format."""
+    formats = {*FORMATS, *itertools.chain(*_FORMATS_OF.values())}
+    axes = {"operation": OPERATIONS, "dtype": INPUTS, "format": formats}
+    left = {(axis, value) for axis, values in axes.items() for value in values}
+    found, numbers = [], itertools.count()
+    while left:
+        of = combination(number := next(numbers))
+        new = left & {(axis, getattr(of, axis)) for axis in axes}
+        if new:
+            found.append(number)
+            left -= new
+    return found
 
 
 # --- the largest sizes ------------------------------------------------------------------------------------------------

@@ -247,6 +247,11 @@ def function_of(api, operation):
     return pair[api is reference] if pair else getattr(api, operation)
 
 
+def fast(operation, *args, **options):
+    """Do an operation by `fastq`."""
+    return function_of(fastq, operation)(*args, **options)
+
+
 def arguments_of(operation):
     """Names of arguments that errors of an operation may name."""
     plain = getattr(fastq, operation.removesuffix("_given"), None)  # what a call by name is that takes anything

@@ -6,14 +6,11 @@ which they do not need, also for the formats that the package can't write: K-qua
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch.cache import call
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
 

@@ -19,7 +19,6 @@ import refusals
 
 from fastq.dispatch import cache
 from fastq.engine.runtime import threadpool
-from fastq.kernels import build
 from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
@@ -47,11 +46,17 @@ def is_slow(item):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out the slow tests, unless they are asked for by an option or by the name of a test."""
-    rest, named = config.option.rest, any("::" in argument for argument in config.args)
-    if rest or not (config.option.all or named):
+    """Leave out the slow tests, unless they are asked for by an option or by their names."""
+    rest = config.option.rest
+    if rest or not config.option.all:
         k, n = config.option.part
-        wanted = [is_slow(item) == rest and zlib.crc32(item.nodeid.encode()) % n == k for item in items]
+        named = [] if rest else [each.split("[")[0].split("::") for each in config.args if "::" in each]
+        names = {(Path(config.invocation_params.dir, path), parts[-1]) for path, *parts in named}
+        wanted = [
+            (item.path, getattr(item, "originalname", None)) in names
+            or (is_slow(item) == rest and zlib.crc32(item.nodeid.encode()) % n == k)
+            for item in items
+        ]
         config.hook.pytest_deselected(items=[item for item, is_in in zip(items, wanted, strict=True) if not is_in])
         items[:] = [item for item, is_in in zip(items, wanted, strict=True) if is_in]
 
@@ -118,7 +123,6 @@ def small_cache(monkeypatch):
         forget()
 
     def forget():
-        build.kernel_address.cache_clear()
         cache.plans.clear()
 
     yield use

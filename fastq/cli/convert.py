@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from fastq.cli.convert_report import REPORTS, write_report
-from fastq.cli.files import (
-    FOLDER,
-    Source,
-    check_replaceable,
-    failures,
-    in_one_line,
-    is_given,
-    note,
-    pairs_of,
-    progress_bar,
-    range_option,
-    with_suffix,
-)
-from fastq.cli.report import CONVERTED, print_line, print_table, total_text
+from fastq.cli import files
+from fastq.cli.files import in_one_line, is_given, note
+from fastq.cli.page import write_report
+from fastq.cli.report import entry_of, print_converted, total_text
 from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
@@ -33,39 +23,36 @@ from fastq.io.checkpoints.loading import loading
 from fastq.io.checkpoints.names import check_pattern
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
-from fastq.io.pipeline import total_of
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "convention"
-SRC = Source(FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
+SRC = files.Source(files.FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
+REPORT = files.with_suffix(".json", ".csv", ".html")
+FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # of a report
 
 
 def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Pass patterns whose regular expressions are any."""
     for text in texts:
-        try:
+        with files.regular_expression(text):
             check_pattern(text)
-        except re.error as error:
-            raise click.BadParameter(f"{text!r} is not a regular expression: {error}") from error
     return texts
 
 
-def _scheme(name: str) -> LayerScheme:
-    try:
-        return as_scheme(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
+    with files.refused():
+        return None if name is None else as_scheme(name)
 
 
-def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, LayerScheme], ...]:
-    pairs = pairs_of(texts, "PATTERN=SCHEME")
-    return tuple((_patterns(ctx, param, (pattern,))[0], _scheme(name)) for pattern, name in pairs)
+def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
+    pairs = files.pairs_of(texts, "PATTERN=SCHEME")
+    return [(_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report that would take the place of one of SRC or OUT, or can't be written."""
-    check_replaceable(report, "--report", {})
+    files.check_replaceable(report, "--report", {})
     folder, whole = report.parent.resolve(), out.resolve()
     twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # what is copied to there
     taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in twin.iterdir())} if twin and twin.is_dir() else set()
@@ -80,71 +67,30 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
+patterns = functools.partial(files.repeatable, metavar="PATTERN", callback=_patterns)
+OTHERS = "Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts."
+UNEQUAL = "Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone."
+CONVENTION = "Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors."
+
+
 @click.command("convert", short_help="Quantize a model directory.")
 @click.argument("source", metavar="SRC", type=SRC)
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
-@click.option(
-    "--scheme",
-    metavar="SCHEME",
-    callback=lambda ctx, param, name: None if name is None else _scheme(name),
-    help=f"One of {', '.join(PRESETS)}.",
-)
-@click.option(
-    "--scheme-for",
-    "schemes",
-    multiple=True,
-    metavar="PATTERN=SCHEME",
-    callback=_schemes,
-    help="Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts.",
-)
-@click.option(
-    "--ignore", multiple=True, metavar="PATTERN", callback=_patterns, help="Leave such modules alone; repeatable."
-)
-@click.option(
-    "--include",
-    multiple=True,
-    metavar="PATTERN",
-    callback=_patterns,
-    help="Quantize such modules that stay by their names, as lm_head; repeatable.",
-)
-@click.option(
-    "--allow-unequal",
-    "unequal",
-    is_flag=True,
-    help="Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone.",
-)
+@click.argument("out", metavar="OUT", type=files.WRITABLE)
+@click.option("--scheme", metavar="SCHEME", callback=_scheme, help=f"One of {', '.join(PRESETS)}.")
+@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@patterns("--ignore", help="Leave such modules alone; repeatable.")
+@patterns("--include", help="Quantize such modules that stay by their names, as lm_head; repeatable.")
+@click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL)
 @click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
 @click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
-@range_option
-@click.option(
-    "--convention",
-    type=click.Choice(["rounded-scale", "compressed-tensors"]),
-    default="rounded-scale",
-    show_default=True,
-    help="Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors.",
-)
+@files.range_option
+@files.choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
 @click.option("--dequantize", is_flag=True, help="Turn a quantized directory back into floats.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="Of --dequantize; by default that of config.json.")
-@click.option(
-    "--report", type=click.Path(path_type=Path), callback=with_suffix(*REPORTS), help="Write the table to a file too."
-)
+@click.option("--report", type=files.WRITABLE, callback=REPORT, help="Write the table to a file too.")
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
-    source: Path,
-    out: Path,
-    scheme: LayerScheme | None,
-    schemes: tuple[tuple[str, LayerScheme], ...],
-    ignore: tuple[str, ...],
-    include: tuple[str, ...],
-    unequal: bool,
-    group_size: int | None,
-    symmetric: bool | None,
-    method: str,
-    convention: str,
-    dequantize: bool,
-    dtype: str | None,
-    report: Path | None,
-    force: bool,
+    source: Path, out: Path, scheme: LayerScheme | None, dtype: str | None, report: Path | None, **given: Any
 ) -> None:
     """Quantize a model directory as compressed-tensors stores it: transformers and vLLM load it.
 
@@ -154,6 +100,7 @@ def convert_command(
 
     The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """
+    dequantize = given["dequantize"]
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
@@ -162,45 +109,47 @@ def convert_command(
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
-    chosen = _with_options([scheme, *(each for _, each in schemes)], group_size, symmetric) if scheme else []
-    with failures(source, out):
+    rules = _rules(scheme, **given) if scheme else None
+    with files.failures(source, out):
         if report is not None:
             _check_report(report, source, out)
         opened = ModelFolder(source)
         for line in opened.notes:
             note(f"{source}: {line}")
         conversion: Conversion
-        if scheme is None:
+        if rules is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
-            first, *others = chosen
-            named = zip((pattern for pattern, _ in schemes), others, strict=True)
-            rules = Rules(first, ignore, tuple(named), include, unequal)
-            conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
+            bit_exact = given["convention"] == "compressed-tensors"
+            conversion = Quantization(opened, rules, bit_exact=bit_exact, method=given["method"])
             for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes]:
                 note(f"{source}: {line}")
-        with _resumable(out), progress_bar(conversion.source.tensors.values()) as advance:
-            try:
-                rows = convert(conversion, out, force=force, progress=advance, notice=note)
-            except UnfitOut as error:
-                raise click.BadParameter(str(error), param_hint="'OUT'") from error
-    print_table(rows, CONVERTED, total=total_of(rows))
-    print_line(total_text(rows))
+        bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
+        with _resumable(out), bar as advance, unfit:
+            rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
+    print_converted(rows)
     if report is not None:
-        with failures(source, report):
-            write_report(report, rows, conversion)
+        title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
+        sample = conversion.sample if isinstance(conversion, Quantization) else None
+        with files.failures(source, report):
+            write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
     if isinstance(conversion, Quantization):
         for line in loading(out, conversion.source, conversion.plan.matrices):
             note(line)
 
 
-def _with_options(schemes: list[LayerScheme], group_size: int | None, symmetric: bool | None) -> list[LayerScheme]:
-    """Return schemes with options for integers in groups, in those that have such; one must have."""
-    fit = [scheme for scheme in schemes if scheme.in_groups] or schemes
+def _rules(
+    scheme: LayerScheme, schemes: list[tuple[str, LayerScheme]], group_size: int, symmetric: bool, **given: Any
+) -> Rules:
+    """Return what was asked for; options for integers in groups are for all schemes of such, and one must be."""
+    chosen = [scheme, *(each for _, each in schemes)]
+    fit = [each for each in chosen if each.in_groups] or chosen
     try:
-        return [scheme.with_options(group_size, symmetric) if scheme in fit else scheme for scheme in schemes]
+        first, *others = (each.with_options(group_size, symmetric) if each in fit else each for each in chosen)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    named = tuple((pattern, each) for (pattern, _), each in zip(schemes, others, strict=True))
+    return Rules(first, given["ignore"], named, given["include"], given["unequal"])
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -12,15 +13,8 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from fastq.cli.report import printable
 from fastq.formats.range_methods import METHODS
@@ -46,14 +40,15 @@ WRITABLE = click.Path(path_type=Path)
 NO_OPTIONS = "; pass nan='zero' to take them for 0.0", "; clip x, or pass qparams"
 
 
-range_option = click.option(
-    "--range",
-    "method",
-    type=click.Choice(list(METHODS)),
-    default="minmax",
-    show_default=True,
-    help="All values, or the part of them with the least squared error: others are clipped.",
-)
+def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Callable[[Any], Any]:
+    """Return an option that is one of some names, the first one by default, which its help shows."""
+    first, *others = names
+    kind = click.Choice([first, *others])
+    return click.option(name, *more, type=kind, default=first, show_default=True, **options)
+
+
+RANGE_HELP = "All values, or the part of them with the least squared error: others are clipped."
+range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 
 
@@ -94,6 +89,22 @@ class Source(click.Path):
         return path
 
 
+@contextlib.contextmanager
+def refused(
+    message: Callable[[Exception], str] = str, kinds: Any = ValueError, argument: str | None = None
+) -> Iterator[None]:
+    """Turn what goes wrong with an argument, by default that of the callback, into an error of usage."""
+    try:
+        yield
+    except kinds as error:
+        raise click.BadParameter(message(error), param_hint=argument and f"'{argument}'") from error
+
+
+def regular_expression(pattern: str) -> contextlib.AbstractContextManager[None]:
+    """Refuse a pattern that turns out to be no regular expression."""
+    return refused(lambda error: f"{pattern!r} is not a regular expression: {error}", re.error)
+
+
 def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
     """Split each PATTERN=NAME at its last =, since patterns may have one."""
     for text in texts:
@@ -103,11 +114,15 @@ def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
         yield pattern, name
 
 
-def decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
+def _as_decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
     """Refuse NaN, which nothing reaches and nothing fails to reach."""
     if number is not None and math.isnan(number):
         raise click.BadParameter("'nan' is not a number of decibels")
     return number
+
+
+repeatable = functools.partial(click.option, multiple=True)
+decibels = functools.partial(click.option, type=float, metavar="DB", callback=_as_decibels)
 
 
 def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool) -> None:
@@ -186,10 +201,10 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
     """Show how many of some tensors and of their bytes are done, on standard error if that is a terminal."""
-    text = TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
-    columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    text = bars.TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
+    columns = text, bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task, done = progress.add_task("", total=sum(t.nbytes for t in tensors), tensors=len(tensors), done=0), 0
 
         def advance(nbytes: int, tensors: int) -> None:

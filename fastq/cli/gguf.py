@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fastq.cli import files
-from fastq.cli.report import Column, number_text, print_line, print_table, printable, shape_text, total_text
-from fastq.cli.tables import json_text
-from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
-from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField, open_gguf
+from fastq.cli.report import Entry, entry_of, print_converted, print_json, print_table, printable
+from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.io.gguf.container import GgufTensor, MetadataField, open_gguf
 from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.imatrix import load_imatrix
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, Mix, TypeOverrides, mix_of
-from fastq.io.pipeline import Converted, some_of, total_of
+from fastq.io.pipeline import some_of, total_of
 from fastq.system.arguments import did_you_mean
 
 NamedType = tuple[re.Pattern[str], str]
@@ -27,51 +25,8 @@ GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
 IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
 LONGEST_VALUE = 60  # characters of a field's value in a table
-
-
-@dataclass(frozen=True)
-class TypeSum:
-    """The tensors of a type."""
-
-    name: str
-    tensors: int
-    size: int
-    after: int
-
-
-def _bits(nbytes: int, size: int) -> str:
-    return number_text(8 * nbytes / size if size else None, ".3f")
-
-
-CONVERSION: tuple[Column[Converted], ...] = (
-    ("tensor", lambda line: printable(line.name)),
-    ("shape", lambda line: shape_text(line.shape or ())),
-    ("from", lambda line: line.source),
-    ("bytes before", lambda line: f"{line.before:,}"),
-    ("to", lambda line: line.target),
-    ("bytes", lambda line: f"{line.after:,}"),
-    ("bits", lambda line: _bits(line.after, line.size)),
-    ("SQNR dB", lambda line: number_text(line.sqnr_db, ".2f")),
-)
-TENSOR: tuple[Column[GgufTensor], ...] = (
-    ("tensor", lambda spec: printable(spec.name)),
-    ("type", lambda spec: spec.kind.name),
-    ("shape", lambda spec: shape_text(spec.shape)),
-    ("bytes", lambda spec: f"{spec.nbytes:,}"),
-    ("bits", lambda spec: number_text(spec.kind.bits, ".3f")),
-)
-FIELD: tuple[Column[MetadataField], ...] = (
-    ("key", lambda field: printable(field.key)),
-    ("type", lambda field: field.type_name),
-    ("value", lambda field: _value_text(field)),
-)
-TYPES: tuple[Column[TypeSum], ...] = (
-    ("type", lambda line: line.name),
-    ("tensors", lambda line: f"{line.tensors:,}"),
-    ("values", lambda line: f"{line.size:,}"),
-    ("bytes", lambda line: f"{line.after:,}"),
-    ("bits", lambda line: _bits(line.after, line.size)),
-)
+CONVERSION = "name", "shape", "from", "bytes_before", "to", "bytes", "bits", "sqnr_db"
+FIGURES = "bytes_before", "bytes", "sqnr_db"  # of a conversion as JSON
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -86,11 +41,13 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     """Return regular expressions and the types of the tensors that they are for."""
     found = []
     for pattern, kind in files.pairs_of(texts, "REGEX=TYPE"):
-        try:
+        with files.regular_expression(pattern):
             found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
-        except re.error as error:
-            raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
     return tuple(found)
+
+
+TENSOR_TYPE = "Type of the tensors in whose name REGEX is found; repeatable, the first one counts."
+type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE")
 
 
 @click.command(short_help="Quantize a GGUF file.")
@@ -102,32 +59,13 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
 @click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
-@click.option(
-    "--tensor-type",
-    "named",
-    callback=_named_types,
-    multiple=True,
-    metavar="REGEX=TYPE",
-    help="Type of the tensors in whose name REGEX is found; repeatable, the first one counts.",
-)
-@click.option("--output-tensor-type", callback=_type_name, metavar="TYPE", help="Type of output.weight.")
-@click.option("--token-embedding-type", callback=_type_name, metavar="TYPE", help="Type of the token embeddings.")
+@files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="REGEX=TYPE", help=TENSOR_TYPE)
+@type_option("--output-tensor-type", "output_type", help="Type of output.weight.")
+@type_option("--token-embedding-type", "embedding_type", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 @files.force_option
 def gguf(
-    source: Path,
-    out: Path,
-    mix: str | None,
-    kind: str | None,
-    dequantize: bool,
-    allow_requantize: bool,
-    imatrix: Path | None,
-    pure: bool,
-    named: tuple[NamedType, ...],
-    output_tensor_type: str | None,
-    token_embedding_type: str | None,
-    as_json: bool,
-    force: bool,
+    source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Path | None, as_json: bool, **given: Any
 ) -> None:
     """Quantize a GGUF file of F32, F16 or BF16 as llama-quantize does.
 
@@ -138,8 +76,9 @@ def gguf(
     that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors; 2 for
     wrong arguments; 4 where an option gave no tensor its type.
     """  # fmt: skip
-    overrides = TypeOverrides(pure, named, output_tensor_type, token_embedding_type)
-    if dequantize and (imatrix or allow_requantize or overrides != TypeOverrides()):
+    force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
+    overrides = TypeOverrides(**given)
+    if dequantize and (imatrix or requantize or overrides != TypeOverrides()):
         raise click.UsageError("--dequantize goes with F32, F16 or BF16 only")
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
@@ -150,14 +89,26 @@ def gguf(
         for part in opened.parts:
             files.check_replaceable(out, "OUT", {"a part of IN": part})
         weights = (str(imatrix), load_imatrix(imatrix)) if imatrix else None
-        request = Request(found, overrides, weights, allow_requantize, dequantize)
+        request = Request(found, overrides, weights, requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
-    _print_conversions(rows, as_json=as_json)
+    if not as_json:
+        print_converted(rows, CONVERSION, "converted")
+        return
+    columns, total = ("name", "from", "to", *FIGURES, "imatrix"), entry_of(total_of(rows))
+    entries = [{"shape": row.shape, **{name: entry_of(row)[name] for name in columns}} for row in rows]
+    print_json({"tensors": entries, **{name: total[name] for name in FIGURES}})
 
 
 def _say(line: str, in_part: bool = False) -> None:
     files.note(line, files.IN_PART if in_part else 0)
+
+
+def _mix(kind: str | None, mixes: dict[str, Mix], default: str | None) -> Mix:
+    if not (kind or default):
+        raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
+    with files.refused(argument="TYPE"):
+        return mix_of(kind or default or "", mixes)
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
@@ -167,70 +118,34 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     if opened.missing:
         missing = f"parts of the model are missing: {some_of(opened.missing)}"
         _say(f"{missing}; shown are the tensors of the others", in_part=True)
-    if as_json:
-        click.echo(json_text(_inspected(opened)), nl=False)
-        return
-    print_table(list(opened.fields.values()), FIELD)
-    print_table(list(opened.tensors.values()), TENSOR)
-    groups = list(_groups(opened.tensors.values()))
-    sums = (sum(getattr(group, part) for group in groups) for part in ("tensors", "size", "after"))
-    print_table(groups, TYPES, total=TypeSum("total", *sums))
-
-
-def _mix(kind: str | None, mixes: dict[str, Mix], default: str | None) -> Mix:
-    if not (kind or default):
-        raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
-    try:
-        return mix_of(kind or default or "", mixes)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'TYPE'") from error
-
-
-# What is printed
-
-
-def _print_conversions(rows: list[Converted], *, as_json: bool) -> None:
-    total = total_of(rows)
-    if not as_json:
-        print_table(rows, CONVERSION, total=total)
-        print_line(total_text(rows, done="converted"))
-        return
-    tensors = [
-        {"name": row.name, "shape": row.shape, "from": row.source, "to": row.target, **_figures(row)}
-        | {"imatrix": row.weighted}
-        for row in rows
-    ]
-    click.echo(json_text({"tensors": tensors, **_figures(total)}), nl=False)
-
-
-def _figures(line: Converted) -> dict[str, Any]:
-    return {"bytes_before": line.before, "bytes": line.after, "sqnr_db": line.sqnr_db}
-
-
-def _inspected(source: GgufSource) -> dict[str, Any]:
-    """Return all that is known of a file, for JSON."""
-    fields = {key: {"type": field.type_name, "value": field.value()} for key, field in source.fields.items()}
-    tensors = [
+    tensors: list[Entry] = [
         {"name": spec.name, "type": spec.kind.name, "shape": spec.shape, "bytes": spec.nbytes, "bits": spec.kind.bits}
-        for spec in source.tensors.values()
+        for spec in opened.tensors.values()
     ]
-    return {"metadata": fields, "tensors": tensors}
+    fields = opened.fields.values()
+    if as_json:
+        values = {field.key: {"type": field.type_name, "value": field.value()} for field in fields}
+        print_json({"metadata": values, "tensors": tensors})
+        return
+    columns = "key", "type", "value"
+    print_table([{"key": each.key, "type": each.type_name, "value": _value_text(each)} for each in fields], columns)
+    print_table(tensors, ("name", "type", "shape", "bytes", "bits"))
+    specs = list(opened.tensors.values())
+    kinds = dict.fromkeys(spec.kind for spec in specs)
+    sums = [_sums(kind.name, [spec for spec in specs if spec.kind == kind]) for kind in kinds]
+    print_table(sums, ("type", "tensors", "size", "bytes", "bits"), total=_sums("total", specs))
 
 
-def _groups(specs: Iterable[GgufTensor]) -> Iterable[TypeSum]:
-    """Return a line for each type of tensors."""
-    groups: dict[TensorType, list[GgufTensor]] = {}
-    for spec in specs:
-        groups.setdefault(spec.kind, []).append(spec)
-    for kind, group in groups.items():
-        yield TypeSum(kind.name, len(group), sum(spec.size for spec in group), sum(spec.nbytes for spec in group))
+def _sums(name: str, specs: list[GgufTensor]) -> Entry:
+    size, nbytes = sum(spec.size for spec in specs), sum(spec.nbytes for spec in specs)
+    bits = 8 * nbytes / size if size else None
+    return {"type": name, "tensors": len(specs), "size": size, "bytes": nbytes, "bits": bits}
 
 
 def _value_text(field: MetadataField) -> str:
     """Return a value in one short line; of an array only the first elements."""
     value = field.value()
-    text = (
-        ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "") if isinstance(value, list) else str(value)
-    )
-    line = printable(" ".join(text.split()))
+    if isinstance(value, list):
+        value = ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "")
+    line = printable(" ".join(str(value).split()))
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."

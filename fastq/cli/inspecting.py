@@ -1,78 +1,46 @@
-"""Commands that look at tensors and change nothing: inspect and suggest."""
+"""Commands that look at tensors and change nothing: inspect, suggest, and compare, of two files."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from fastq.cli.files import (
-    FOLDER,
-    IN_PART,
-    TOO_FAR,
-    Source,
-    called,
-    decibels,
-    failures,
-    in_one_line,
-    note,
-    progress_bar,
-)
+import fastq
+from fastq.cli import files
+from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note, with_suffix
 from fastq.cli.gguf import inspect_gguf
+from fastq.cli.page import write_report
 from fastq.cli.quantizing import TO_QUANTIZE
-from fastq.cli.report import (
-    Column,
-    count_or_dash,
-    number_text,
-    print_line,
-    print_table,
-    printable,
-    shape_text,
-    total_text,
-)
-from fastq.cli.tables import json_text
+from fastq.cli.report import Entry, cell_text, csv_text, print_json, print_line, print_table, shape_text, total_text
 from fastq.io.containers import SOURCES
-from fastq.io.pipeline import Converted, count_text, listed, some_of
-from fastq.io.pipeline import failures as naming
+from fastq.io.pipeline import NAMED, Converted, count_text, listed, naming, some_of, sums_of
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
-from fastq.io.tensors import SUFFIXES, Extent, Tensor, extent_of, tensors_of
-from fastq.plot.candidates import FAMILIES, SAMPLE, Measured, Trial
+from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
+from fastq.plot.schemes import FAMILIES, SAMPLE, Measured, Trial
+from fastq.results import Comparison, QuantizedArray
 
-OUTLIERS_SHOWN = 4
 MARGIN = 0.25  # decibels that a sample has to reach beyond what is asked of the tensor: samples of rows differ by less
-
-
-# inspect
-
-
-@dataclass(frozen=True)
-class Inspected:
-    """A line of `fastq inspect`."""
-
-    tensor: Tensor
-    extent: Extent | None
-
-
-INSPECTED: tuple[Column[Any], ...] = (
-    ("tensor", lambda line: printable(line.tensor.name)),
-    ("shape", lambda line: shape_text(line.tensor.shape)),
-    ("scheme", lambda line: line.tensor.scheme),
-    ("bytes", lambda line: f"{line.tensor.nbytes:,}"),
-    ("min", lambda line: number_text(line.extent and line.extent.lo, ".4g")),
-    ("max", lambda line: number_text(line.extent and line.extent.hi, ".4g")),
-    ("NaN", lambda line: count_or_dash(line.extent and line.extent.nan)),
-    ("infinite", lambda line: count_or_dash(line.extent and line.extent.infinite)),
-    ("outlier channels", lambda line: _outliers_text(line.extent)),
-)
+INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
+SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
+SOURCE = files.Source(FOLDER, *SUFFIXES)
+FIELDS = ("name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)))
+COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_error", "clipped", "bytes_a", "bytes_b"
+COMPARABLE = "float16", "bfloat16", "float32", "float64"
+BOTH = files.Source(FOLDER, *SUFFIXES)
+PAGE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(short_help="Show the tensors of files.")
-@click.argument("source", metavar="FILE|DIR", type=Source(FOLDER, *SUFFIXES))
+@click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, of GGUF files with all of the metadata.")
 @click.option("--header", is_flag=True, help="Read names, shapes and bytes only, no numbers.")
 def inspect(source: Path, as_json: bool, header: bool) -> None:
@@ -88,17 +56,16 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
     if source.suffix == ".gguf":
         inspect_gguf(source, as_json=as_json)
         return
-    with failures(called(source), source):
-        tensors = _tensors_of(source)
-        with progress_bar(tensors.values()) as advance:
-            lines = [_inspected(tensor, header, advance) for tensor in tensors.values()]
+    with files.failures(called(source), source):
+        tensors = list(_tensors_of(source).values())
+        with files.progress_bar(tensors) as advance:
+            entries = [_inspected(tensor, header, advance) for tensor in tensors]
     if as_json:
-        click.echo(json_text([_as_json(line) for line in lines]), nl=False)
+        print_json(entries)
         return
-    print_table(lines, INSPECTED[:4] if header else INSPECTED)
-    quantized = sum(tensor.is_quantized for tensor in tensors.values())
-    nbytes = sum(tensor.nbytes for tensor in tensors.values())
-    print_line(f"{count_text(len(lines), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
+    print_table(entries, INSPECTED[:4] if header else INSPECTED)
+    quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
+    print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
 
 
 def _tensors_of(source: Path) -> dict[str, Tensor]:
@@ -114,74 +81,17 @@ def _tensors_of(source: Path) -> dict[str, Tensor]:
         return tensors
 
 
-def _inspected(tensor: Tensor, header: bool, advance: Any) -> Inspected:
-    line = Inspected(tensor, None if header or not tensor.has_numbers else extent_of(tensor.values()))
-    advance(tensor.nbytes, 1)
-    return line
-
-
-def _as_json(line: Inspected) -> dict[str, Any]:
-    tensor = line.tensor
+def _inspected(tensor: Tensor, header: bool, advance: Callable[[int, int], None]) -> Entry:
     entry = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
-    return entry | ({} if line.extent is None else asdict(line.extent))
-
-
-def _outliers_text(extent: Extent | None) -> str:
-    if extent is None or not extent.outliers:
-        return "-"
-    more = ", ..." if len(extent.outliers) > OUTLIERS_SHOWN else ""
-    return f"{len(extent.outliers)}: {', '.join(map(str, extent.outliers[:OUTLIERS_SHOWN]))}{more}"
-
-
-# suggest
-
-
-@dataclass(frozen=True)
-class Suggested:
-    """A line of `fastq suggest`: the scheme of the fewest bits that reaches the SQNR, or the best there is."""
-
-    tensor: Tensor
-    scheme: Scheme
-    measured: Measured
-
-    @property
-    def after(self) -> int:
-        """Bytes that codes and parameters take."""
-        return math.ceil(self.measured.bits * math.prod(self.tensor.shape) / 8)
-
-    @property
-    def row(self) -> Converted:
-        """The line as those of a conversion, for its sums."""
-        return Converted(self.tensor.name, self.tensor.shape, self.tensor.nbytes, self.after, "", str(self.scheme))
-
-    def entry(self) -> dict[str, Any]:
-        """Return it for JSON, with the arguments that `fastq.quantize` takes."""
-        figures = {"bytes_before": self.tensor.nbytes, "bytes": self.after, **self.measured._asdict()}
-        return {"name": self.tensor.name, "shape": self.tensor.shape, "scheme": self.scheme.arguments(), **figures}
-
-
-SUGGESTED: tuple[Column[Any], ...] = (
-    ("tensor", lambda line: printable(line.tensor.name)),
-    ("shape", lambda line: shape_text(line.tensor.shape)),
-    ("bytes before", lambda line: f"{line.tensor.nbytes:,}"),
-    ("scheme", lambda line: str(line.scheme)),
-    ("bits", lambda line: number_text(line.measured.bits, ".3f")),
-    ("bytes", lambda line: f"{line.after:,}"),
-    ("SQNR dB", lambda line: number_text(line.measured.sqnr_db, ".2f")),
-)
+    if tensor.has_numbers and not header:
+        entry |= asdict(extent_of(tensor.values()))
+    advance(tensor.nbytes, 1)
+    return entry
 
 
 @click.command(short_help="Find the scheme with the fewest bits.")
-@click.argument("source", metavar="FILE|DIR", type=Source(FOLDER, *SUFFIXES))
-@click.option(
-    "--sqnr",
-    type=float,
-    default=30.0,
-    show_default=True,
-    metavar="DB",
-    callback=decibels,
-    help="What each tensor shall reach.",
-)
+@click.argument("source", metavar="FILE|DIR", type=SOURCE)
+@files.decibels("--sqnr", default=30.0, show_default=True, help="What each tensor shall reach.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, which quantize --like takes.")
 def suggest(source: Path, sqnr: float, as_json: bool) -> None:
     """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
@@ -193,27 +103,34 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if a tensor reaches it with no scheme.
     """
-    with failures(called(source), source):
+    with files.failures(called(source), source):
         found = tensors_of(source, say=note).values()
         tensors, left = [tensor for tensor in found if not _reason(tensor)], Counter(map(_reason, found))
         del left[""]
         told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
-        with progress_bar(tensors) as advance:
-            lines = [_suggested(tensor, sqnr, advance) for tensor in tensors]
+        with files.progress_bar(tensors) as advance:
+            lines = [(tensor, *_suggested(tensor, sqnr, advance)) for tensor in tensors]
+    entries, rows = [], []
+    for tensor, scheme, measured in lines:
+        after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes that codes and parameters take
+        figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
+        as_text = scheme.arguments() if as_json else str(scheme)
+        entries.append({"name": tensor.name, "shape": tensor.shape, "scheme": as_text, **figures})
+        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme)))
     if as_json:
-        click.echo(json_text({"tensors": [line.entry() for line in lines]}), nl=False)
+        print_json({"tensors": entries})
     else:
-        print_table(lines, SUGGESTED)
-        print_line(total_text([line.row for line in lines]))
+        print_table(entries, SUGGESTED)
+        print_line(total_text(rows))
     if left:
         note(told)
     kind = FOLDER if source.is_dir() else source.suffix
     if kind in TO_QUANTIZE.ways:
         way = TO_QUANTIZE.ways[kind].format(source)
         note(f"these schemes are for fastq quantize of {listed(SOURCES)} files; {way}")
-    short = [f"{line.tensor.name} ({line.measured.sqnr_db:.2f})" for line in lines if not line.measured.sqnr_db >= sqnr]
+    short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got in lines if not got.sqnr_db >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
@@ -229,20 +146,141 @@ def _reason(tensor: Tensor) -> str:
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-def _suggested(tensor: Tensor, sqnr: float, advance: Any) -> Suggested:
+def _suggested(tensor: Tensor, sqnr: float, advance: Callable[[int, int], None]) -> tuple[Scheme, Measured]:
+    """Return the scheme of the fewest bits that reaches the SQNR, or the best there is."""
     trial, tried = Trial(tensor.values()), []
     for shared, dtypes in FAMILIES.values():
         for dtype in dtypes:
             options = {"symmetric": dtype.startswith("int"), **shared, "dtype": dtype}
             with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
                 figures = trial.measured(options)
-            tried.append((figures, Scheme(**options)))
+            tried.append((Scheme(**options), figures))
     advance(tensor.nbytes, 1)
     wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
-    enough = [each for each in tried if each[0].sqnr_db >= wanted]
-    figures, scheme = min(enough, key=_bits) if enough else max(tried, key=lambda each: each[0].sqnr_db)
-    return Suggested(tensor, scheme, figures)
+    enough = [each for each in tried if each[1].sqnr_db >= wanted]
+    return min(enough, key=lambda each: each[1].bits) if enough else max(tried, key=lambda each: each[1].sqnr_db)
 
 
-def _bits(tried: tuple[Measured, Scheme]) -> float:
-    return tried[0].bits
+@click.command(short_help="Measure errors of one file against another.")
+@click.argument("a", metavar="A", type=BOTH)
+@click.argument("b", metavar="B", type=BOTH)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
+@files.decibels("--at-least", help="Exit with 3 if a tensor has a lower SQNR.")
+def compare(a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None) -> None:
+    """Measure how far the tensors of B are from those of A of the same names.
+
+    A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
+    model directories, folders of the first three; two .npy files are compared whatever their names. A quantized matrix
+    is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
+    installed.
+
+    Tensors that one side lacks are named on standard error, and those that can't be measured, as of BOOL or U32, of
+    which the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3
+    where --at-least is not reached; 4 where one side lacks tensors, where bytes that can't be measured differ, or where
+    no quantized tensor of A or B was compared.
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json goes without --csv: only one of them can be printed")
+    if html is not None:
+        files.check_replaceable(html, "--html", {"A": a, "B": b})
+    with files.failures(called(a), html or a):
+        ours, theirs = (tensors_of(path, say=note) for path in (a, b))
+        if a.suffix == b.suffix == ".npy":
+            theirs = dict(zip(ours, theirs.values(), strict=True))
+        code = IN_PART if at_least is None else TOO_FAR
+        common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]
+        pairs = [pair for pair in common if _is_measured(*pair, a, b, code) and 0 not in pair[0].shape]
+        quantized = any(tensor.is_quantized for tensor in (*ours.values(), *theirs.values()))
+        if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
+            note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
+        with files.progress_bar([x for x, _ in pairs]) as advance:
+            found = [_compared(*pair, quantized, advance) for pair in pairs]
+        entries, total = [entry for entry, _ in found], "quantized" if quantized else "compared"
+        total = total_text([row for _, row in found], done=total)
+        if html is not None:
+            title = f"{called(b)} compared with {called(a)}"
+            write_report(html, title, total, FIELDS, entries, lambda name: _operands(ours[name], theirs[name]))
+    if as_json or as_csv:
+        print_json(entries) if as_json else click.echo(csv_text(FIELDS, entries), nl=False)
+    elif html is None:
+        print_table(entries, COMPARED)
+        print_line(total)
+    if html is not None:
+        note(f"{html}: {total}")
+    low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
+    low.sort(key=lambda entry: float(entry["sqnr_db"]))
+    if low:
+        worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
+        note(f"below {at_least:g} dB: {worst}", TOO_FAR)
+
+
+# Which tensors are compared
+
+
+def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:
+    """Return the names of tensors that both have, of one shape; tell those that one side lacks."""
+    common = [name for name in ours if name in theirs]
+    if not common:
+        raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}{_hint(*ours, *theirs)}")
+    for source, only in ((a, [*ours.keys() - theirs.keys()]), (b, [*theirs.keys() - ours.keys()])):
+        for name in [*sorted(only)[:NAMED], *([f"{len(only) - NAMED:,} more"] if len(only) > NAMED else [])]:
+            note(f"{name}: only in {called(source)}{_hint(name)}", code)
+    for name in common:
+        x, y = ours[name].shape, theirs[name].shape
+        if x != y:
+            raise in_one_line(called(b), f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {called(a)}")
+    return common
+
+
+def _hint(*names: str) -> str:
+    """Return what else to give where names are those of parts of quantized matrices."""
+    if not any(name.endswith(PARTS) for name in names):
+        return ""
+    return "; parts such as weight_scale are read as one matrix where config.json is next to them"
+
+
+def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
+    """Whether two tensors can be measured; of others the bytes are compared, and it is told what is so."""
+    if x.has_numbers and y.has_numbers:
+        return True
+    same = x.scheme == y.scheme and x.raw is not None and y.raw is not None and _are_same(x.raw(), y.raw())
+    found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
+    if x.scheme != y.scheme:
+        found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
+    note(f"{x.name}: not measured: {found}", 0 if same else code)
+    return False
+
+
+def _are_same(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> bool:
+    pieces = range(0, x.size, PIECE)
+    return x.size == y.size and all(np.array_equal(x[k : k + PIECE], y[k : k + PIECE]) for k in pieces)
+
+
+# What is measured
+
+
+def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None]) -> tuple[Entry, Converted]:
+    """Return a line; its sums count in the total if it is quantized, or floats where nothing is on either side."""
+    with naming(lambda error: f"tensor {x.name!r}: {error}"):
+        numbers = x.values()
+        values = _as_float(numbers)
+        measured = fastq.compare(values, _as_float(y.codes()))
+    counts = x.is_quantized or y.is_quantized or not (quantized or numbers.dtype.kind in "iu")
+    sums = sums_of(measured, values) if counts else None
+    advance(x.nbytes, 1)
+    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, sums, size=math.prod(x.shape))
+    about = x.name, shape_text(x.shape), x.scheme, y.scheme, x.nbytes, y.nbytes
+    return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
+
+
+def _operands(x: Tensor, y: Tensor) -> tuple[Any, Any]:
+    """Return the values of a tensor, and the codes or values of another."""
+    return _as_float(x.values()), _as_float(y.codes())
+
+
+def _as_float(values: Any) -> Any:
+    """Return codes as they are, and values as floats."""
+    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
+    return values if is_taken else values.astype(np.float64)

@@ -1,33 +1,27 @@
-"""A page of HTML: one file, a table that sorts, bars, pictures that fold; light and dark as the reader has it."""
+"""A page of HTML: one file, a table that sorts, bars, pictures that fold; light and dark as the reader has it.
+
+Pictures are SVG without a ground, in the colour of the text around it.
+"""
 
 from __future__ import annotations
 
 import html
+import io
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from fastq.cli.pictures import Picture
+import fastq
+from fastq.cli.report import Entry, csv_text, json_text, title_of
+from fastq.system.atomic import replacing
 
-# of the columns
-TITLES = {
-    "name": "tensor",
-    "shape": "shape",
-    "a": "A",
-    "b": "B",
-    "bytes_a": "bytes A",
-    "bytes_b": "bytes B",
-    "scheme": "scheme",
-    "bytes_before": "bytes before",
-    "bytes": "bytes",
-    "sqnr_db": "SQNR dB",
-    "max_abs_error": "largest error",
-    "mean_abs_error": "mean error",
-    "mse": "mean squared error",
-    "max_relative_error": "largest relative error",
-    "mean_relative_error": "mean relative error",
-    "clipped": "clipped",
-}
+INK = "#010203"  # of text and lines, which none of the colour scales has: it becomes that of the page
+NONE = "<p>No picture: pip install 'fastq-kernels[plot]'</p>"
+WORST = 3  # tensors of which there are pictures
+
+# returns by a tensor's name an array and its approximation, as `fastq.plot.errors` takes them
+ErrorsOf = Callable[[str], tuple[Any, Any]]
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -76,10 +70,30 @@ document.querySelectorAll("th button").forEach((button, column) => button.addEve
 """
 
 
+class Picture(NamedTuple):
+    """A picture with a title of one line."""
+
+    title: str
+    svg: str
+
+
+def write_report(
+    path: Path, title: str, summary: str, fields: Sequence[str], lines: Iterable[Entry], errors_of: ErrorsOf | None
+) -> None:
+    """Write entries to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
+    entries = [{field: entry[field] for field in fields} for entry in lines]
+    if path.suffix == ".html":
+        text = page(title, summary, fields, entries, _pictures_of_worst(entries, errors_of) if errors_of else ())
+    else:
+        text = csv_text(fields, entries) if path.suffix == ".csv" else json_text({"tensors": entries})
+    with replacing(path) as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
 def page(
-    title: str, summary: str, fields: Sequence[str], entries: Sequence[dict[str, Any]], pictures: Iterable[Picture] = ()
+    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[Picture] = ()
 ) -> str:
-    """Return a page with a row for each entry, whose fields are of `TITLES`, and pictures, of which the first is open.
+    """Return a page with a row for each entry, and pictures, of which the first is open.
 
     The ratio `sqnr_db` has a bar next to it, as long as its share of the largest one.
     """
@@ -88,7 +102,7 @@ def page(
     return _PAGE.format(
         title=html.escape(title),
         summary=html.escape(summary),
-        heads="".join(f'<th scope="col"><button>{TITLES[field]}</button></th>' for field in fields),
+        heads="".join(f'<th scope="col"><button>{title_of(field)}</button></th>' for field in fields),
         rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
         pictures="\n".join(
             f"<details{'' if k else ' open'}><summary>{html.escape(picture.title)}</summary>\n{picture.svg}</details>"
@@ -97,18 +111,40 @@ def page(
     )
 
 
-_STYLES = {float: ".4g", int: ","}
-
-
 def _cell(key: str, value: Any, most: float) -> str:
     """Return a cell with what it is sorted by; the ratio with a bar."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
-    text = "-" if value is None else format(value, _STYLES.get(type(value), ""))
-    bar = _bar(value, most) if key == "sqnr_db" else ""
+    text, bar = "-" if value is None else format(value, {float: ".4g", int: ","}.get(type(value), "")), ""
+    if key == "sqnr_db":
+        known = value is not None and not math.isnan(value) and most > 0
+        share = min(max(value / most, 0.0), 1.0) if known else 0.0
+        bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
+        bar = f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'
     return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
 
 
-def _bar(value: float | None, most: float) -> str:
-    share = 0.0 if value is None or math.isnan(value) else min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
-    bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
-    return f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'
+def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[Picture]:
+    """Yield pictures of the tensors with the least ratio of signal to noise, the worst first."""
+    measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
+    for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
+        yield Picture(f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"])))
+
+
+def _svg(x: Any, q: Any) -> str:
+    try:
+        import matplotlib
+    except ImportError:
+        return NONE
+    matplotlib.use("agg", force=False)
+    from matplotlib import pyplot
+
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: dict[Any, Any] = dict.fromkeys(inked, INK) | {"svg.fonttype": "none", "font.family": "sans-serif"}
+    with pyplot.rc_context(style):
+        figure, axes = pyplot.subplots(2, 2, figsize=(12, 10), layout="constrained")
+        fastq.plot.errors(x, q, ax=axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True)
+        pyplot.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :].replace(INK, "currentColor")

@@ -9,14 +9,12 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.files import is_given
-from fastq.cli.report import CONVERTED, print_line, print_table, total_text
+from fastq.cli.report import print_converted
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.io.containers import SOURCES, open_source
-from fastq.io.dequantizing import dequantize_file
-from fastq.io.pipeline import count_text, total_of
-from fastq.io.quantizing import Selection, quantize_file
+from fastq.io.pipeline import count_text
+from fastq.io.quantizing import Selection, dequantize_file, quantize_file
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
 from fastq.system.arguments import reason
@@ -64,14 +62,13 @@ def _scheme(
 
 def _schemes_in(path: Path) -> dict[str, Scheme]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
-    if given := [name for name in OF_SCHEME if is_given(name)]:
+    if given := [name for name in OF_SCHEME if files.is_given(name)]:
         raise click.UsageError(f"--like has the schemes; it goes without --{given[0].replace('_', '-')}")
-    try:
+    unreadable = ValueError, TypeError, KeyError, OSError, RecursionError
+    told = f"{path.name!r} is not what suggest --json prints: "
+    with files.refused(lambda error: told + reason(error), unreadable, "--like"):
         entries = json.loads(path.read_bytes())["tensors"]
         return {entry["name"]: _suggested(**entry["scheme"]) for entry in entries}
-    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
-        told = f"{path.name!r} is not what suggest --json prints: {reason(error)}"
-        raise click.BadParameter(told, param_hint="'--like'") from error
 
 
 def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
@@ -84,13 +81,12 @@ def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: s
 
 OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
 # conventions whose zero points are codes and whose scales are positive and of the compute type, as files hold them
-STORABLE = [
-    row.name
-    for row in CONVENTIONS.values()
-    if (row.zero_point, row.stored_type) == ("integer", "compute") and not row.signed_scale
-]
+_AS_STORED = "integer", "compute", False
+STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.signed_scale) == _AS_STORED]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
+LIKE_HELP = "Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
+CONVENTION_HELP = "Whose arithmetic to follow, for formats that it has: {}. fastq conventions prints them."
 TO_QUANTIZE = files.Source(
     *SOURCES,
     ways={
@@ -103,8 +99,7 @@ TO_DEQUANTIZE = files.Source(
     ways={
         files.FOLDER: "fastq convert {} OUT --dequantize turns a model directory back",
         ".gguf": "fastq gguf {} OUT.gguf --dequantize turns it back",
-        ".npy": "fastq quantize writes .safetensors, and so does QuantizedArray.save",
-        ".npz": "fastq quantize writes .safetensors, and so does QuantizedArray.save",
+        **dict.fromkeys((".npy", ".npz"), "fastq quantize writes .safetensors, and so does QuantizedArray.save"),
     },
 )
 
@@ -112,52 +107,19 @@ TO_DEQUANTIZE = files.Source(
 @click.command(short_help="Quantize a .safetensors, .npy or .npz file.")
 @click.argument("source", metavar="IN", type=TO_QUANTIZE)
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
-@click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
+@files.repeatable("--include", metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
+@files.repeatable("--exclude", metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
-@click.option(
-    "--like",
-    type=files.EXISTING,
-    metavar="FILE",
-    help="Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other.",
-)
+@click.option("--like", type=files.EXISTING, metavar="FILE", help=LIKE_HELP)
 @click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
 @files.range_option
-@click.option(
-    "--convention",
-    type=click.Choice(STORABLE),
-    metavar="NAME",
-    default="onnx",
-    show_default=True,
-    help=f"Whose arithmetic to follow, for formats that it has: {', '.join(STORABLE)}. fastq conventions prints them.",
-)
-@click.option(
-    "--nan",
-    type=click.Choice(["raise", "zero"]),
-    default="raise",
-    show_default=True,
-    help='"raise" stops at NaN, "zero" treats it as 0.',
-)
+@files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
+@files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 @files.force_option
-def quantize(
-    source: Path,
-    out: Path,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    vectors: bool,
-    like: Path | None,
-    dtype: str,
-    axis: int | str | None,
-    block_size: int,
-    symmetric: bool,
-    method: str,
-    convention: str,
-    nan: str,
-    force: bool,
-) -> None:
+def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
     """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
 
     OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
@@ -166,19 +128,20 @@ def quantize(
     cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
     directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
-    scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
+    include, exclude = given.pop("include"), given.pop("exclude")
+    scheme = _scheme(**given)
     files.check_out({"IN": source, "--like": like}, out, force=force)
     selection = Selection(
         include or ("*",), exclude, vectors or source.suffix == ".npy", _schemes_in(like) if like else None
     )
     with files.failures(files.called(source), out):
         opened = open_source(source)
-        if isinstance(axis, int) and not block_size and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
+        by_channel = isinstance(given["axis"], int) and not given["block_size"]
+        if by_channel and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
             raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
-    print_table(rows, CONVERTED, total=total_of(rows))
-    print_line(total_text(rows))
+    print_converted(rows)
     for row in rows:
         if row.remark:
             files.note(f"{row.name}: {row.remark}")

@@ -1,13 +1,16 @@
-"""The table that the command line prints."""
+"""Tables of the command line: entries by the names of columns, printed, and written as JSON and CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -21,44 +24,104 @@ from fastq.io.pipeline import Converted, total_of
 UNLIMITED = 1_000_000  # columns: of what no table has more
 PAGE = 80  # columns of paragraphs where no terminal tells its width
 UNBROKEN = "\0"  # in place of a space at which no line is broken
+OUTLIERS_SHOWN = 4
 
-Line = TypeVar("Line")
-Column = tuple[str, Callable[[Line], str]]
+Entry = dict[str, Any]  # numbers, texts, shapes and None by the names of columns
+# titles of columns that are not their names
+TITLES = {
+    "name": "tensor",
+    "a": "A",
+    "b": "B",
+    "bytes_a": "bytes A",
+    "bytes_b": "bytes B",
+    "size": "values",
+    "lo": "min",
+    "hi": "max",
+    "nan": "NaN",
+    "outliers": "outlier channels",
+    "sqnr_db": "SQNR dB",
+    "max_abs_error": "largest error",
+    "mean_abs_error": "mean error",
+    "mse": "mean squared error",
+    "max_relative_error": "largest relative error",
+    "gelems": "Gelem/s",
+    "ratio": "x NumPy",
+}
+TEXT = ("name", "scheme", "type", "from", "to", "key", "value")
+COUNTS = ("nan", "infinite", "clipped", "outliers")  # of which none is a dash
+STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "gelems": ".2f", "ratio": ".1f"}
+STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error"), ".3g")
+CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 
-CONVERTED: tuple[Column[Converted], ...] = (
-    ("tensor", lambda row: printable(row.name)),
-    ("shape", lambda row: "" if row.shape is None else shape_text(row.shape) or "scalar"),
-    ("bytes before", lambda row: f"{row.before:,}"),
-    ("scheme", lambda row: f"{row.target}, {row.remark}" if row.remark else row.target),
-    ("bytes", lambda row: f"{row.after:,}"),
-    ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
-    ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
-)
-TEXT = ("tensor", "scheme", "type", "from", "to", "key", "value")
+
+def title_of(column: str) -> str:
+    """Return the title of a column."""
+    return TITLES.get(column, column.replace("_", " "))
+
+
+def cell_text(column: str, value: Any) -> str:
+    """Return what a cell shows: a dash for what is not known, or is no number."""
+    if value is None or (column in COUNTS and not value) or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if column == "outliers":
+        more = ", ..." if len(value) > OUTLIERS_SHOWN else ""
+        return f"{len(value)}: {', '.join(map(str, value[:OUTLIERS_SHOWN]))}{more}"
+    if isinstance(value, tuple):
+        return shape_text(value)
+    return printable(value) if isinstance(value, str) else format(value, STYLES.get(column, ","))
+
+
+def entry_of(row: Converted) -> Entry:
+    """Return what a conversion made of a tensor, or the sums of all, which have no shape."""
+    return {
+        "name": row.name,
+        "shape": "" if row.shape is None else shape_text(row.shape) or "scalar",
+        "from": row.source,
+        "to": row.target,
+        "scheme": f"{row.target}, {row.remark}" if row.remark else row.target,
+        "bytes_before": row.before,
+        "bytes": row.after,
+        "bits": 8 * row.after / row.size if row.size else None,
+        "sqnr_db": row.sqnr_db,
+        "max_abs_error": row.max_abs_error,
+        "imatrix": row.weighted,
+    }
+
+
+def print_converted(rows: Sequence[Converted], columns: Sequence[str] = CONVERTED, done: str = "quantized") -> None:
+    """Print what became of tensors, and the sums of all."""
+    print_table([entry_of(row) for row in rows], columns, total=entry_of(total_of(rows)))
+    print_line(total_text(rows, done=done))
 
 
 def print_table(
-    rows: Sequence[Line], columns: Sequence[Column[Line]], *, total: Line | None = None, width: int | None = None
+    entries: Sequence[Entry], columns: Sequence[str], *, total: Entry | None = None, width: int | None = None
 ) -> None:
-    """Print one line per row, and the total below a rule, on standard output.
+    """Print one line per entry, and the total below a rule, on standard output.
 
-    A terminal narrower than the table gets the rows one below the other, each with its columns wrapped. Where nothing
-    tells the width, as in a pipe, a row is a line, however long.
+    A terminal narrower than the table gets the entries one below the other, each with its columns wrapped. Where
+    nothing tells the width, as in a pipe, an entry is a line, however long.
     """
     table = Table(box=SIMPLE_HEAD)
-    for title, _ in columns:
-        table.add_column(title, justify="left" if title in TEXT else "right")
-    for row in rows:
-        table.add_row(*(text(row) for _, text in columns), end_section=row is rows[-1])
-    if total is not None:
-        table.add_row(*(text(total) for _, text in columns))
+    for column in columns:
+        table.add_column(title_of(column), justify="left" if column in TEXT else "right")
+    shown = [*entries, *([total] if total else [])]
+    rows = [[cell_text(column, entry.get(column)) for column in columns] for entry in shown]
+    for k, row in enumerate(rows, 1):
+        table.add_row(*row, end_section=k == len(entries))
     plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich takes those for 80 columns wide
     console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
     wide, width = console.measure(table).maximum, width or terminal_width()
     if width is None or wide <= width:
         console.print(table)  # at its natural width: Rich would fold names and numbers to fit
-    else:
-        _print_records([*rows, *([] if total is None else [total])], columns, width)
+        return
+    for name, *others in rows:
+        click.echo(name)
+        told = zip(columns[1:], others, strict=True)
+        parts = [f"{title_of(column)} {text}" for column, text in told if text not in ("", "-")]
+        text = ", ".join(part.replace(" ", UNBROKEN) for part in parts)  # lines are broken between parts
+        for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False):
+            click.echo(line.replace(UNBROKEN, " "))
 
 
 def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
@@ -74,29 +137,41 @@ def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
     return ", ".join(parts)
 
 
+def print_json(table: Any) -> None:
+    """Print entries, or an object that has them, as JSON."""
+    click.echo(json_text(table), nl=False)
+
+
+def json_text(table: Any) -> str:
+    """Return entries, or an object that has them, as JSON, which has neither NaN nor infinity: they are null."""
+    return json.dumps(_finite(table), indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
+    """Return entries as CSV with a line of names; a field that is None is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(entries)
+    return text.getvalue()
+
+
 def print_line(text: str) -> None:
     """Print a sentence in lines that fit the terminal."""
-    for line in textwrap.wrap(text, terminal_width() or UNLIMITED, subsequent_indent="  ", break_on_hyphens=False):
+    _print_wrapped(text, terminal_width() or UNLIMITED, "  ", break_on_hyphens=False)
+
+
+def _print_wrapped(text: str, width: int, indent: str, **options: Any) -> None:
+    for line in textwrap.wrap(text, width, subsequent_indent=indent, **options):
         click.echo(line)
-
-
-def _print_records(rows: Sequence[Line], columns: Sequence[Column[Line]], width: int) -> None:
-    """Print each row as a paragraph: its first column, and the others below with their titles."""
-    (_, name), *others = columns
-    for row in rows:
-        click.echo(name(row))
-        parts = [f"{title} {value}" for title, text in others if (value := text(row)) not in ("", "-")]
-        _print_wrapped(_joined(parts), width)
-
-
-def _joined(parts: Sequence[str]) -> str:
-    """Return parts between which lines are broken rather than within them."""
-    return ", ".join(part.replace(" ", UNBROKEN) for part in parts)
-
-
-def _print_wrapped(text: str, width: int) -> None:
-    for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False):
-        click.echo(line.replace(UNBROKEN, " "))
 
 
 def terminal_width() -> int | None:
@@ -114,8 +189,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
     """Print a line for each fact, its name first; longer ones go on below themselves."""
     width, indent = terminal_width() or UNLIMITED, max(map(len, facts)) + 2
     for name, text in facts.items():
-        for line in textwrap.wrap(f"{name:{indent}}{text}", width, subsequent_indent=" " * indent):
-            click.echo(line)
+        _print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
 
 
 def print_conventions() -> None:
@@ -123,22 +197,9 @@ def print_conventions() -> None:
     width = terminal_width() or PAGE
     for row in CONVENTIONS.values():
         first = row.under(False, "array")
-        for line in textwrap.wrap(f"{row.name}: {row.system}", width, subsequent_indent="  "):
-            click.echo(line)
+        _print_wrapped(f"{row.name}: {row.system}", width, "  ")
         for title, formula in (("code", code_formula), ("scale", scale_formula), ("zero point", zero_point_formula)):
-            text = f"{title:10}  {formula(first)}"
-            for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent=" " * 14):
-                click.echo(line)
-
-
-def count_or_dash(count: int | None) -> str:
-    """Return a count, or a dash for none."""
-    return f"{count:,}" if count else "-"
-
-
-def number_text(value: float | None, style: str) -> str:
-    """Return a number in a style of `format`, or a dash where there is none."""
-    return "-" if value is None or math.isnan(value) else format(value, style)
+            _print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
 
 
 def printable(text: str) -> str:

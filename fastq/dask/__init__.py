@@ -8,7 +8,9 @@ arguments is refused at once; what is wrong with elements, when they are compute
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 try:
     import dask.array as da
@@ -37,25 +39,43 @@ __all__ = [
 ]
 
 
+_TAKEN = """Parameters
+----------
+{first} : dask.array.Array
+    As in `fastq.{name}`, in chunks that end where blocks do and, for packed formats, bytes.
+{others}
+    As in `fastq.{name}`; parameters may be lazy too, in any chunks.
+
+Returns
+"""
+_REFUSED = """Raises
+------
+TypeError, ValueError, AxisError
+    If an argument is not as described.
+
+Examples
+"""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _by_chunks(function: Function) -> Function:
+    """Complete a docstring: what all these functions take and refuse is that of the functions of their names."""
+    first, *others = inspect.signature(function).parameters.values()
+    names = ", ".join(f"{'**' * (each.kind is each.VAR_KEYWORD)}{each.name}" for each in others)
+    taken = _TAKEN.format(first=first.name, others=names, name=function.__name__)
+    said = inspect.cleandoc(function.__doc__ or "").replace("Returns\n", taken).replace("Examples\n", _REFUSED)
+    function.__doc__ = f"{said}\n"
+    return function
+
+
+@_by_chunks
 def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     """Return the smallest and the largest element: `fastq.minmax`, merged in a tree.
-
-    Parameters
-    ----------
-    x : dask.array.Array
-        Of a dtype that `fastq.minmax` takes.
-    **options
-        As in `fastq.minmax`: axis, block_size and nan.
 
     Returns
     -------
     lo, hi : dask.array.Array
         Of x's dtype, shape as the scale of `quantize`.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        If an argument is not as described, or chunks do not end where blocks do.
 
     Examples
     --------
@@ -64,29 +84,17 @@ def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     >>> int(lo.compute()), int(hi.compute())
     (0, 99)
     """
-    ends: Any = measure.minmax(_as_lazy(x), **options)
-    return ends  # type: ignore[no-any-return]
+    return measure.minmax(_as_lazy(x), **options)
 
 
+@_by_chunks
 def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
-
-    Parameters
-    ----------
-    x : dask.array.Array
-        Of a dtype that `fastq.choose_qparams` takes.
-    dtype, **options
-        As in `fastq.choose_qparams`.
 
     Returns
     -------
     QParams
         Its ``compute()`` is the `fastq.QParams` that any other array can be quantized with.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        If an argument is not as described, or chunks do not end where blocks do.
 
     Examples
     --------
@@ -94,10 +102,10 @@ def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
     >>> fastq.dask.choose_qparams(dask.array.linspace(0, 51, 100, chunks=10), "uint8").scale.compute()
     array(0.2)
     """
-    params: Any = coding.choose_qparams(_as_lazy(x), dtype, **options)
-    return params  # type: ignore[no-any-return]
+    return cast(QParams, coding.choose_qparams(_as_lazy(x), dtype, **options))
 
 
+@_by_chunks
 def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
@@ -105,22 +113,10 @@ def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
     and dask keeps them in between: for data that does not fit, compute the parameters first,
     ``quantize(x, qparams=choose_qparams(x, dtype).compute())``.
 
-    Parameters
-    ----------
-    x : dask.array.Array
-        Of a dtype that `fastq.quantize` takes.
-    dtype, **options
-        As in `fastq.quantize`; `qparams` may be lazy too.
-
     Returns
     -------
     QuantizedArray
         Codes and parameters, lazy; its ``compute()`` is a `fastq.QuantizedArray`, its ``dequantize()`` a dask array.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        If an argument is not as described, or chunks do not end where blocks do, or for packed formats bytes.
 
     Examples
     --------
@@ -130,31 +126,17 @@ def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
     >>> q.codes[0, :3].compute()
     array([-128, -128, -128], dtype=int8)
     """
-    q: Any = coding.quantize(_as_lazy(x), dtype, **options)
-    return q  # type: ignore[no-any-return]
+    return cast(QuantizedArray, coding.quantize(_as_lazy(x), dtype, **options))
 
 
+@_by_chunks
 def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any = None, **options: Any) -> da.Array:
     """Quantize with raw parameters: `fastq.quantize_linear`.
-
-    Parameters
-    ----------
-    x : dask.array.Array
-        Of a dtype that `fastq.quantize_linear` takes.
-    scale, zero_point : array_like or dask.array.Array
-        As in `fastq.quantize_linear`; those of dask in any chunks.
-    dtype, **options
-        As in `fastq.quantize_linear`.
 
     Returns
     -------
     dask.array.Array
         Codes, x's shape, packed along the last axis for packed formats.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As `quantize`.
 
     Examples
     --------
@@ -162,31 +144,17 @@ def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any 
     >>> fastq.dask.quantize_linear(dask.array.arange(6.0, chunks=3), 0.5, 1).compute()
     array([ 1,  3,  5,  7,  9, 11], dtype=uint8)
     """
-    codes: Any = coding.quantize_linear(_as_lazy(x), scale, zero_point, dtype, **options)
-    return codes
+    return coding.quantize_linear(_as_lazy(x), scale, zero_point, dtype, **options)
 
 
+@_by_chunks
 def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **options: Any) -> da.Array:
     """Dequantize with raw parameters: `fastq.dequantize_linear`.
-
-    Parameters
-    ----------
-    codes : dask.array.Array
-        One code an element.
-    scale, zero_point : array_like or dask.array.Array
-        As in `fastq.dequantize_linear`; those of dask in any chunks.
-    **options
-        As in `fastq.dequantize_linear`.
 
     Returns
     -------
     dask.array.Array
         Values, the codes' shape.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As `quantize`.
 
     Examples
     --------
@@ -195,29 +163,17 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
     >>> fastq.dask.dequantize_linear(codes, 0.5, 1).compute()
     array([-0.5,  0. ,  0.5,  1. ], dtype=float32)
     """
-    values: Any = decoding.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
-    return values
+    return decoding.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
 
 
+@_by_chunks
 def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     """Quantize and dequantize in one pass: `fastq.fake_quantize`.
-
-    Parameters
-    ----------
-    x : dask.array.Array
-        Of a dtype that `fastq.fake_quantize` takes.
-    dtype, **options
-        As in `fastq.fake_quantize`; `qparams` may be lazy too.
 
     Returns
     -------
     dask.array.Array
         Values, of x's dtype for floats, else of the compute type.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As `quantize`.
 
     Examples
     --------
@@ -225,8 +181,7 @@ def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     >>> fastq.dask.fake_quantize(dask.array.linspace(0, 1, 4, chunks=2), "uint2").compute()
     array([0.        , 0.33333333, 0.66666667, 1.        ])
     """
-    values: Any = coding.fake_quantize(_as_lazy(x), dtype, **options)
-    return values
+    return coding.fake_quantize(_as_lazy(x), dtype, **options)
 
 
 def calibrate(

@@ -7,12 +7,11 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq import results
 from fastq.dask import tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
-from fastq.dask.parts import Chunks, Index, Parts, arguments, blockwise, codes_of, dtype_in, value_chunks
+from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
@@ -36,9 +35,6 @@ from fastq.requests.values import (
 from fastq.results import without_checks
 from fastq.system.arguments import is_a
 
-Array = NDArray[Any]
-
-
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 
@@ -46,8 +42,7 @@ def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
     params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
-    options = {**_arguments(call, params), "template": _template(params)}
-    codes = codes_of(parts.chunks, params.dtype, tasks.by_qparams, *operands, **options)
+    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **_told(call, params))
     return without_checks(QuantizedArray, codes, params, x.shape)
 
 
@@ -55,13 +50,13 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
     params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
-    options = {**_arguments(call, params), "template": _template(params), "token": "fake_quantize"}
-    return blockwise(tasks.by_qparams, parts.all_axes, *operands, dtype=dtype_of_fakes(x.dtype), **options)
+    options = {**_told(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
+    return blockwise(tasks.computed, parts.all_axes, *operands, **options)
 
 
-def _arguments(call: Call, params: results.QParams) -> dict[str, Any]:
-    """Return the arguments of tasks, whose plans depend on the parameters that are ready, not on the caller's."""
-    return arguments(call._replace(options=call.options._replace(key=params.key)))
+def _told(call: Call, params: results.QParams) -> dict[str, Any]:
+    """Return what tasks are told, whose plans depend on the parameters that are ready, not on the caller's."""
+    return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
 
 
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
@@ -84,8 +79,7 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
     operands = codes, index, *last, *_operands(params, parts)
-    options = {"options": call.options._replace(key=params.key), "template": _template(params)}
-    options |= {"concatenate": True, "token": "dequantize"}
+    options = _told(call, params) | {"concatenate": True, "token": "dequantize"}
     if qtype.packed and shape:
         options["adjust_chunks"] = {index[-1]: parts.chunks[-1]}
     return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
@@ -130,10 +124,8 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _placed(call, request)
     parts.check_aligned(request.qtype)
-    options = _placed_options(call, request)._replace(dtype=request.qtype)
-    return codes_of(
-        parts.chunks, request.qtype, tasks.by_parameters, *operands, **arguments(call._replace(options=options))
-    )
+    asked = _told_placed(call, request, request.qtype)
+    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, asked=asked)
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
@@ -142,9 +134,8 @@ def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     wanted = dtype_of_values(call.options.dtype, None, scale)
     request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
     parts.check_aligned()
-    options = _placed_options(call, request)._replace(dtype=wanted)
-    how = {**arguments(call._replace(options=options)), "token": "dequantize_linear"}
-    return blockwise(tasks.by_parameters, parts.all_axes, *operands, dtype=wanted, **how)
+    how = {"asked": _told_placed(call, request, wanted), "token": "dequantize_linear"}
+    return blockwise(tasks.computed, parts.all_axes, *operands, dtype=wanted, **how)
 
 
 def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
@@ -169,10 +160,10 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     return request, parts, [x, parts.all_axes, *operands]
 
 
-def _placed_options(call: Call, request: Request) -> Any:
-    """Return the options of tasks: scales that keep all axes have named those that they belong to."""
+def _told_placed(call: Call, request: Request, dtype: Any) -> Call:
+    """Return what tasks are told: scales that keep all axes have named those that they belong to."""
     axis = call.options.axis if request.axis is None else request.axis
-    return call.options._replace(axis=axis, convention=request.coding.row)
+    return tasks.told(call, axis=axis, convention=request.coding.row, dtype=dtype)
 
 
 def _reshaped(numbers: Any, parts: Parts) -> Any:

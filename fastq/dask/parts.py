@@ -10,7 +10,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from fastq.dispatch.cache import Call
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, packed_length, stored_as
 from fastq.system.arguments import as_array, dtype_of, is_a
@@ -104,11 +103,6 @@ def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
 def dtype_in(x: Any, name: str) -> Any:
     """Return the dtype of an array of dask, or in which a caller gives numbers; None for those of Python."""
     return as_array(x._meta, name).dtype if is_a(x, da.Array) else dtype_of(x, name)
-
-
-def arguments(call: Call) -> dict[str, Any]:
-    """Return what a task has to know of a call."""
-    return {"operation": call.operation, "options": call.options, "types": call.types}
 
 
 def blockwise(function: Callable[..., Any], index: Index, *operands: Any, dtype: Any, **options: Any) -> da.Array:

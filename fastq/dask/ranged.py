@@ -13,7 +13,7 @@ import numpy as np
 
 from fastq.dask import given, tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled
-from fastq.dask.parts import Parts, arguments, blockwise, codes_of, dtype_in
+from fastq.dask.parts import Parts, blockwise, codes_of, dtype_in
 from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
@@ -77,8 +77,8 @@ def _in_one_pass(parts: Parts, qtype: QType) -> bool:
 
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
-    operands = x, parts.all_axes
-    return blockwise(tasks.by_range, parts.all_axes, *operands, dtype=dtype, token=call.operation, **arguments(call))
+    how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation}
+    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, **how)
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
@@ -98,11 +98,9 @@ def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
         )
     ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
-    operands = ends, (_PAIR, *index)
     scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)
-    params = blockwise(
-        tasks.params_of, index, *operands, dtype=object, concatenate=True, token="qparams", scheme=scheme
-    )
+    how = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
+    params = blockwise(tasks.params_of, index, ends, (_PAIR, *index), **how)
     return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)
 
 
@@ -110,36 +108,28 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     """Return the minima and the maxima of parts along a new first axis."""
     chunks: dict[int, Any] = {axis: (1,) * len(parts.chunks[axis]) for axis in parts.reduced}
     chunks.update(zip(parts.kept, parts.parameter_chunks, strict=True))
-    options = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
-    index, dtype = (_PAIR, *parts.all_axes), native(x.dtype)
-    ends = blockwise(
-        tasks.ends, index, x, parts.all_axes, dtype=dtype, new_axes={_PAIR: 2}, adjust_chunks=chunks, **options
-    )
+    dtype = native(x.dtype)
+    how: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
+    how |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": chunks}
+    ends = blockwise(tasks.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
     if not parts.reduced:
         return ends
     axis, meta = tuple(axis + 1 for axis in parts.reduced), np.empty((0,) * (1 + len(parts.kept)), dtype)
-    return da.reduction(
-        ends, tasks.widest, tasks.widest_of_all, combine=tasks.widest, axis=axis, dtype=dtype, meta=meta
-    )
+    steps = {"combine": tasks.widest, "axis": axis, "dtype": dtype, "meta": meta}
+    return da.reduction(ends, tasks.widest, tasks.widest_of_all, **steps)
 
 
 def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters that tasks have made, each a QParams or a QuantizedArray."""
     chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
-    numbers = {name: number for name in NUMBERS if (number := getattr(like, name)) is not None}
-    return filled(
-        like,
-        **{
-            name: blockwise(
-                tasks.field,
-                parts.kept if name != "tensor_scale" else (),
-                made,
-                parts.all_axes,
-                dtype=number.dtype,
-                adjust_chunks=chunks,
-                token=name,
-                attribute=name,
-            )
-            for name, number in numbers.items()
-        },
-    )
+    found = {}
+    for name in (name for name in NUMBERS if getattr(like, name) is not None):
+        how: dict[str, Any] = {
+            "dtype": getattr(like, name).dtype,
+            "adjust_chunks": chunks,
+            "token": name,
+            "attribute": name,
+        }
+        index = parts.kept if name != "tensor_scale" else ()
+        found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
+    return filled(like, **found)

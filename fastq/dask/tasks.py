@@ -7,72 +7,48 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastq.dispatch.cache import call
+from fastq.dispatch.cache import Call
 from fastq.dispatch.callers import in_own_thread
 from fastq.formats.granularity import Granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
 from fastq.system.arguments import native
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
-
-
-def alone(operation: str, *operands: Any) -> Any:
-    """Make a call as `dispatch.cache.call` does, in the thread of the task."""
-    return in_own_thread(call, operation, *operands)
+NOTHING = None, None, None, None  # operands of a call that tasks are told
 
 
-def by_range(x: Array, *, operation: str, options: tuple[Any, ...], types: tuple[type, ...]) -> Any:
-    """Call an operation that takes parameters from the range of a chunk."""
-    return alone(operation, x, None, None, None, None, options, types)
+def told(call: Call, **options: Any) -> Call:
+    """Return what a task has to know of a call: all but its arrays, perhaps with other options."""
+    return call._replace(operands=NOTHING, qparams=None, options=call.options._replace(**options))
 
 
-def by_parameters(
-    x: Array, scale: Array, zero_point: Array | None, *, operation: str, options: tuple[Any, ...], types: Any
-) -> Array:
-    """Call an operation that takes raw parameters."""
-    values: Array = alone(operation, x, None, scale, zero_point, None, options, types)
-    return values
-
-
-def by_qparams(
+def computed(
     x: Array,
-    scale: Array,
-    zero_point: Array,
-    tensor_scale: Array | None,
+    scale: Array | None = None,
+    zero_point: Array | None = None,
+    tensor_scale: Array | None = None,
     *,
-    operation: str,
-    options: tuple[Any, ...],
-    types: tuple[type, ...],
-    template: QParams,
-) -> Array:
-    """Call an operation on values that takes QParams, made of a template and their part of the parameters."""
-    params = with_values(template, scale, zero_point, tensor_scale)
-    result = alone(operation, x, None, params.scale, params.zero_point, params, options, types)
-    return np.asarray(result if operation == "fake_quantize_with_qparams" else result.codes)
+    asked: Call,
+    template: QParams | None = None,
+) -> Any:
+    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams by a template."""
+    if template is not None:
+        asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
+        scale, zero_point = asked.qparams.scale, asked.qparams.zero_point
+    result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).made)
+    return result.codes if asked.operation == "quantize_with_qparams" else result
 
 
-def dequantize(
-    codes: Array,
-    last: Array | None,
-    scale: Array,
-    zero_point: Array,
-    tensor_scale: Array | None,
-    *,
-    options: tuple[Any, ...],
-    template: QParams,
-) -> Array:
+def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: Call, template: QParams) -> Any:
     """Return the values of codes; `last` has their number along the last axis where codes are packed."""
-    params = with_values(template, scale, zero_point, tensor_scale)
     packed = () if last is None else (*codes.shape[:-1], int(last[0]))
     shape = packed if template.dtype.packed else codes.shape
-    values: Array = alone("dequantize", codes, None, params.scale, params.zero_point, params, options, (), shape)
-    return values
+    return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
 
 
-def with_values(template: QParams, scale: Array, zero_point: Array, tensor_scale: Array | None) -> QParams:
+def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None) -> QParams:
     """Return parameters like others with other numbers."""
     params = template.with_values(np.asarray(scale), np.asarray(zero_point))
     vars(params)["tensor_scale"] = None if tensor_scale is None else np.asarray(tensor_scale)
@@ -97,7 +73,8 @@ def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
-        found = np.stack(alone("minmax", x, None, None, None, None, options, (type(options.axis), int)))
+        asked = Call("minmax", NOTHING, None, options, (type(options.axis), int), None)
+        found = np.stack(computed(x, asked=asked))
     else:
         found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
     kept = granularity.parameter_axes(x.ndim)

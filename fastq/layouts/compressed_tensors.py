@@ -34,7 +34,6 @@ from fastq.layouts.tensors import (
     as_words,
     check_format,
     checked_block_size,
-    matrix,
     parameters_of,
     stored_scale,
     with_positive_scales,
@@ -141,8 +140,12 @@ class StoredForm:
         return arrays
 
     def stored_zero_points(self, codes: Array) -> Array:
-        """Return what is stored for zero points, which are codes."""
-        return _columns_to_words(codes, self.qtype) if self._packs_zero_point else codes
+        """Return what is stored for zero points, which are codes: words along the last axis but one, if they are."""
+        if not self._packs_zero_point:
+            return codes
+        columns = np.swapaxes(codes, -1, -2)
+        packed = pack(columns, self.qtype) if self.qtype.packed else np.ascontiguousarray(columns)
+        return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], self.qtype), -1, -2))
 
     def constants(self, global_scale: float | None) -> dict[str, Array]:
         """Return what is stored once for a tensor."""
@@ -155,7 +158,10 @@ class StoredForm:
         """Return zero points as codes: stored as `specs` has them or, by older writers, as integers one by one."""
         packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
-            return _columns_from_words(stored, scales, self.qtype)
+            *outer, rows, columns = scales
+            codes = _from_words(np.swapaxes(stored, -1, -2), rows, self.qtype)
+            codes = unpack(codes, self.qtype, shape=(*outer, columns, rows)) if self.qtype.packed else codes
+            return np.swapaxes(codes, -1, -2)
         if stored.dtype.kind == "c":
             raise ValueError(f"weight_zero_point is {stored.dtype}, which no zero point is")
         numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
@@ -207,20 +213,6 @@ def _to_words(packed: Array, length: int, qtype: QType) -> Array:
 def _from_words(words: Array, length: int, qtype: QType) -> Array:
     packed = np.ascontiguousarray(words).view(np.uint8)[..., : packed_length(length, qtype)]
     return (packed ^ _shift(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
-
-
-def _columns_to_words(codes: Array, qtype: QType) -> Array:
-    """Return codes, one for each element, in words along the last axis but one."""
-    columns = np.swapaxes(codes, -1, -2)
-    packed = pack(columns, qtype) if qtype.packed else np.ascontiguousarray(columns)
-    return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], qtype), -1, -2))
-
-
-def _columns_from_words(words: Array, shape: Shape, qtype: QType) -> Array:
-    *outer, rows, columns = shape
-    packed = _from_words(np.swapaxes(words, -1, -2), rows, qtype)
-    codes = unpack(packed, qtype, shape=(*outer, columns, rows)) if qtype.packed else packed
-    return np.swapaxes(codes, -1, -2)
 
 
 def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
@@ -285,23 +277,61 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
 
 
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
-    """Return how compressed-tensors stores a quantized matrix.
+    """Return how compressed-tensors stores a quantized matrix, or the blocks of one that `StoredForm.folded` made.
 
     ValueError if it has no format for it; `name` is what the message calls it.
     """
     code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
-    kept = granularity(q.axis, q.block_size, q.ndim).kept
-    last = kept == (1,)
-    if is_matrix and code in OF_FORMATS and last:
-        return PRESETS[OF_FORMATS[code]]
-    if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
-        weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
+    kept, size = granularity(q.axis, q.block_size, q.ndim).kept, q.block_size
+    rows_or_all = {(): "tensor", (0,): "channel"}.get(kept) if is_matrix and not size else None
+    groups = is_matrix and kept == (1,)
+    if groups and (code in OF_FORMATS or (code == "float4_e2m1fn" and size == 16)):
+        return PRESETS[OF_FORMATS.get(code, "NVFP4A16")]
+    if groups and size and code in ("int2", "int4", "int8"):
+        weights = WeightScheme(q.dtype.bits, "int", "group", size, symmetric=q.symmetric)
         return LayerScheme("", weights, WORDS)
-    if is_matrix and kept == (0,) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
-        kind = "int" if code == "int8" else "float"
-        return LayerScheme("", WeightScheme(8, kind, "channel"), f"{kind}-quantized")
+    if code == "float8_e4m3fn":
+        folded = q.ndim == 4 and kept == (0, 2) and 0 not in q.shape
+        strategy = rows_or_all or ("group" if groups and size else "block" if folded else "")
+        if strategy:
+            block = (q.shape[1], q.shape[3]) if folded else ()
+            return LayerScheme("", WeightScheme(8, "float", strategy, size, block), "float-quantized")
+    if code == "int8" and rows_or_all and q.symmetric:
+        return LayerScheme("", WeightScheme(8, "int", rows_or_all), "int-quantized")
     found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
     raise ValueError(f"{name} is {found}, which compressed-tensors has no format for")
+
+
+_AS_A_WHOLE = "give the mapping of open_checkpoint itself, not a dict of it"
+
+
+def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
+    """Return the shape of a matrix, where it is in blocks of rows that of all of them."""
+    if not scheme.weights.block:
+        return q.shape
+    rows, height, columns, width = q.shape
+    last_row, last_column = np.asarray(q.codes)[-1, -1], np.asarray(q.codes)[:, :, -1, -1]
+    if not (last_row.astype(np.float32).any() and last_column.astype(np.float32).any()):
+        what = f"{name} ends with a row or column of zeros, which may be what fills up its last block"
+        raise ValueError(f"{what}: {_AS_A_WHOLE}")
+    return rows * height, columns * width
+
+
+@np.errstate(over="ignore")  # of a number that scales are then not in units of
+def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
+    """Return scales in float8 and the number that they are divided by, which give scales of float32 exactly."""
+    form = FLOAT_FORMATS["float8_e4m3fn"]
+    numbers, codes = np.unique(scale), np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
+    stored = codes.astype(np.float32)
+    nearest = (stored[::-1] / numbers[-1].astype(np.float64)).astype(np.float32).view(np.int32)
+    candidates = nearest if numbers.size <= codes.size else nearest[:0]
+    for factor in (candidates + np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]).view(np.float32).reshape(-1):
+        table = stored / factor
+        found = np.searchsorted(table, numbers).clip(max=codes.size - 1)
+        if 0 < factor < np.inf and np.array_equal(table[found], numbers):
+            return codes[np.searchsorted(table, scale)], factor
+    what = f"{name} has scales that no float8_e4m3fn numbers over one number are, as nvfp4 has them"
+    raise ValueError(f"{what}: {_AS_A_WHOLE}, or quantize to 'nvfp4'")
 
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
@@ -309,11 +339,13 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 
     ValueError if a scale could not be read as it is stored; `name` is what the message calls the matrix.
     """
-    form, scale, factor = form_of(scheme, q.shape, dtype), np.asarray(q.scale), np.float32(1)
+    form, scale = form_of(scheme, _matrix_shape(q, scheme, name), dtype), np.asarray(q.scale)
+    factor = np.float32(1)
     if scheme.weights.scale_dtype == E8M0:
         scale = scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False)
+    elif scheme.weights.scale_dtype == E4M3 and q.tensor_scale is None:
+        scale, factor = _in_units(scale.astype(np.float32), name)
     elif scheme.weights.scale_dtype == E4M3:
-        assert q.tensor_scale is not None
         with np.errstate(over="ignore", divide="ignore"):  # refused below
             factor = np.float32(1) / np.float32(q.tensor_scale)
         if not 0 < factor < np.inf:
@@ -334,7 +366,7 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 # The row of `LAYOUTS`
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
@@ -345,24 +377,9 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     return tensors
 
 
-def read(given: Reading) -> QuantizedArray:
-    """Return the weight of some tensors."""
-    scheme, shape = _scheme_and_shape(given)
-    form = form_of(scheme, shape, "")
-    for name, (dtype, size) in form.specs().items():
-        if name != "weight_scale" or dtype:
-            given.tensors[name] = given.of_shape(name, numpy_dtype(dtype).name, *size)
-        else:
-            given.tensors[name] = given.of_shape(name, "", *size)
-            given.scales(name)
-    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
-    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
-    return with_positive_scales(q, "weight_scale")
-
-
-def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
-    """Return how some tensors are stored, by their dtypes and shapes."""
-    codes = matrix(given, "weight_packed" if "weight_packed" in given.tensors else "weight")
+def _read(given: Reading) -> QuantizedArray:
+    """Return the weight of some tensors, whose dtypes and shapes tell how they are stored."""
+    codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
     words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
     rows, columns = codes.shape
     if words:
@@ -370,10 +387,26 @@ def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
     elif codes.dtype == np.uint8:
         columns = columns * 8 // bits
     if given.qtype.name in OF_FORMATS:
-        return PRESETS[OF_FORMATS[given.qtype.name]], (rows, columns)
-    scales = given.get("weight_scale")
-    groups = scales.shape[-1] if scales.ndim == 2 else 1
-    strategy = "group" if groups > 1 or given.block_size else "channel"
-    size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
-    weights = WeightScheme(bits, kind, strategy, size, (), "weight_zero_point" not in given.tensors)
-    return LayerScheme("", weights, WORDS if words else f"{kind}-quantized"), (rows, columns)
+        scheme = PRESETS[OF_FORMATS[given.qtype.name]]
+    else:
+        scales = given.get("weight_scale")
+        count, groups = scales.shape if scales.ndim == 2 else (0, 1)
+        block: Shape = ()
+        strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
+        if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
+            strategy, block = "block", (rows // count, columns // groups)
+        size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
+        scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
+    form = form_of(scheme, (rows, columns), "")
+    for name, (dtype, shape) in form.specs().items():
+        of_own = name == "weight_scale" and not dtype  # of any dtype of floats
+        given.tensors[name] = given.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
+        if of_own:
+            given.scales(name)
+    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
+    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
+    return with_positive_scales(q, "weight_scale")
+
+
+WAYS = _write, _read

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.results import Axis, QuantizedArray
 from fastq.system.arguments import is_a, shown
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def dequantize_linear(

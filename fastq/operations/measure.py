@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastq.dispatch.cache import call
 from fastq.results import Axis, Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:

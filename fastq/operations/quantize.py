@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
@@ -12,8 +10,7 @@ from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.requests.values import as_qparams, check_beside_qparams
 from fastq.results import Axis, QParams, QuantizedArray
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def quantize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,16 +17,17 @@ from fastq.formats.gguf import (
     as_block_format,
 )
 from fastq.reference import gguf_small, gguf_super
+from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
-from fastq.reference.gguf_search import F, fit_range, fit_signed, total
-from fastq.reference.gguf_super import sub_blocks
-from fastq.system.arguments import as_array, as_importance, is_out, native
-
-Array = NDArray[Any]
+from fastq.reference.gguf_search import F, at, fit_range, fit_signed
+from fastq.requests.values import as_input
+from fastq.system.arguments import as_array, as_importance
+from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
 
 TOO_LARGE = F(2.0**36)  # for searches, whose sums of products must be finite
+BYTES = np.dtype(np.uint8)
 
 
 def quantize(
@@ -41,23 +40,20 @@ def quantize(
     ndarray of uint8
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
-    form, data = as_block_format(qtype), as_array(data, "data")
-    if data.dtype.kind not in "iu" and data.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
-        raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
-    rows = _rows(data, form.size, form)
-    weights = None
-    if imatrix is not None:
-        weights = np.broadcast_to(as_importance(imatrix, data.shape, form.group)[0], data.shape)
-    weights = weights if form.weighted else None
+    form, data = as_block_format(qtype), as_input(data, "data")
+    rows, shape = _rows(data, form.size, form.nbytes, form)
+    weights = None if imatrix is None else as_importance(imatrix, data.shape, form.group)[0]
+    check_place(out, shape, BYTES)
+    weights = np.broadcast_to(weights, data.shape) if weights is not None and form.weighted else None
     with np.errstate(all="ignore"):
-        x = rows.astype(np.float32)
-        numbers = _numbers(x, weights, form) if len(x) else unpack(np.empty((0, form.nbytes), np.uint8), form)
+        x = rows.astype(F)
+        numbers = _numbers(x, weights, form) if len(x) else unpack(np.empty((0, form.nbytes), BYTES), form)
         finite = are_finite(numbers, form) & np.isfinite(x).all(axis=1)
         if form.searches(weights is not None):
             finite &= ~(np.abs(x) >= TOO_LARGE).any(axis=1)
     if not finite.all():
         raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmin(finite))}")
-    return _delivered(pack(numbers, form).reshape(*data.shape[:-1], data.shape[-1] // form.size * form.nbytes), out)
+    return delivered(pack(numbers, form).reshape(shape), BYTES, out)
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -71,30 +67,18 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")
-    rows = np.ascontiguousarray(_rows(data, form.nbytes, form))
+    rows, shape = _rows(data, form.nbytes, form.size, form)
+    check_place(out, shape, np.dtype(F))
     with np.errstate(all="ignore"):
-        result = values(rows, form)
-    return _delivered(result.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * form.size), out)
+        result = values(np.ascontiguousarray(rows), form)
+    return delivered(result.reshape(shape), np.dtype(F), out)
 
 
-def _rows(data: Array, width: int, form: BlockFormat) -> Array:
-    """One row for each block."""
+def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array, tuple[int, ...]]:
+    """One row for each block, and the shape of the result, which has so many elements for a block."""
     if not data.ndim or data.shape[-1] % width:
         raise ValueError(f"data has shape {data.shape}, but qtype {form} needs a last axis of a multiple of {width}")
-    return data.reshape(-1, width)
-
-
-def _delivered(result: Array, out: Any) -> Array:
-    if out is None:
-        return result
-    if not is_out(out) or native(out.dtype) != result.dtype:
-        raise TypeError(f"out must be an ndarray of dtype {result.dtype}")
-    if out.shape != result.shape:
-        raise ValueError(f"out has shape {out.shape}, but the result has shape {result.shape}")
-    if not out.flags.writeable:
-        raise ValueError("out is read-only")
-    out[...] = result
-    return out
+    return data.reshape(-1, width), (*data.shape[:-1], data.shape[-1] // width * made)
 
 
 # Formats
@@ -121,9 +105,8 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
 def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
     """Blocks whose scale the importance of columns chooses; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
-    mean = total(np.ascontiguousarray((lines * lines).T)) / F(lines.shape[1])
-    w = weights.reshape(lines.shape) * np.sqrt(mean[:, None] + lines * lines)
-    (part,), (of_part,) = sub_blocks(x, BLOCK), sub_blocks(w.reshape(x.shape), BLOCK)
+    w = gguf_super.importance(lines, weights.reshape(lines.shape), 1)
+    (part,), (of_part,) = gguf_super.sub_blocks(x, BLOCK), gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
     if form.has_minimum:
         scale, least, codes = fit_range(part, of_part, form.steps, WEIGHTED_CANDIDATES)
         return {"d": half_bits(scale), "min": half_bits(-least), "codes": codes.T}
@@ -132,34 +115,20 @@ def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
 
 
 def _scaled(x: Array, form: ScaledFormat) -> Numbers:
-    scale, least = _parameters(x, form)
-    numbers = {"d": half_bits(scale[:, 0]), "codes": _codes(x, scale, least, form)}
-    return numbers | {"min": half_bits(least[:, 0])} if form.has_minimum else numbers
-
-
-def _parameters(x: Array, form: ScaledFormat) -> tuple[Array, Array]:
-    """Scale, not yet rounded, and smallest value of each row, as columns."""
+    """Blocks whose scale is a part of their range or of their largest magnitude."""
+    columns = np.ascontiguousarray(x.T)
+    least, extent = np.zeros(len(x), F), at(columns, np.abs(columns).argmax(axis=0))
     if form.has_minimum:
-        least = _take(x, x.argmin(axis=1))
-        return (x.max(axis=1, keepdims=True) - least) / np.float32(form.steps) + np.float32(0), least
-    largest = _take(x, np.abs(x).argmax(axis=1))
+        least = at(columns, columns.argmin(axis=0))
+        extent = x.max(axis=1) - least
+    elif form.extent == "magnitude":
+        extent = np.abs(extent)
+    scale = extent / F(form.steps) + F(0) if form.has_minimum else extent / F(form.steps)
+    inverse = np.where(scale == 0, F(0), F(1) / scale)
+    position = (columns - least) * inverse
+    whole = np.trunc(position if form.extent == "magnitude" else position + F(form.zero + 0.5))
     if form.extent == "magnitude":
-        largest = np.abs(largest)
-    return largest / np.float32(form.steps), np.zeros_like(largest)
-
-
-def _take(x: Array, column: Array) -> Array:
-    taken: Array = np.take_along_axis(x, column[:, None], axis=1)
-    return taken
-
-
-def _codes(x: Array, scale: Array, least: Array, form: ScaledFormat) -> Array:
-    inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
-    position = (x - least) * inverse
-    if form.extent == "magnitude":
-        whole = np.trunc(position)
         whole += np.copysign(np.abs(position - whole) >= 0.5, position)
-    else:
-        whole = np.trunc(position + np.float32(form.zero + 0.5))
-    codes: Array = np.minimum(np.where(np.isinf(inverse), 0, whole), 2**form.bits - 1).astype(np.int64)
-    return codes
+    codes = np.minimum(np.where(np.isinf(inverse), 0, whole), 2**form.bits - 1).astype(np.int64).T
+    numbers = {"d": half_bits(scale), "codes": codes}
+    return numbers | {"min": half_bits(least)} if form.has_minimum else numbers

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import CODEBOOK, DOUBLED, BlockFormat, CodebookFormat, Field, FloatFormat
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 Numbers = dict[str, Array]  # integers by the names of fields, one row for each block
 
 F = np.float32
@@ -35,8 +32,7 @@ def _placed(parts: Array, field: Field, width: int) -> Array:
     if field.shift + field.bits < width:
         parts &= (1 << field.bits) - 1
     places = field.low + field.bits * np.arange(field.parts)
-    words: Array = np.bitwise_or.reduce(parts << places[:, None], axis=2).astype("<i8")
-    return words
+    return np.asarray(np.bitwise_or.reduce(parts << places[:, None], axis=2).astype("<i8"))
 
 
 def _fraction(digits: Array) -> Array:
@@ -119,5 +115,4 @@ def half_bits(x: Array) -> Array:
 def are_finite(numbers: Numbers, form: BlockFormat) -> Array:
     """Whether the float16 parameters of each block are finite."""
     halves = [numbers[of] for of in ("d", "min") if form.count(of) and form.width(of) == 16]
-    finite: Array = np.logical_and.reduce([(bits[:, 0] & 0x7C00) != 0x7C00 for bits in halves] or [np.True_])
-    return finite
+    return np.asarray(np.logical_and.reduce([(bits[:, 0] & 0x7C00) != 0x7C00 for bits in halves] or [np.True_]))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import FloatFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def quantize_ternary(x: Array) -> Numbers:
@@ -49,5 +45,4 @@ def _e4m3(x: Array) -> Array:
     normal = (exponent << 3 | word >> 20 & 7) + (word >> 19 & 1)
     normal = np.where(normal >= 0x78, 0x7E, normal)
     subnormal = np.minimum((x * F(512) + F(0.5)).astype(np.int32), 7)
-    codes: Array = np.where(exponent > 0, normal, subnormal).astype(np.int64)
-    return codes
+    return np.where(exponent > 0, normal, subnormal).astype(np.int64)

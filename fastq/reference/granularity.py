@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.granularity import Axis, Granularity, granularity
 from fastq.requests.values import shape_of_ranges
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def spread(params: Array, shape: tuple[int, ...], axis: Axis, block_size: int) -> Array:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.qtypes import QTYPES, QType
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") -> NDArray[np.uint8]:

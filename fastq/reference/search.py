@@ -16,8 +16,8 @@ from fastq.reference.granularity import spread, sums
 from fastq.reference.parameters import finite_scale, from_range
 from fastq.requests.values import Request
 from fastq.results import QParams
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 STEP_BITS = 10  # errors are counted in units of 2**-10 steps, or of the next power of two below
 MOST_ERROR = 2.0**53  # a larger sum of units counts as this one
 

@@ -17,8 +17,8 @@ from fastq.formats.qtypes import QType
 from fastq.results.parameters import QParams, coding_of_parameters
 from fastq.results.selection import parted_by
 from fastq.system.arguments import as_array
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 Places = tuple[Any, ...]  # of elements: integers or arrays of integers that broadcast, one for each axis
 
 _NAME = re.compile(r"\b[a-z_]+\b")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.describe import (
     code_formula,
@@ -29,8 +28,7 @@ from fastq.results.elements import (
 from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
 from fastq.results.selection import picks_of
 from fastq.system.arguments import as_array, shown
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 _SHOWN = "code", "number", "scale", "tensor_scale", "zero_point", "offset"
 

@@ -10,20 +10,19 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from fastq.dispatch.callers import in_own_thread, in_standard_mode
 from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
+from fastq.system.dtypes import Array
 from fastq.xarray import cf, packing
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 __all__ = ["pack"]
-
-Array = NDArray[Any]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 _NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with
@@ -130,16 +129,20 @@ def pack(
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
     missing = {name: cf.missing(name, each) for name, each in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
-    found = dict(zip(needed, _extremes_of((data[name].data, missing[name]) for name in needed), strict=True))
+    chunked = [name for name in needed if data[name].chunks is not None]
+    found = dict(zip(chunked, _extremes_of([(data[name].data, missing[name]) for name in chunked]), strict=True))
     packed = {}
     for name, each in data.items():
+        values = each.data  # once: without a cache each look reads the file
+        if name in needed and name not in found:
+            found |= {name: _extremes_of([(values, missing[name])])[0]}
         extremes, bound = found.get(name), bounds.get(name)
         if extremes is not None:
             _check(name, extremes)
         ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
         way = _within(name, bound, ways)
         limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
-        codes = _packed(name, each.data, missing[name], extremes, way)
+        codes = _packed(name, values, missing[name], extremes, way)
         packed[name] = xarray.Variable(each.dims, codes, *_noted(each, limits | way.attributes))
     result: Dataset = ds.assign(packed)
     return result

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.system.arguments import as_dtype, is_a, native, shown
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
-
-Array = NDArray[Any]
 
 OF_SCALE = ("scale_factor", "add_offset")
 OF_GAPS = ("_FillValue", "missing_value")

@@ -7,17 +7,15 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.qtypes import QType
 from fastq.operations.quantize import choose_qparams
 from fastq.system import lazy
+from fastq.system.dtypes import Array
 from fastq.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_dtype, limits, meant, numbers
 
 if TYPE_CHECKING:
     from xarray import Variable
-
-Array = NDArray[Any]
 
 # what a variable says of its packing
 OF_PACKING = ("dtype", *OF_SCALE, *OF_GAPS, "_Unsigned")

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_dtype, is_a, native, shown
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 # names of the specification, and of fastq's formulas
 ROUNDINGS = {
@@ -172,8 +171,7 @@ def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of
         _refuse_special()
     if found & status.OUT_OF_RANGE and out_of_range is None:
         _refuse_outside(dtype, _OF_INTEGERS)
-    integers: Array = result
-    return integers
+    return np.asarray(result)
 
 
 @np.errstate(invalid="ignore")  # what is out of range is no integer yet

@@ -70,8 +70,8 @@ def sample(seed):
 
 def reasons():
     """Why mutants survive, by their names."""
-    rows = tomllib.loads(REASONS.read_text(encoding="utf-8")).get("mutant", []) if REASONS.exists() else []
-    return {row["name"]: row["reason"] for row in rows}
+    rows = tomllib.loads(REASONS.read_text(encoding="utf-8")) if REASONS.exists() else {}
+    return {name: row["reason"] for name, row in rows.items()}
 
 
 class State:

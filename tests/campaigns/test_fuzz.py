@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import functools
 import itertools
 import json
 import sys
@@ -25,6 +26,7 @@ from fuzzing.combinations import (
     OPERATIONS,
     combination,
     covering_combinations,
+    in_turn,
     share_streamed,
     streams,
 )
@@ -35,25 +37,29 @@ from refusals import counts_nothing
 import fastq
 from fastq import reference
 
-# the first combination of each operation whose kernels other tests need too
 OWN = ("gguf_quantize", "gguf_dequantize", "nest_scale", "pack", "unpack")  # that have formats of their own
-FIRST = {}
-for number in itertools.count():
-    of = combination(number)
-    usual = of.convention == "onnx" and of.dtype == "float32" and of.range == "minmax"
-    if usual and (of.format in ("int8", "uint8") or of.operation in OWN):
-        FIRST.setdefault(of.operation, number)
-    if len(FIRST) == len(OPERATIONS):
-        break
 QUICK = ("quantize_linear", "minmax")
+
+
+@functools.cache
+def first(operation):
+    """The first combination of an operation whose kernels other tests need too."""
+
+    def usual(number):
+        of = combination(number)
+        kind = of.convention, of.dtype, of.range
+        return kind == ("onnx", "float32", "minmax") and (of.format in ("int8", "uint8") or operation in OWN)
+
+    numbers = (each for each in itertools.count() if in_turn(OPERATIONS, each, "operations")[0] == operation)
+    return next(filter(usual, numbers))
 
 
 def seeds(operation, count, size=None):
     """Seeds of an operation's combination, of arrays of one size or any but the largest."""
-    first = FIRST[operation] * CASES
+    begin = first(operation) * CASES
     wanted = [
         seed
-        for seed in range(first, first + CASES)
+        for seed in range(begin, begin + CASES)
         if Case(seed).size in ([size] if size else ["0 to 8", "to 60", "to 600"])
     ]
     return wanted[:count]
@@ -66,7 +72,7 @@ def outcomes(seeds):
 
 
 @pytest.mark.slow("compiles 10 kernels each", quick=lambda operation: operation in QUICK)
-@pytest.mark.parametrize("operation", sorted(FIRST))
+@pytest.mark.parametrize("operation", sorted(OPERATIONS))
 def test_cases_of_an_operation(operation):
     assert outcomes(seeds(operation, 12)).total() == 12
 

@@ -1,5 +1,6 @@
 """llama.cpp, by the wheel xllamacpp, runs what fastq wrote, and computes what the source of it means."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from llama_models import in_parts, scaled_model
 from fastq.cli.app import cli
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
 
-pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
-# a process of its own: where llama.cpp does not like a file it may abort
+if importlib.util.find_spec("xllamacpp") is None:
+    pytest.skip("xllamacpp is not installed", allow_module_level=True)
+# In a process of its own: llama.cpp may abort where it does not like a file, and once xllamacpp is imported cftime,
+# which xarray imports, can't be ("Shared Cython type ... has the wrong size")
 RUN = """
 import json, sys, xllamacpp
 for path in sys.argv[1:]:

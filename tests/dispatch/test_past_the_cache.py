@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
-from edited import check_refused, copy_of_package, run_oracle
 from ml_dtypes import bfloat16
 
 import fastq
@@ -18,7 +17,6 @@ from fastq import reference
 from fastq.engine.runtime import threadpool
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.kernels import build
 from fastq.system import tuning
 
 
@@ -30,18 +28,15 @@ def streaming(request, monkeypatch):
     """
     from fastq.dispatch import cache, planner
 
-    prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(
         tuning.current(), stream_codes=True, stream_from=1, stream_run=request.param, staged_run=request.param
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.outgrows_cache(1)
-    for forget in prepared:
-        forget()
+    cache.plans.clear()
     yield
-    for forget in prepared:
-        forget()
+    cache.plans.clear()
 
 
 def in_between(dtype, shape, offset):
@@ -357,79 +352,3 @@ def check_large_gguf(kind):
 @pytest.mark.parametrize("kind", BLOCK_FORMATS)
 def test_large_arrays_of_gguf(kind):
     check_large_gguf(kind)
-
-
-# --- wrong kernels ----------------------------------------------------------------------------------------------------
-
-ORACLE = """
-import sys
-sys.path[:0] = sys.argv[1], sys.argv[1] + "/../dispatch"
-import fastq
-from test_past_the_cache import LARGE, check_large, check_large_gguf
-
-assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-for name in sys.argv[3:]:
-    check_large("int8", name) if name in LARGE else check_large_gguf(name)
-"""
-
-MUTANTS = {  # for each the large arrays that meet it
-    "a line late": (
-        "array",
-        [("traversal/stores.py", "    i = first\n        while", "    i = first + count(line)\n        while")],
-    ),
-    "a register late in a column": (
-        "columns",
-        [("traversal/columns.py", "    i = min(i, last)\n    nans", "    i = min(i + n, last)\n    nans")],
-    ),
-    "a column that is not written": (
-        "blocks of rows",
-        [("traversal/columns.py", "        stream_elements(dst, i, y)\n", "        pass\n")],
-    ),
-    "a row of a group that is left out": (
-        "odd columns",
-        [
-            (
-                "traversal/row_group.py",
-                "    for r in range(GROUP):\n        k = i + r * step\n        y, found",
-                "    for r in range(GROUP - 1):\n        k = i + r * step\n        y, found",
-            )
-        ],
-    ),
-    "the last of the staged lines": (
-        "ragged blocks",
-        [
-            (
-                "traversal/stores.py",
-                "        v.stream_granules(target, k, v.load(memory, k, _LINE))\n",
-                "        if k <= filled - 2 * v.LINE:\n"
-                "            v.stream_granules(target, k, v.load(memory, k, _LINE))\n",
-            )
-        ],
-    ),
-    "what is left on the stage": (
-        "rows",
-        [("traversal/runs.py", "        i = end\n    store_tail(stage)", "        i = end\n    pass")],
-    ),
-    "staged values of a group": (
-        "Q4_K",
-        [("ggml/dequantize.py", "blocks * spec.size * 4)", "blocks * spec.size * 4 - LINE)")],
-    ),
-    "staged codes of a group": (
-        "Q5_0",
-        [("ggml/blocks32.py", "GROUP * spec.nbytes)", "GROUP * spec.nbytes - LINE)")],
-    ),
-}
-
-
-@pytest.mark.slow("2**24 elements a case")
-def test_the_oracle_accepts_the_kernels_as_they_are(tmp_path):
-    met = {name for name, _ in MUTANTS.values()}
-    done = run_oracle(copy_of_package(tmp_path), tmp_path, ORACLE, *sorted(met))
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow("compiles again what the edit changes")
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_oracle_refuses(mutant, tmp_path):
-    name, changes = MUTANTS[mutant]
-    check_refused(tmp_path, changes, ORACLE, name)

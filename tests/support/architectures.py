@@ -93,12 +93,15 @@ def tiny_config(kind, *, everything=True):
     return config(**shrunk(config().to_dict()))
 
 
-def on_meta(kind, name):
+def on_meta(kind, name, **settings):
     """A model without memory for weights, as small as it can be made; ValueError if it can't be made of defaults."""
     for everything in (True, False):
         try:
+            config = tiny_config(kind, everything=everything)
+            for key, value in settings.items():
+                setattr(config, key, value)
             with torch.device("meta"):
-                model = getattr(transformers, name)(tiny_config(kind, everything=everything))
+                model = getattr(transformers, name)(config)
             if sum(each.numel() for each in model.parameters()) <= MOST:
                 return model
         except Exception:

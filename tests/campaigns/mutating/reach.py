@@ -18,7 +18,7 @@ from pathlib import Path
 from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, file_of_tests, run_tests
 
 ROOT = TESTS.parent / "fastq"
-ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "engine/runtime/driver.py", "system/arguments.py")
+ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "requests", "engine/runtime/driver.py", "system/arguments.py")
 MOST_TESTS = 500  # of a file; a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
 FOLDER = TESTS.parent / ".pytest_cache" / "mutants"

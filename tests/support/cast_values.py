@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 def _half_away(x: Fraction) -> int:

@@ -1,0 +1,197 @@
+"""Oracles of kernels: each compares with the reference, and has to refuse what wrong.toml makes of the package.
+
+A script, for an edited copy of the package on PYTHONPATH: its folder, the name of an oracle and arguments.
+"""
+
+import dataclasses
+import itertools
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "dispatch")]
+
+# ruff: noqa: E402 (tests are imported from where they lie)
+import numpy as np
+from catalogue import same_bytes, same_quantized, specials, ties, values
+
+import fastq
+from fastq import reference
+from fastq.dispatch.cache import plans
+from fastq.formats.codebooks import CODEBOOKS
+from fastq.system import tuning
+
+APIS = fastq, reference
+
+
+def both(function, *arguments, **options):
+    return [getattr(api, function)(*arguments, **options) for api in APIS]
+
+
+def onnx():
+    tiny = np.finfo(np.float32).tiny
+    x = np.concatenate([ties(np.float32, 0.1, 140), specials(np.float32), values("float32", 99)])
+    for scale, zero_point in ((np.float32(0.1), 3), (np.float32(1), -128)):
+        codes, expected = both("quantize_linear", x, scale, zero_point, "int8")
+        same_bytes(codes, expected)
+        each = np.full(x.shape, scale), np.full(x.shape, zero_point)
+        same_bytes(fastq.quantize_linear(x, *each, "int8", axis=0), expected)
+        same_bytes(*both("dequantize_linear", codes, scale, zero_point))
+    for seed, symmetric in itertools.product((0, 2, 4), (False, True)):
+        y = values("float32", 3 * 5 * 70, seed).reshape(3, 5, 70)
+        y[0] = 0
+        y[0, 0, 0] = tiny * 127 if symmetric else tiny * 255
+        y[0, 1:] = np.arange(4)[:, None] * 127 * np.float32(2.0**-149)
+        y[2] = np.abs(y[2]) + 1
+        for axis in (0, (0, 1), 1):
+            same_quantized(*both("quantize", y, "int8", axis=axis, symmetric=symmetric))
+    z = values("float32", 4200, 6).reshape(7, 600)
+    z[3, ::3] = np.nan
+    for axis in (0, 1):
+        for ends in zip(*both("minmax", z, nan="zero", axis=axis), strict=True):
+            same_bytes(*ends)
+
+
+def rules(*wanted):
+    below = np.nextafter(np.float32(0.5), np.float32(0)) * np.array([0.1, 1], np.float32)
+    x = np.concatenate([ties(np.float32, 0.1, 140), ties(np.float32, 1.0, 140), below, values("float32", 99)])
+    reduced = dataclasses.replace(fastq.CONVENTIONS["onnxruntime"], reduce_range=True)
+    rows = dict(fastq.CONVENTIONS) | {"down": fastq.Convention("down", rounding="floor"), "reduced": reduced}
+    given, ranges = {"torch-fake-quantize", "torch", "tflite", "down"}, {"torch", "reduced", "faiss"}
+    for row in (rows[name] for name in sorted(given & {*wanted})):
+        for scale in (np.float32(0.1), np.float32(1)):
+            same_bytes(*both("quantize_linear", x, scale, 3, "int8", convention=row))
+    for row in (rows[name] for name in sorted(ranges & {*wanted})):
+        for y in (x, np.abs(x) * np.float32(1e-7), x * np.float32(0.37), np.abs(x) + 1):
+            actual, expected = both("quantize", y, "uint8", convention=row)
+            same_quantized(actual, expected)
+            same_bytes(actual.dequantize(), reference.dequantize(expected))
+    if "compressed-tensors" in wanted:
+        for y in (x, -np.abs(x) * np.float32(2.0**-24), np.zeros(9)):
+            for options in ({"axis": None}, {"axis": 0, "block_size": 32}):
+                half = y.clip(-9e3, 9e3).astype(np.float16)
+                same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
+
+
+def searches():
+    x = np.random.default_rng(0).standard_t(3, (9, 5016)).astype(np.float32)
+    few = np.repeat(np.array([[-9, 0, 1, 2, 9]], np.float32), 40, axis=0)
+    for options in ({"axis": 0}, {}, {"axis": 1, "block_size": 40}):
+        for y in (x, few):
+            actual, expected = both("choose_qparams", y, "int8", range="mse", **options, bits=4)
+            same_bytes(actual.scale, expected.scale)
+            same_bytes(actual.zero_point, expected.zero_point)
+    equal = np.array([1, -0.25, -0.375, 0.875], np.float32)  # the first two candidates have errors of the same sum
+    search = {"symmetric": True, "range": fastq.MSERange(grid=8, shrink=0.9)}
+    same_bytes(*(p.scale for p in both("choose_qparams", equal, "int3", **search)))
+
+
+def streamed():
+    """Whatever the size goes past the cache, at several places beside a line."""
+
+    def beside(dtype, size, offset):
+        """Memory of sevens, and where in it an array begins so many elements after a line."""
+        memory = np.full(size + 320, 7, dtype)
+        return memory, -memory.ctypes.data % 64 // memory.itemsize + offset
+
+    def is_alone(memory, first, size):
+        assert (memory[:first] == 7).all(), "different: before"
+        assert (memory[first + size :] == 7).all(), "different: behind"
+
+    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1, stream_run=1)
+    whole = values("float32", 21 * 192, 8)
+    for staged_run, shape in itertools.product((0, 1 << 40), ((20, 96), (20, 192), (20, 160))):
+        tuning.current = lambda run=staged_run: dataclasses.replace(row, staged_run=run)
+        plans.clear()
+        x = whole[: shape[0] * shape[1]].reshape(shape)
+        for offset, where in itertools.product((64, 69, 80), ({}, {"axis": 1}, {"axis": -1, "block_size": 32})):
+            options = where | {"symmetric": True}
+            expected = reference.quantize(x, "int8", **options)
+            memory, first = beside(np.int8, x.size, offset)
+            out = memory[first : first + x.size].reshape(shape)
+            same_quantized(fastq.quantize(x, "int8", **options, out=out), expected)
+            is_alone(memory, first, x.size)
+            memory, first = beside(np.float32, x.size, offset)
+            out = memory[first : first + x.size].reshape(shape)
+            same_bytes(expected.dequantize(out=out), reference.dequantize(expected))
+            is_alone(memory, first, x.size)
+    x[13, 77] = np.nan  # its row ends with a line, or five codes later
+    for scale, offset in itertools.product((0.1, np.full(160, 0.1, np.float32)), (0, 5)):
+        memory, first = beside(np.int8, x.size, offset)
+        out = memory[first:][: x.size].reshape(shape)
+        refused(lambda scale=scale, out=out: fastq.quantize_linear(x, scale, dtype="int8", axis=1, out=out))
+
+
+def refused(call):
+    """The message of the error that a call has to raise."""
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("different: NaN is accepted")
+
+
+def errors():
+    p = fastq.QParams(np.float32(0.5), np.int8(3), "int8")
+    alone = np.ones((98, 16))  # zeros and others of the same register would be a reason to look at it
+    alone[:, 7] = np.add.outer([-131, 124], np.linspace(-3, 3, 49)).reshape(-1) / 2
+    x = np.concatenate([alone.reshape(-1), values("float32", 211), np.zeros(5)]).astype(np.float32)
+    q = reference.quantize(x, qparams=p)
+    actual, expected = map(dataclasses.astuple, both("compare", x, q))
+    assert np.allclose(actual, expected, rtol=1e-11, atol=0), f"different: {actual}, {expected}"
+
+
+def tables():
+    x = values("float32", 64 * 64).reshape(64, 64).clip(-1e4, 1e4)
+    x[:8] = np.resize(np.array(CODEBOOKS["fp4"].thresholds, np.float32), (8, 64))
+    x[:8, 0], x[8] = 1, 0
+    x[9:40] = x[0] * np.random.default_rng(0).uniform(1, 2, (31, 1)).astype(np.float32)
+    actual, expected = both("quantize", x, "fp4", axis=-1, block_size=64)
+    same_quantized(actual, expected)
+    same_bytes(actual.dequantize(), reference.dequantize(expected))
+
+
+def blocks32(*names):
+    from gguf_blocks import oracle
+    from test_gguf import blocks_of_all_kinds
+
+    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1)
+    tuning.current = lambda: row
+    for name in names:
+        x = blocks_of_all_kinds()[5:]
+        x[7] = np.where(np.arange(32) == 0, 127, np.nextafter(np.float32(0.5), np.float32(0)))
+        expected = oracle("quantize", x, name)
+        same_bytes(fastq.gguf.quantize(x, name), expected)
+        out = np.full(x.size + 64, 7, np.float32)[5:]
+        found = fastq.gguf.dequantize(expected, name, out=out[: x.size].reshape(x.shape))
+        same_bytes(found, oracle("dequantize", expected, name))
+        x[-3, 7] = np.nan
+        message = refused(lambda x=x, name=name: fastq.gguf.quantize(x, name))
+        assert message.startswith(f"row {len(x) - 3} "), f"different: {message}"
+
+
+def blocks(*cases):
+    from test_gguf_formats import check_digests
+
+    for case in cases:
+        check_digests(fastq.gguf, case)
+
+
+def block_rules(*cases):
+    from test_gguf_formats import check_digests
+
+    for case in cases:
+        check_digests(reference.gguf, case)
+
+
+def large(*names):
+    from test_past_the_cache import LARGE, check_large, check_large_gguf
+
+    for name in names:
+        check_large("int8", name) if name in LARGE else check_large_gguf(name)
+
+
+if __name__ == "__main__":
+    folder, name, *arguments = sys.argv[1:]
+    assert fastq.__file__.startswith(folder), fastq.__file__
+    globals()[name](*arguments)

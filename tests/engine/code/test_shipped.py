@@ -293,7 +293,8 @@ print(*recipes)
 def planned():
     """Names of all functions that a wheel with machine code has."""
     command, environment = [sys.executable, "-c", PLANNED], os.environ | {"NUMBA_NUM_THREADS": "16"}
-    done = subprocess.run(
+    options = {"check": True, "timeout": 600, "cwd": ROOT, "env": environment, "stdout": subprocess.PIPE}
+    done = subprocess.run(command, **options, text=True)
         command, check=True, timeout=600, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     )
     return set(done.stdout.split())

@@ -295,8 +295,6 @@ def planned():
     command, environment = [sys.executable, "-c", PLANNED], os.environ | {"NUMBA_NUM_THREADS": "16"}
     options = {"check": True, "timeout": 600, "cwd": ROOT, "env": environment, "stdout": subprocess.PIPE}
     done = subprocess.run(command, **options, text=True)
-        command, check=True, timeout=600, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
     return set(done.stdout.split())
 
 

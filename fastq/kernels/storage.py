@@ -70,7 +70,7 @@ def widest_bits(elements: Iterable[int], scale: int | None = None) -> int:
 
     A scale of fewer bits counts as the float32 that it is decoded to: blocks of 16 and 32 fill registers of no more.
     """
-    return max(*elements, *(() if scale is None else (scale, 32)))
+    return max([*elements, *(() if scale is None else (scale, 32))])
 
 
 def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:

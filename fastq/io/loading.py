@@ -42,7 +42,7 @@ class Tensors(ByName):
 
     def _read(self, name: str) -> QuantizedArray | Array:
         tensor = self._tensors[name]
-        with naming(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
+        with naming(lambda error: f"tensor {name!r} of {self._name} can't be read: {error}"):
             return tensor.load()
 
     def stored(self, name: str) -> CompressedWeight | None:

@@ -30,11 +30,11 @@ class ByName(Mapping[str, QuantizedArray | Array]):
     _kind: str  # the name of the class that users see
 
     def __init__(self, path: Path, sizes: Mapping[str, Sized]) -> None:
-        self._path, self._sizes = path, sizes
+        self._name, self._sizes = path.name or path.resolve().name, sizes
 
     def __getitem__(self, name: str) -> QuantizedArray | Array:
         if name not in self._sizes:
-            raise KeyError(f"{self._path.name} has no tensor {name!r}{nearest(str(name), self._sizes)}")
+            raise KeyError(f"{self._name} has no tensor {name!r}{nearest(str(name), self._sizes)}")
         return self._read(name)
 
     @abstractmethod
@@ -58,4 +58,4 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         sizes = self._sizes.values()
         quantized, nbytes = sum(each.is_quantized for each in sizes), sum(each.nbytes for each in sizes)
         tensors = count_text(len(self), "tensor")
-        return f"{self._kind}({self._path.name!r}: {tensors}, {quantized} quantized, {nbytes:,} bytes)"
+        return f"{self._kind}({self._name!r}: {tensors}, {quantized} quantized, {nbytes:,} bytes)"

@@ -191,6 +191,7 @@ def test_names_send_no_commands_to_terminals(model):
             ["note.txt", "q.safetensors"],
             "Invalid value for 'IN': 'note.txt' does not end in .npy, .npz or .safetensors",
         ),
+        (["old.pt", "q.safetensors"], "or .safetensors; torch.load reads it, and safetensors.torch.save_file writes"),
         (["in.safetensors", "q.npy"], "Invalid value for 'OUT': 'q.npy' does not end in .safetensors"),
         (["in.safetensors", "no/q.safetensors"], "Invalid value for 'OUT': there is no folder 'no'"),
         (["in.safetensors", "in.safetensors", "--force"], "Invalid value for 'OUT': 'in.safetensors' is IN itself"),
@@ -211,7 +212,7 @@ def test_names_send_no_commands_to_terminals(model):
 def test_bad_arguments(model, arguments, message):
     os.symlink("in.safetensors", "link.safetensors")
     os.mkdir("dir.safetensors")
-    for name in ("note.txt", "old.safetensors"):
+    for name in ("note.txt", "old.pt", "old.safetensors"):
         with open(name, "w") as file:
             file.write("old")
     before = sorted(os.listdir())

@@ -134,6 +134,7 @@ CASES = [
     ("quantize in.gguf o.safetensors", 2, "'in.gguf' is a .gguf file; fastq gguf in.gguf OUT.gguf"),
     ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize turns it back"),
     ("quantize org/model-1.5 o.safetensors", 2, "fastq downloads nothing: hf download org/model-1.5 --local-dir"),
+    ("inspect https://host/w.npy", 2, "'https://host/w.npy' does not exist; fastq downloads nothing"),
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("compare in.safetensors org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("inspect model/missing.safetensors", 2, "'model/missing.safetensors' does not exist"),

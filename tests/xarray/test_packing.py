@@ -189,7 +189,8 @@ def test_max_error():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray"),
+        ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray$"),
+        ({"ds": xarray.DataArray([1.0])}, TypeError, r"ds must be a Dataset, not DataArray: to_dataset\(\) makes one$"),
         *(
             ({"dtype": dtype}, ValueError, f"dtype must be one of 'int8', 'uint8', 'int16', 'uint16', not {shown}")
             for dtype, shown in (

@@ -34,7 +34,8 @@ from fastq.system.dtypes import Array
 Entry = Mapping[str, Any]
 Tensors = Mapping[str, TensorSpec]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
-CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8")}  # what stored bytes are read as
+# what stored bytes, and integers, are read as
+CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
 BLOCK = 128, 128  # of float8 where config.json has none, as transformers takes it
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
@@ -248,6 +249,8 @@ def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry:
 
     ValueError if they cut it otherwise.
     """
+    if len(scale) == 4 and scale[1] == scale[3] == 1:  # as modelopt has blocks
+        scale = scale[::2]
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
     is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
     blocks: Any = named if is_named else BLOCK if entry.get("quant_method") == "fp8" else matrix
@@ -279,12 +282,26 @@ def _float8_scheme(block: tuple[int, int], matrix: tuple[int, int], dtype: str) 
     return LayerScheme("", WeightScheme(8, "float", "block", block=block), "float-quantized")
 
 
+# by modelopt's name of an algorithm, what config.json would say of its blocks
+OF_BLOCKS: Entry = {"weight_block_size": list(BLOCK)}
+MODELOPT: dict[str, Entry] = {
+    "FP8": {},
+    "NVFP4": {},
+    "FP8_PER_CHANNEL_PER_TOKEN": {},
+    "MXFP8": {},
+    "FP8_PB_WO": OF_BLOCKS,
+}
+
+
 def _modelopt(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     part = entry.get("quantization")
-    algorithm = (part if isinstance(part, dict) else entry).get("quant_algo")
-    if algorithm not in ("FP8", "NVFP4"):
-        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read")
-    return _float8(source, {})
+    part = part if isinstance(part, dict) else entry
+    layers = part.get("quantized_layers") if part.get("quant_algo") == "MIXED_PRECISION" else None
+    each = layers.values() if isinstance(layers, dict) else [part]
+    algorithms = {str(one.get("quant_algo") if isinstance(one, dict) else one) for one in each}
+    for other in sorted(algorithms - MODELOPT.keys()):
+        raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {', '.join(MODELOPT)} are read")
+    return _float8(source, MODELOPT[algorithms.pop()] if len(algorithms) == 1 else {})
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
@@ -312,6 +329,7 @@ def _mxfp4(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
 
 def _packed_awq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
+    version = "llm-awq" if entry.get("backend") == "llm-awq" else version
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
@@ -324,6 +342,14 @@ def _packed_gptq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
         found = "marlin" if entry.get("is_marlin_format") else version
         raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read")
     return _packed(source, version, entry.get("group_size"))
+
+
+def _packed_auto_round(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+    packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
+    for name, find in (("gptq", _packed_gptq), ("awq", _packed_awq)):
+        if name in packing:
+            return find(source, {key: entry[key] for key in ("bits", "group_size") if key in entry})
+    raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 
 def _packed(source: ModelFolder, layout: str, group_size: Any) -> Iterator[StoredWeight]:
@@ -381,8 +407,9 @@ METHODS: dict[str, tuple[Any, ...]] = {
     "fp8": (_float8, "_scale_inv", ".qscale_weight"),
     "fbgemm_fp8": (_float8, ".weight_scale"),
     "mxfp8": (_float8, "_scale_inv"),
-    "modelopt": (_modelopt, ".weight_scale", f".{RECIPROCAL}"),
+    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed"), (_modelopt, ".weight_scale", f".{RECIPROCAL}")),
     "mxfp4": (_mxfp4, "_blocks", "_scales"),
     "awq": (_packed_awq, *_OF_LAYOUTS),
     "gptq": (_packed_gptq, *_OF_LAYOUTS),
+    **dict.fromkeys(("auto-round", "intel/auto-round"), (_packed_auto_round, *_OF_LAYOUTS)),
 }

@@ -96,6 +96,8 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     """
     for kind in sorted(model_types(config) & set(OTHER_LAYERS)):
         raise ValueError(f"models of type {kind} have {OTHER_LAYERS[kind]}: compressed-tensors has no format for them")
+    if "_diffusers_version" in config:
+        raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
     _check_named(tensors, config, rules)
     plan = Plan()
     for spec in tensors.values():

@@ -21,6 +21,7 @@ from fastq import gguf
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TensorType, type_of_number
+from fastq.io.containers import check_pointer
 from fastq.io.gguf.parts import parts_of
 from fastq.io.pipeline import some_of
 from fastq.system.arguments import reason
@@ -211,6 +212,7 @@ def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
     try:
         source = GgufSource(path)
     except ValueError as error:
+        check_pointer(path)
         raise ValueError(f"{path.name} is not a readable GGUF file: {reason(error)}") from error
     if source.missing and whole:
         raise ValueError(f"parts of the model are missing: {some_of(source.missing)}")

@@ -35,8 +35,24 @@ def damage(name):
     return decorate
 
 
+def other_folder(name):
+    def change(folder):
+        (folder / "config.json").unlink()
+        (folder / name).write_text("{}")
+
+    return change
+
+
 DAMAGED = {
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
+    "has no config.json: it is an adapter; merge_and_unload of peft makes": other_folder("adapter_config.json"),
+    "has no config.json: it is a pipeline of diffusers, which reads no compressed-tensors": other_folder(
+        "model_index.json"
+    ),
+    "has no config.json: it is as its makers lay it out; take the files that": other_folder("params.json"),
+    "it is a model of diffusers, which reads no compressed-tensors": lambda folder: (folder / "config.json").write_text(
+        '{"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.36"}'
+    ),
     "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
     "is not readable JSON: -1e400 is beyond float64": lambda folder: (folder / "config.json").write_text(
         '{"a": -1e400}'

@@ -12,6 +12,7 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
+import source_models
 from click.testing import CliRunner
 from quantized_arrays import ARRAYS
 from safetensors.numpy import save_file
@@ -21,6 +22,7 @@ from fastq import reference
 from fastq.cli.app import cli
 from fastq.cli.page import INK, Picture, page
 from fastq.cli.report import csv_text, json_text, print_table
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
@@ -458,17 +460,13 @@ def test_metadata_of_gguf_files_is_json():
     assert found["tensors"][0]["shape"] == [96, 64]
 
 
-def test_schemes_are_suggested_for_gguf_files():
-    gguf_file("a.gguf", False)
-    assert re.search(r"w +96 x 64 +24,576 +mxint8 +8\.250", run("suggest", "a.gguf", "--sqnr", "40"))
-    gguf_file("b.gguf", True)
-    result = CliRunner().invoke(cli, ["suggest", "b.gguf"])
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: b.gguf: no tensor of two axes or more of F64, F32, F16, BF16; "
-        "left out: 1 (vectors), 1 (quantized already)\n",
-    )
-    run("compare", "broken.gguf", "b.gguf", exit_code=2)
+def test_schemes_are_suggested_for_what_a_gguf_command_quantizes():
+    said = "a.gguf: no tensor of two axes or more of F64, F32, F16, BF16; left out: 1 (vectors), 1 "
+    for quantized, why in ((False, "not quantized by fastq gguf"), (True, "quantized already")):
+        gguf_file("a.gguf", quantized)
+        result = CliRunner().invoke(cli, ["suggest", "a.gguf"])
+        assert (result.exit_code, result.stderr) == (1, f"Error: {said}({why})\n")
+    run("compare", "broken.gguf", "a.gguf", exit_code=2)
 
 
 # suggest
@@ -481,16 +479,40 @@ def test_the_whole_reaches_what_its_sample_reaches():
     assert reference.compare(x, reference.quantize(x, **entry["scheme"])).sqnr_db >= 31.53
 
 
-@pytest.mark.parametrize("source", ["folder", "a.gguf"])
-def test_the_command_for_suggested_schemes_is_told(source):
-    gguf_file("a.gguf", False)
+def test_schemes_are_those_of_the_command_that_takes_them(tmp_path):
+    """Of files, of a folder of files, of a model and of GGUF; the command is told, and runs."""
+    rng = np.random.default_rng(0)
+    matrices = {f"l.{name}.weight": rng.standard_normal((64, 256), np.float32) for name in ("up_proj", "o_proj")}
+    others = {"l.odd_proj.weight": (8, 144), "l.other_proj.weight": (8, 100), "lm_head.weight": (64, 256)}
+    model = matrices | {name: np.ones(shape, np.float32) for name, shape in others.items()}
+    source_models.write(tmp_path / "model", model)
     os.mkdir("folder")
     os.rename("w.npy", "folder/w.npy")
-    way = (
-        "fastq convert folder OUT --scheme W8A16" if source == "folder" else "fastq gguf a.gguf OUT.gguf --type Q4_K_M"
+    writer = gguf.GGUFWriter("a.gguf", "llama")
+    writer.add_block_count(1)
+    writer.add_tensor("w.weight", matrices["l.up_proj.weight"])
+    writer.add_tensor("odd.weight", np.ones((8, 100), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    said = {source: CliRunner().invoke(cli, ["suggest", source]).stderr for source in ("folder", "folder/w.npy")}
+    assert said == {"folder": "fastq quantize takes these schemes, a file at a time\n", "folder/w.npy": ""}
+    result = CliRunner().invoke(cli, ["suggest", str(tmp_path / "model"), "--sqnr", "18", "--json"])
+    found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
+    assert found == {**{name: ["W4A16", 4.125] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
+    assert result.stderr.startswith("left out: 1 (rows that no group fills), 1 (not quantized by fastq convert)\n")
+    (command,) = re.findall(
+        r"fastq (convert .*) takes them, --scheme-for NAME=SCHEME for each other one", result.stderr
     )
-    said = CliRunner().invoke(cli, ["suggest", source]).stderr
-    assert f"these schemes are for fastq quantize of .npy, .npz or .safetensors files; {way} quantizes " in said
+    assert "--scheme W4A16" in command
+    result = CliRunner().invoke(cli, ["suggest", "a.gguf", "--sqnr", "20", "--json"])
+    types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
+    assert (types["w.weight"] in BLOCK_FORMATS, types["odd.weight"]) == (True, "BF16")
+    assert "fastq gguf a.gguf OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them" in result.stderr
+    run("gguf", "a.gguf", "out.gguf", "Q8_0", *(f"--tensor-type={name}={kind}" for name, kind in types.items()))
+    found = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader("out.gguf").tensors}
+    assert found["w.weight"] == types["w.weight"]
 
 
 def test_the_fewest_bits_that_reach_it_are_found():

@@ -126,11 +126,6 @@ class Measurement:
         """How many times as fast as the rival ours is; None where one of them was not measured."""
         return self.over(rival.name, _ours(allocating)) if rival and self.ours(allocating=allocating) else None
 
-    def without_out(self) -> float | None:
-        """How many times as fast ours without out= is as with it; None where one of them was not measured."""
-        both = self.ours() and self.ours(allocating=True)
-        return 1 / self.over(_ours(allocating=True), OURS) if both else None
-
 
 def _ours(allocating: bool) -> str:
     return f"{OURS} allocating" if allocating else OURS

@@ -28,28 +28,21 @@ MEASURES = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error", "max_relative_e
 MEASURES_AGREE = 1e-6
 
 
-def _minmax(case: Case) -> Results:
-    lo, hi = reference.minmax(piece_of_values(case))
-    return {"lo": lo, "hi": hi}
-
-
-def _quantize_linear(case: Case) -> Results:
-    x, code = piece_of_values(case), case.work.code
-    return {"codes": reference.quantize_linear(x, scale(code), zero_point(code), code)}
+def _values(case: Case, values: Array) -> Results:
+    """Values, and what a step of the given scales makes in them."""
+    return {"values": values, "step": _spread(piece_of_qparams(case).scale, case)}
 
 
 def _dequantize_linear(case: Case) -> Results:
     p = piece_of_qparams(case)
     given = {"axis": p.axis, "block_size": p.block_size}
-    values = reference.dequantize_linear(piece_of_codes(case), p.scale, p.zero_point, **given)
-    return {"values": values, "step": _spread(p.scale, case)}
+    return _values(case, reference.dequantize_linear(piece_of_codes(case), p.scale, p.zero_point, **given))
 
 
 def _dequantize(case: Case) -> Results:
     p, codes = piece_of_qparams(case), piece_of_codes(case)
     codes = reference.pack(codes, p.dtype) if p.dtype.packed else codes
-    values = reference.dequantize(QuantizedArray(codes, p, case.shape))
-    return {"values": values, "step": _spread(p.scale, case)}
+    return _values(case, reference.dequantize(QuantizedArray(codes, p, case.shape)))
 
 
 def _quantized(case: Case) -> QuantizedArray:
@@ -70,18 +63,9 @@ def _spread(scales: Array, case: Case) -> Array:
     return np.repeat(scales, case.shape[1] // scales.shape[1], axis=1) if scales.ndim == 2 else scales
 
 
-def _fake_quantize(case: Case) -> Results:
-    p = piece_of_qparams(case)
-    return {"values": reference.fake_quantize(piece_of_values(case), qparams=p), "step": _spread(p.scale, case)}
-
-
 def _fake_quantize_range(case: Case) -> Results:
     x, code = piece_of_values(case), case.work.code
     return {"values": reference.fake_quantize(x, code), "step": float(reference.choose_qparams(x, code).scale)}
-
-
-def _compare(case: Case) -> Results:
-    return {"measures": measures(reference.compare(piece_of_values(case), _quantized(case)), case)}
 
 
 def measures(comparison: Any, case: Case) -> Array:
@@ -89,35 +73,32 @@ def measures(comparison: Any, case: Case) -> Array:
     return np.array([*(getattr(comparison, name) for name in MEASURES), comparison.clipped / case.elements])
 
 
-def _pack(case: Case) -> Results:
-    return {"codes": reference.pack(piece_of_codes(case), case.work.code)}
-
-
-def _unpack(case: Case) -> Results:
-    return {"bytes": piece_of_codes(case)}
-
-
-def _gguf_quantize(case: Case) -> Results:
-    return {"codes": reference.gguf.quantize(piece_of_values(case), case.work.code)}
-
-
 def _gguf_dequantize(case: Case) -> Results:
     encode = Case(case.work._replace(operation="gguf_quantize"), case.log2)
     return {"values": reference.gguf.dequantize(expected(encode)["codes"], case.work.code), "step": SCALE}
 
 
+def _quantize_linear(case: Case) -> Results:
+    code = case.work.code
+    return {"codes": reference.quantize_linear(piece_of_values(case), scale(code), zero_point(code), code)}
+
+
+def _fake_quantize(case: Case) -> Results:
+    return _values(case, reference.fake_quantize(piece_of_values(case), qparams=piece_of_qparams(case)))
+
+
 EXPECTED: dict[str, Callable[[Case], Results]] = {
-    "minmax": _minmax,
+    "minmax": lambda case: dict(zip(("lo", "hi"), reference.minmax(piece_of_values(case)), strict=True)),
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
     "dequantize": _dequantize,
     "quantize": _quantize,
     "fake_quantize": _fake_quantize,
     "fake_quantize_range": _fake_quantize_range,
-    "compare": _compare,
-    "pack": _pack,
-    "unpack": _unpack,
-    "gguf_quantize": _gguf_quantize,
+    "compare": lambda case: {"measures": measures(reference.compare(piece_of_values(case), _quantized(case)), case)},
+    "pack": lambda case: {"codes": reference.pack(piece_of_codes(case), case.work.code)},
+    "unpack": lambda case: {"bytes": piece_of_codes(case)},
+    "gguf_quantize": lambda case: {"codes": reference.gguf.quantize(piece_of_values(case), case.work.code)},
     "gguf_dequantize": _gguf_dequantize,
 }
 

@@ -16,117 +16,69 @@ from ..data import scale, zero_point
 from ..verify import EXACT, measures
 from . import Runner
 
-Runs = Callable[[Case], Runner]
-
-
-def into(call: Callable[..., Any], result: str, out: Any) -> Runner:
-    """A call that writes into out."""
-    return Runner(partial(call, out=out), lambda: {result: out}, EXACT)
-
-
-def fresh(call: Callable[..., Any], result: str) -> Runner:
-    """The same without out=."""
-    return Runner(call, lambda: {result: call()}, EXACT)
-
-
-def quantized(call: Callable[[], Any]) -> Runner:
-    """A call that returns a QuantizedArray."""
-    return Runner(call, lambda: results(call()), EXACT)
-
-
-def results(q: fastq.QuantizedArray) -> dict[str, Any]:
-    """What is compared; the zero point of a symmetric scheme says nothing."""
-    return {"codes": q.codes, "scale": q.scale, "zero_point": q.zero_point}
-
-
-def quantize_linear(case: Case) -> Callable[..., Any]:
-    code = case.work.code
-    return partial(fastq.quantize_linear, data.x(case), *numbers(code), code)
+Call = Callable[..., Any]
 
 
 def numbers(code: str) -> tuple[np.float32, Any]:
     return scale(code), zero_point(code)[()]
 
 
-def dequantize_linear(case: Case) -> Callable[..., Any]:
+def quantize_linear(case: Case) -> Call:
+    return partial(fastq.quantize_linear, data.x(case), *numbers(case.work.code), case.work.code)
+
+
+def dequantize_linear(case: Case) -> Call:
     codes, p = data.codes(case), data.qparams(case)
     if case.work.symmetric:
         return partial(fastq.dequantize_linear, codes, p.scale, axis=p.axis, block_size=p.block_size)
     return partial(fastq.dequantize_linear, codes, *numbers(case.work.code))
 
 
-def dequantize(case: Case) -> Callable[..., Any]:
+def dequantize(case: Case) -> Call:
     return partial(fastq.dequantize, fastq.QuantizedArray(data.packed(case), data.qparams(case), case.shape))
 
 
-def quantize(case: Case) -> Callable[..., Any]:
-    return partial(fastq.quantize, data.x(case), case.work.code, **data.granularity(case))
-
-
-def fake_quantize(case: Case) -> Callable[..., Any]:
-    return partial(fastq.fake_quantize, data.x(case), qparams=data.qparams(case))
-
-
-def fake_quantize_range(case: Case) -> Callable[..., Any]:
-    return partial(fastq.fake_quantize, data.x(case), case.work.code)
-
-
-def minmax(case: Case) -> Runner:
-    call = partial(fastq.minmax, data.x(case))
-    return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)), EXACT)
-
-
-def compare(case: Case) -> Runner:
+def compare(case: Case) -> Call:
     x = data.x(case)
-    q = fastq.quantize(x, case.work.code)
-    call = partial(fastq.compare, x, q)
-    return Runner(call, lambda: {"measures": measures(call(), case)}, EXACT)
+    return partial(fastq.compare, x, fastq.quantize(x, case.work.code))
 
 
-def pack(case: Case) -> Runner:
-    return fresh(partial(fastq.pack, data.codes(case), case.work.code), "codes")
-
-
-def unpack(case: Case) -> Runner:
-    return fresh(partial(fastq.unpack, data.packed(case), case.work.code, shape=case.shape), "bytes")
-
-
-def gguf_quantize(case: Case) -> Callable[..., Any]:
-    return partial(fastq.gguf.quantize, data.x(case), case.work.code)
-
-
-def gguf_dequantize(case: Case) -> Callable[..., Any]:
-    return partial(fastq.gguf.dequantize, data.blocks(case), case.work.code)
-
-
-SIMPLE: dict[str, tuple[Callable[[Case], Callable[..., Any]], str]] = {
+# operation -> what makes its call, without out=, and the name that an array it returns has in verify.py
+CALLS: dict[str, tuple[Callable[[Case], Call], str]] = {
     "quantize_linear": (quantize_linear, "codes"),
     "dequantize_linear": (dequantize_linear, "values"),
     "dequantize": (dequantize, "values"),
-    "fake_quantize": (fake_quantize, "values"),
-    "fake_quantize_range": (fake_quantize_range, "values"),
-    "gguf_quantize": (gguf_quantize, "codes"),
-    "gguf_dequantize": (gguf_dequantize, "values"),
+    "quantize": (lambda case: partial(fastq.quantize, data.x(case), case.work.code, **data.granularity(case)), "codes"),
+    "fake_quantize": (lambda case: partial(fastq.fake_quantize, data.x(case), qparams=data.qparams(case)), "values"),
+    "fake_quantize_range": (lambda case: partial(fastq.fake_quantize, data.x(case), case.work.code), "values"),
+    "minmax": (lambda case: partial(fastq.minmax, data.x(case)), ""),
+    "compare": (compare, ""),
+    "pack": (lambda case: partial(fastq.pack, data.codes(case), case.work.code), "codes"),
+    "unpack": (lambda case: partial(fastq.unpack, data.packed(case), case.work.code, shape=case.shape), "bytes"),
+    "gguf_quantize": (lambda case: partial(fastq.gguf.quantize, data.x(case), case.work.code), "codes"),
+    "gguf_dequantize": (lambda case: partial(fastq.gguf.dequantize, data.blocks(case), case.work.code), "values"),
 }
+WITHOUT_OUT = ("minmax", "compare", "pack", "unpack")
 
 
-def simple_into(operation: str, case: Case) -> Runner:
-    make, result = SIMPLE[operation]
-    return into(make(case), result, data.out(case, result))
+def results(name: str, result: Any, case: Case) -> dict[str, Any]:
+    """What is compared; the zero point of a symmetric scheme says nothing."""
+    if isinstance(result, fastq.QuantizedArray):
+        return {"codes": result.codes, "scale": result.scale, "zero_point": result.zero_point}
+    if isinstance(result, tuple):
+        return dict(zip(("lo", "hi"), result, strict=True))
+    return {name: result} if name else {"measures": measures(result, case)}
 
 
-def simple_fresh(operation: str, case: Case) -> Runner:
-    make, result = SIMPLE[operation]
-    return fresh(make(case), result)
+def runner(operation: str, allocates: bool, case: Case) -> Runner:
+    """A call into out=, or one that returns memory of its own."""
+    make, name = CALLS[operation]
+    call = make(case) if allocates else partial(make(case), out=data.out(case, name))
+    return Runner(call, lambda: results(name, call(), case), EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Runs] = {
-    **{(operation, ""): partial(simple_into, operation) for operation in SIMPLE},
-    **{(operation, "allocating"): partial(simple_fresh, operation) for operation in SIMPLE},
-    ("quantize", ""): lambda case: quantized(partial(quantize(case), out=data.out(case, "codes"))),
-    ("quantize", "allocating"): lambda case: quantized(quantize(case)),
-    ("minmax", ""): minmax,
-    ("compare", ""): compare,
-    ("pack", ""): pack,
-    ("unpack", ""): unpack,
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+    (operation, variant): partial(runner, operation, bool(variant) or operation in WITHOUT_OUT)
+    for operation in CALLS
+    for variant in ("", "allocating")
 }

@@ -1,8 +1,9 @@
-"""Numba as one would write it first: @njit(parallel=True) around the obvious loops."""
+"""Numba as one would write it first: @njit(parallel=True) around the obvious loops, those of the scan (loops.py)."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,59 +12,17 @@ from numba import njit, prange
 from .. import data
 from ..cases import Case
 from ..data import Array
+from ..scan.loops import GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, decode, encode, encode_and_decode, pack_pairs, unpack_pairs
 from . import Runner
 
 E2M1 = data.elements("mxfp4")
 
 
-@njit
-def code_of(x, scale, zero, lowest, highest):
-    return min(max(round(x / scale) + zero, lowest), highest)
-
-
-@njit
-def value_of(code, scale, zero):
-    return (code - zero) * scale
-
-
 @njit(parallel=True)
-def quantize_loop(x, scale, zero, lowest, highest, codes):
-    for i in prange(x.size):
-        codes[i] = code_of(x[i], scale, zero, lowest, highest)
-
-
-@njit(parallel=True)
-def dequantize_loop(codes, scale, zero, values):
-    for i in prange(codes.size):
-        values[i] = value_of(codes[i], scale, zero)
-
-
-@njit(parallel=True)
-def dequantize_groups_loop(codes, scales, zero, values):
-    for group in prange(codes.shape[0]):
-        for i in range(codes.shape[1]):
-            values[group, i] = value_of(codes[group, i], scales[group], zero)
-
-
-@njit(parallel=True)
-def dequantize_columns_loop(codes, scales, zero, values):
+def decode_columns(codes, scales, zeros, lowest, highest, values):
     for row in prange(codes.shape[0]):
         for column in range(codes.shape[1]):
-            values[row, column] = value_of(codes[row, column], scales[column], zero)
-
-
-@njit(parallel=True)
-def fake_quantize_loop(x, scale, zero, lowest, highest, values):
-    for i in prange(x.size):
-        values[i] = value_of(code_of(x[i], scale, zero, lowest, highest), scale, zero)
-
-
-@njit(parallel=True)
-def fake_quantize_groups_loop(x, scales, zero, lowest, highest, values):
-    for group in prange(x.shape[0]):
-        for i in range(x.shape[1]):
-            code = code_of(x[group, i], scales[group], zero, lowest, highest)
-            values[group, i] = value_of(code, scales[group], zero)
+            values[row, column] = decode(codes[row, column], scales[column], zeros[column], lowest, highest)
 
 
 ELEMENTS = {"int4": njit(lambda bits: (bits ^ 8) - 8), "mxfp4": njit(lambda bits: E2M1[bits])}
@@ -97,81 +56,39 @@ def range_parameters(x):
     lo, hi = minmax_loop(x)
     lo, hi = min(lo, np.float32(0)), max(hi, np.float32(0))
     scale = (hi - lo) / np.float32(255)
-    return scale, np.int32(min(max(round(-lo / scale), 0), 255))
-
-
-@njit(parallel=True)
-def symmetric_loop(groups, codes, scales):
-    for group in prange(groups.shape[0]):
-        most = np.float32(0)
-        for i in range(groups.shape[1]):
-            most = max(most, abs(groups[group, i]))
-        scale = most / np.float32(127)
-        scales[group] = scale
-        for i in range(groups.shape[1]):
-            codes[group, i] = min(max(round(groups[group, i] / scale), -127), 127)
-
-
-@njit(parallel=True)
-def pack_loop(codes, packed):
-    for i in prange(packed.size):
-        packed[i] = (codes[2 * i] & 15) | (codes[2 * i + 1] << 4)
-
-
-@njit(parallel=True)
-def unpack_loop(packed, codes):
-    for i in prange(packed.size):
-        codes[2 * i] = np.int8(packed[i] << 4) >> 4
-        codes[2 * i + 1] = packed[i] >> 4
-
-
-def given(case: Case) -> tuple[Any, np.int32, np.int32, np.int32]:
-    """The scale or the scales, the zero point, the lowest and the highest code."""
-    scale = data.qparams(case, aligned=True).scale
-    return scale.ravel() if scale.ndim else scale[()], *map(np.int32, (data.zero(case), *data.limits(case)))
+    return scale, np.float32(min(max(np.rint(-lo / scale), 0), 255))
 
 
 def groups(array: Array, case: Case) -> Array:
-    """A view with one axis, or with a row for each row or block."""
-    array = data.grouped(array, case)
-    return array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array
+    """A view with a row for each row or block."""
+    return array.reshape(case.shape) if case.work.granularity == "tensor" else _rows(data.grouped(array, case))
 
 
-def quantize_linear(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True).ravel(), data.out(case, "codes", aligned=True).ravel()
-    numbers = given(case)
-    return Runner(lambda: quantize_loop(x, *numbers, codes), lambda: {"codes": codes})
+def _rows(array: Array) -> Array:
+    return array.reshape(-1, array.shape[-1])
 
 
-LOOPS = {
-    "dequantize_linear": {
-        "tensor": dequantize_loop,
-        "rows": dequantize_groups_loop,
-        "columns": dequantize_columns_loop,
-        "blocks32": dequantize_groups_loop,
-    },
-    "fake_quantize": {"tensor": fake_quantize_loop, "blocks32": fake_quantize_groups_loop},
-}
+def both(source: str, result: str, case: Case) -> tuple[Array, Array]:
+    """The groups of an operand and of the memory for a result."""
+    arrays = getattr(data, source)(case, aligned=True), data.out(case, result, aligned=True)
+    return groups(arrays[0], case), groups(arrays[1], case)
 
 
-def dequantize_linear(case: Case) -> Runner:
-    codes, values = (groups(a, case) for a in (data.codes(case, aligned=True), data.out(case, "values", aligned=True)))
-    loop, (scale, zero, *_) = LOOPS["dequantize_linear"][case.work.granularity], given(case)
-    return Runner(lambda: loop(codes, scale, zero, values), lambda: {"values": values})
+def elementwise(element: Any, source: str, result: str, case: Case) -> Runner:
+    """Each element by the scale and the zero point that are given, one for each group."""
+    x, out = both(source, result, case)
+    columns = case.work.granularity == "columns"
+    count = x.shape[1] if columns else len(x)
+    scales = np.broadcast_to(data.qparams(case, aligned=True).scale.ravel(), count).copy()
+    numbers = scales, np.full(count, data.zero(case), np.float32), *map(np.float32, data.limits(case))
+    loop = decode_columns if columns else GROUPS_WITH_GIVEN[element]
+    return Runner(lambda: loop(x, *numbers, out), lambda: {result: out})
 
 
 def dequantize(case: Case) -> Runner:
-    packed, values = (
-        groups(a, case) for a in (data.packed(case, aligned=True), data.out(case, "values", aligned=True))
-    )
+    packed, values = both("packed", "values", case)
     loop, scales = dequantize_packed_loop(case.work.code), data.qparams(case, aligned=True).scale.ravel()
     return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), values), lambda: {"values": values})
-
-
-def fake_quantize(case: Case) -> Runner:
-    x, values = (groups(a, case) for a in (data.x(case, aligned=True), data.out(case, "values", aligned=True)))
-    loop, numbers = LOOPS["fake_quantize"][case.work.granularity], given(case)
-    return Runner(lambda: loop(x, *numbers, values), lambda: {"values": values})
 
 
 def minmax(case: Case) -> Runner:
@@ -180,47 +97,45 @@ def minmax(case: Case) -> Runner:
 
 
 def quantize(case: Case) -> Runner:
-    return symmetric(case) if case.work.symmetric else by_range(case)
+    return symmetric(case) if case.work.symmetric else by_range(encode, "codes", case)
 
 
-def by_range(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True).ravel(), data.out(case, "codes", aligned=True).ravel()
+def by_range(element: Any, result: str, case: Case) -> Runner:
+    x, out = both("x", result, case)
+    loop, numbers, ends = GROUPS_WITH_GIVEN[element], np.empty((2, len(x)), np.float32), np.float32([0, 255])
 
-    def call() -> tuple[np.float32, np.int32]:
-        scale, zero = range_parameters(x)
-        quantize_loop(x, scale, zero, np.int32(0), np.int32(255), codes)
-        return scale, zero
+    def call() -> Array:
+        numbers[0], numbers[1] = range_parameters(x.ravel())
+        loop(x, *numbers, *ends, out)
+        return numbers[:, 0]
 
-    return Runner(call, lambda: {"codes": codes} | dict(zip(("scale", "zero_point"), call(), strict=True)))
-
-
-def fake_quantize_range(case: Case) -> Runner:
-    x, values = data.x(case, aligned=True).ravel(), data.out(case, "values", aligned=True).ravel()
-
-    def call() -> None:
-        scale, zero = range_parameters(x)
-        fake_quantize_loop(x, scale, zero, np.int32(0), np.int32(255), values)
-
-    return Runner(call, lambda: {"values": values})
+    if result == "values":
+        return Runner(call, lambda: {"values": out})
+    return Runner(call, lambda: {"codes": out} | dict(zip(("scale", "zero_point"), call(), strict=True)))
 
 
 def symmetric(case: Case) -> Runner:
-    x, codes = (groups(a, case) for a in (data.x(case, aligned=True), data.out(case, "codes", aligned=True)))
+    x, codes = made = both("x", "codes", case)
     if case.work.granularity == "columns":
         x, codes = x.T, codes.T
-    scales = np.empty(len(x), np.float32)
-    return Runner(lambda: symmetric_loop(x, codes, scales), lambda: results(case, codes, scales))
-
-
-def results(case: Case, codes: np.ndarray, scales: np.ndarray) -> dict[str, np.ndarray]:
-    return {"codes": codes.T if case.work.granularity == "columns" else codes, "scale": scales}
+    loop, (scales, zeros) = GROUPS_WITH_OWN[encode], np.empty((2, len(x)), np.float32)
+    rule = np.float32(0), np.float32(0), True, *map(np.float32, data.limits(case))
+    return Runner(lambda: loop(x, *rule, scales, zeros, codes), lambda: {"codes": made[1], "scale": scales})
 
 
 def pack(case: Case) -> Runner:
-    codes, packed = data.codes(case, aligned=True).ravel(), data.out(case, "codes", aligned=True).ravel()
-    return Runner(lambda: pack_loop(codes, packed), lambda: {"codes": packed})
+    codes, packed = data.codes(case, aligned=True)[:, None].view(np.uint8), data.out(case, "codes", aligned=True)
+    return Runner(lambda: pack_pairs(codes, packed[:, None]), lambda: {"codes": packed})
 
 
 def unpack(case: Case) -> Runner:
-    packed, codes = data.packed(case, aligned=True).view(np.int8).ravel(), data.out(case, "bytes", aligned=True).ravel()
-    return Runner(lambda: unpack_loop(packed, codes), lambda: {"bytes": codes})
+    packed, codes = data.packed(case, aligned=True)[:, None].view(np.int8), data.out(case, "bytes", aligned=True)
+    return Runner(lambda: unpack_pairs(packed, 8, codes[:, None]), lambda: {"bytes": codes})
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+    ("quantize_linear", ""): partial(elementwise, encode, "x", "codes"),
+    ("dequantize_linear", ""): partial(elementwise, decode, "codes", "values"),
+    ("fake_quantize", ""): partial(elementwise, encode_and_decode, "x", "values"),
+    ("fake_quantize_range", ""): partial(by_range, encode_and_decode, "values"),
+}

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE, ZERO_POINT
+from ..scan import formulas
+from ..scan.formulas import Rule
 from . import Runner, own_threads
 
 warnings.filterwarnings("ignore", category=UserWarning)
@@ -22,49 +23,12 @@ INFERENCE = torch.inference_mode()
 INFERENCE.__enter__()
 # torch._dynamo forgets a function after eight shapes, and runs it uncompiled
 torch._dynamo.config.recompile_limit = 1000
-SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
-
-
-def quantize_into(x: Tensor, codes: Tensor) -> None:
-    rounded = torch.round(x.to(torch.float32) / SCALE) + ZERO_POINT
-    codes.copy_(torch.clamp(rounded, -128, 127).to(torch.int8))
-
-
-def dequantize_into(codes: Tensor, y: Tensor, scale: Any = SCALE, zero: int = ZERO_POINT) -> None:
-    y.copy_((codes.to(torch.float32) - zero) * scale)
-
-
-def fake_quantize_into(x: Tensor, y: Tensor, scale: Any = SCALE, zero: int = ZERO_POINT, lowest: int = -128) -> None:
-    y.copy_((torch.clamp(torch.round(x / scale) + zero, lowest, 127) - zero) * scale)
-
-
-def dequantize_packed_into(packed: Tensor, y: Tensor, scale: Tensor, element: Callable[[Tensor], Tensor]) -> None:
-    pairs = torch.stack((element(packed & 15), element(packed >> 4)), -1)
-    y.copy_(pairs.flatten(-2) * scale.to(torch.float32))
-
-
 E2M1 = torch.from_numpy(data.elements("mxfp4"))
 ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {
     "int4": lambda bits: (bits.to(torch.int32) ^ 8) - 8,
     "mxfp4": lambda bits: E2M1[bits.to(torch.int32)],
 }
-
-
-def fake_quantize_range_into(x: Tensor, y: Tensor) -> None:
-    low, high = torch.aminmax(x)
-    low, high = low.clamp(max=0), high.clamp(min=0)
-    scale = (high - low) / 255
-    zero_point = torch.clamp(torch.round(-low / scale), 0, 255)
-    y.copy_((torch.clamp(torch.round(x / scale) + zero_point, 0, 255) - zero_point) * scale)
-
-
-def symmetric_into(groups: Tensor, axis: int, codes: Tensor, scale: Tensor) -> None:
-    s = groups.abs().amax(axis, keepdim=True) / 127
-    s = torch.where(s < SMALLEST_NORMAL, 1.0, s)
-    codes.copy_(torch.clamp(torch.round(groups / s), -127, 127).to(torch.int8))
-    scale.copy_(s)
-
-
+COMPILED = partial(torch.compile, dynamic=False)
 BITS = {"bfloat16": np.uint16, "float8_e8m0fnu": np.uint8}
 
 
@@ -76,45 +40,65 @@ def tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(array)
 
 
-def elementwise(function: Callable[..., None], source: str, result: str, case: Case, *given: Any) -> Runner:
+# --- functions that write into given memory, of the formulas of the scan ----------------------------------------------
+
+
+def use_given(element: Any, rule: Rule, x: Tensor, scale: Tensor, zero: Tensor, result: Tensor) -> None:
+    result.copy_(element(torch, x.to(scale.dtype), scale, zero, rule))
+
+
+def use_own(element: Any, rule: Rule, x: Tensor, scale: Tensor, zero: Tensor, result: Tensor) -> None:
+    choose(rule, x, scale, zero)
+    use_given(element, rule, x, scale, zero, result)
+
+
+def choose(rule: Rule, x: Tensor, scale: Tensor, zero: Tensor) -> None:
+    s, z = formulas.parameters_of(torch, x.to(scale.dtype), rule)
+    scale.copy_(s)
+    zero.copy_(z)
+
+
+def dequantize_packed_into(packed: Tensor, scale: Tensor, y: Tensor, element: Callable[[Tensor], Tensor]) -> None:
+    pairs = torch.stack((element(packed & 15), element(packed >> 4)), -1)
+    y.copy_(pairs.flatten(-2) * scale.to(torch.float32))
+
+
+# --- works ------------------------------------------------------------------------------------------------------------
+
+
+def both(source: str, result: str, case: Case) -> tuple[Tensor, np.ndarray, Tensor]:
+    """An operand, memory for the result, and that as a tensor of the shape of the operand's groups."""
     x, out = getattr(data, source)(case, aligned=True), data.out(case, result, aligned=True)
-    arrays = (tensor(data.grouped(array, case)) for array in (x, out))
-    return Runner(partial(torch.compile(function, dynamic=False), *arrays, *given), lambda: {result: out})
+    return tensor(data.grouped(x, case)), out, tensor(data.grouped(out, case))
 
 
-def dequantize_linear(case: Case) -> Runner:
-    given = (tensor(data.beside(case)), data.zero(case)) if case.work.symmetric else ()
-    return elementwise(dequantize_into, "codes", "values", case, *given)
+def given(element: Any, source: str, result: str, case: Case) -> Runner:
+    x, out, y = both(source, result, case)
+    rule, scale = Rule((), case.work.symmetric, *data.limits(case)), tensor(data.beside(case))
+    call = partial(COMPILED(use_given), element, rule, x, scale, torch.full_like(scale, data.zero(case)), y)
+    return Runner(call, lambda: {result: out})
+
+
+def own(element: Any, result: str, case: Case) -> Runner:
+    x, out, y = both("x", result, case)
+    axis = 0 if case.work.granularity in ("tensor", "columns") else x.ndim - 1
+    scale = torch.zeros_like(x.narrow(axis, 0, 1))
+    rule, scales = Rule((axis,), case.work.symmetric, *data.limits(case)), {"scale": scale.numpy()}
+    call = partial(COMPILED(use_own), element, rule, x, scale, torch.zeros_like(scale), y)
+    return Runner(call, lambda: {result: out} | (scales if result == "codes" else {}))
 
 
 def dequantize(case: Case) -> Runner:
-    given = tensor(data.beside(case)), ELEMENTS[case.work.code]
-    return elementwise(dequantize_packed_into, "packed", "values", case, *given)
-
-
-def fake_quantize(case: Case) -> Runner:
-    given = (tensor(data.beside(case)), data.zero(case), data.limits(case)[0]) if case.work.symmetric else ()
-    return elementwise(fake_quantize_into, "x", "values", case, *given)
-
-
-def symmetric(case: Case) -> Runner:
-    groups = tensor(data.grouped(data.x(case, aligned=True), case))
-    axis = 0 if case.work.granularity == "columns" else -1
-    codes = torch.zeros(groups.shape, dtype=torch.int8)
-    scale = torch.zeros_like(groups.narrow(axis, 0, 1))
-    call = partial(torch.compile(symmetric_into, dynamic=False), groups, axis, codes, scale)
-    return Runner(call, lambda: results(codes, scale))
-
-
-def results(codes: Tensor, scale: Tensor) -> dict[str, Any]:
-    return {"codes": codes.numpy(), "scale": scale.numpy()}
+    x, out, y = both("packed", "values", case)
+    call = partial(COMPILED(dequantize_packed_into), x, tensor(data.beside(case)), y, ELEMENTS[case.work.code])
+    return Runner(call, lambda: {"values": out})
 
 
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("quantize_linear", ""): partial(elementwise, quantize_into, "x", "codes"),
-    ("dequantize_linear", ""): dequantize_linear,
+    ("quantize_linear", ""): partial(given, formulas.encode, "x", "codes"),
+    ("dequantize_linear", ""): partial(given, formulas.decode, "codes", "values"),
     ("dequantize", ""): dequantize,
-    ("fake_quantize", ""): fake_quantize,
-    ("fake_quantize_range", ""): partial(elementwise, fake_quantize_range_into, "x", "values"),
-    ("quantize", ""): symmetric,
+    ("fake_quantize", ""): partial(given, formulas.encode_and_decode, "x", "values"),
+    ("fake_quantize_range", ""): partial(own, formulas.encode_and_decode, "values"),
+    ("quantize", ""): partial(own, formulas.encode, "codes"),
 }

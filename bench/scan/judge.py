@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
 from ..results import geometric_mean
@@ -92,13 +92,29 @@ def outliers(scan: Scan) -> list[Finding]:
     return found
 
 
+def _is_behind(timings: Timings, column: str, wanted: float = 1.0) -> bool:
+    """Whether a call is less than so many times as fast as a column; more than once only where memory is no limit."""
+    theirs, is_limit = getattr(timings, column), timings.ours <= MEMORY_LIMIT * timings.copy
+    return theirs is not None and theirs < wanted * timings.ours and not (wanted > 1 and is_limit)
+
+
+def behind(scan: Scan, what: str, column: str, wanted: float = 1.0) -> list[Finding]:
+    """Return all that is less than so many times as fast as a column, and how many times as slow as it should be."""
+    return [
+        Finding(what, cell, log2, wanted * timings.ours / theirs, timings)
+        for cell, log2, timings, theirs in _beside(scan, column)
+        if _is_behind(timings, column, wanted)
+    ]
+
+
 def slower(scan: Scan, rival: str) -> list[Finding]:
     """Return the cells that take longer than a plain way to do the same, by its name in `RIVALS`."""
-    return [
-        Finding(f"slower than {rival}", cell, log2, timings.ours / theirs, timings)
-        for cell, log2, timings, theirs in _beside(scan, RIVALS[rival])
-        if timings.ours > theirs
-    ]
+    return behind(scan, f"slower than {rival}", RIVALS[rival])
+
+
+# by the same call on the same elements in C order, and by a plain loop
+behind_c_order = partial(behind, what="behind C order", column="c_order", wanted=C_ORDER_SHARE)
+behind_loop = partial(behind, what="behind a loop", column="loop", wanted=LOOP_TARGET)
 
 
 def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Timings, float]]:
@@ -111,39 +127,6 @@ def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Timings, float
 
 def _is_rival(cell: Cell, column: str) -> bool:
     return column != "copyto" or not LAYOUTS[cell.layout].dense
-
-
-def behind_c_order(scan: Scan) -> list[Finding]:
-    """Return the cells that take more than twice the time of the same call on the same elements in C order."""
-    return _behind(scan, "C order", _is_behind_c_order, lambda timings: C_ORDER_SHARE * timings.ours / timings.c_order)
-
-
-def _is_behind_c_order(timings: Timings) -> bool:
-    return timings.c_order is not None and timings.c_order < C_ORDER_SHARE * timings.ours
-
-
-def behind_loop(scan: Scan) -> list[Finding]:
-    """Return the cells less than `LOOP_TARGET` times as fast as a plain loop, though memory is not the limit."""
-    return _behind(scan, "a loop", _is_behind_loop, lambda timings: LOOP_TARGET * timings.ours / timings.loop)
-
-
-def _behind(
-    scan: Scan, what: str, is_behind: Callable[[Timings], bool], times: Callable[[Any], float]
-) -> list[Finding]:
-    """Return all that is behind something, and how many times as slow as it should be."""
-    return [
-        Finding(f"behind {what}", cell, log2, times(timings), timings)
-        for cell, log2, timings in _judged(scan)
-        if is_behind(timings)
-    ]
-
-
-def _is_behind_loop(timings: Timings) -> bool:
-    return (
-        timings.loop is not None
-        and timings.loop < LOOP_TARGET * timings.ours
-        and timings.ours > MEMORY_LIMIT * timings.copy
-    )
 
 
 def mean_over(scan: Scan, rival: str) -> float | None:
@@ -231,8 +214,8 @@ def suspicious(cell: Cell, by_size: dict[int, Timings]) -> set[int]:
 
 
 def _loses(cell: Cell, timings: Timings) -> bool:
-    theirs = filter(None, (getattr(timings, name) for name in RIVALS.values() if _is_rival(cell, name)))
-    return _is_behind_loop(timings) or _is_behind_c_order(timings) or any(timings.ours > each for each in theirs)
+    columns = [(name, 1.0) for name in RIVALS.values() if _is_rival(cell, name)]
+    return any(_is_behind(timings, *each) for each in (*columns, ("c_order", C_ORDER_SHARE), ("loop", LOOP_TARGET)))
 
 
 def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..peers.torch_compile import tensor
+from ..peers.torch_compile import COMPILED, choose, tensor, use_given, use_own
 from . import formulas, loops
 from .arrays import Array, Operands
 from .formulas import MEASURES, Rule, rule_of
@@ -19,21 +19,6 @@ from .peers import Prepared
 from .views import PlainInputs, plain_inputs
 
 Made = tuple[Callable[..., None], tuple[Any, ...], tuple[Array, ...]]  # a function, its arguments, and what it fills
-
-
-def use_given(element: Any, rule: Rule, x: Tensor, scale: Tensor, zero: Tensor, result: Tensor) -> None:
-    result.copy_(element(torch, x.to(scale.dtype), scale, zero, rule))
-
-
-def use_own(element: Any, rule: Rule, x: Tensor, scale: Tensor, zero: Tensor, result: Tensor) -> None:
-    choose(rule, x, scale, zero)
-    use_given(element, rule, x, scale, zero, result)
-
-
-def choose(rule: Rule, x: Tensor, scale: Tensor, zero: Tensor) -> None:
-    s, z = formulas.parameters_of(torch, x.to(scale.dtype), rule)
-    scale.copy_(s)
-    zero.copy_(z)
 
 
 def find_ranges(rule: Rule, x: Tensor, low: Tensor, high: Tensor) -> None:
@@ -97,9 +82,6 @@ _FUNCTIONS: dict[str, Callable[[PlainInputs], Made]] = {
     "minmax": _minmax,
     "compare": _compare,
 }
-
-
-COMPILED = partial(torch.compile, dynamic=False)
 
 
 def prepared(cell: Cell, o: Operands, compiled: Callable[[Any], Any] = COMPILED) -> Prepared | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,10 +41,8 @@ def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 
 
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
-    try:
+    with files.refused():
         return None if name is None else as_scheme(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
@@ -68,38 +67,24 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
+patterns = functools.partial(files.repeatable, metavar="PATTERN", callback=_patterns)
+OTHERS = "Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts."
+UNEQUAL = "Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone."
+CONVENTION = "Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors."
+
+
 @click.command("convert", short_help="Quantize a model directory.")
 @click.argument("source", metavar="SRC", type=SRC)
 @click.argument("out", metavar="OUT", type=files.WRITABLE)
 @click.option("--scheme", metavar="SCHEME", callback=_scheme, help=f"One of {', '.join(PRESETS)}.")
-@files.repeatable(
-    "--scheme-for",
-    "schemes",
-    metavar="PATTERN=SCHEME",
-    callback=_schemes,
-    help="Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts.",
-)
-@files.repeatable("--ignore", metavar="PATTERN", callback=_patterns, help="Leave such modules alone; repeatable.")
-@files.repeatable(
-    "--include",
-    metavar="PATTERN",
-    callback=_patterns,
-    help="Quantize such modules that stay by their names, as lm_head; repeatable.",
-)
-@click.option(
-    "--allow-unequal",
-    "unequal",
-    is_flag=True,
-    help="Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone.",
-)
+@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@patterns("--ignore", help="Leave such modules alone; repeatable.")
+@patterns("--include", help="Quantize such modules that stay by their names, as lm_head; repeatable.")
+@click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL)
 @click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
 @click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
 @files.range_option
-@files.choice(
-    "--convention",
-    ("rounded-scale", "compressed-tensors"),
-    help="Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors.",
-)
+@files.choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
 @click.option("--dequantize", is_flag=True, help="Turn a quantized directory back into floats.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="Of --dequantize; by default that of config.json.")
 @click.option("--report", type=files.WRITABLE, callback=REPORT, help="Write the table to a file too.")
@@ -139,11 +124,9 @@ def convert_command(
             conversion = Quantization(opened, rules, bit_exact=bit_exact, method=given["method"])
             for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes]:
                 note(f"{source}: {line}")
-        with _resumable(out), files.progress_bar(conversion.source.tensors.values()) as advance:
-            try:
-                rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-            except UnfitOut as error:
-                raise click.BadParameter(str(error), param_hint="'OUT'") from error
+        bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
+        with _resumable(out), bar as advance, unfit:
+            rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
     print_converted(rows)
     if report is not None:
         title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"

@@ -13,15 +13,8 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from fastq.cli.report import printable
 from fastq.formats.range_methods import METHODS
@@ -56,12 +49,8 @@ def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Calla
     return click.option(name, *more, type=kind, default=first, show_default=True, **options)
 
 
-range_option = choice(
-    "--range",
-    METHODS,
-    "method",
-    help="All values, or the part of them with the least squared error: others are clipped.",
-)
+RANGE_HELP = "All values, or the part of them with the least squared error: others are clipped."
+range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 
 
@@ -105,12 +94,19 @@ class Source(click.Path):
 
 
 @contextlib.contextmanager
-def regular_expression(pattern: str) -> Iterator[None]:
-    """Refuse a pattern that turns out to be no regular expression."""
+def refused(
+    message: Callable[[Exception], str] = str, kinds: Any = ValueError, argument: str | None = None
+) -> Iterator[None]:
+    """Turn what goes wrong with an argument, by default that of the callback, into an error of usage."""
     try:
         yield
-    except re.error as error:
-        raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
+    except kinds as error:
+        raise click.BadParameter(message(error), param_hint=argument and f"'{argument}'") from error
+
+
+def regular_expression(pattern: str) -> contextlib.AbstractContextManager[None]:
+    """Refuse a pattern that turns out to be no regular expression."""
+    return refused(lambda error: f"{pattern!r} is not a regular expression: {error}", re.error)
 
 
 def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
@@ -209,10 +205,10 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
     """Show how many of some tensors and of their bytes are done, on standard error if that is a terminal."""
-    text = TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
-    columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    text = bars.TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
+    columns = text, bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task, done = progress.add_task("", total=sum(t.nbytes for t in tensors), tensors=len(tensors), done=0), 0
 
         def advance(nbytes: int, tensors: int) -> None:

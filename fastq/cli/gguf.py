@@ -46,6 +46,7 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     return tuple(found)
 
 
+TENSOR_TYPE = "Type of the tensors in whose name REGEX is found; repeatable, the first one counts."
 type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE")
 
 
@@ -58,13 +59,7 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
 @click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
-@files.repeatable(
-    "--tensor-type",
-    "tensor_types",
-    callback=_named_types,
-    metavar="REGEX=TYPE",
-    help="Type of the tensors in whose name REGEX is found; repeatable, the first one counts.",
-)
+@files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="REGEX=TYPE", help=TENSOR_TYPE)
 @type_option("--output-tensor-type", "output_type", help="Type of output.weight.")
 @type_option("--token-embedding-type", "embedding_type", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
@@ -112,10 +107,8 @@ def _say(line: str, in_part: bool = False) -> None:
 def _mix(kind: str | None, mixes: dict[str, Mix], default: str | None) -> Mix:
     if not (kind or default):
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
-    try:
+    with files.refused(argument="TYPE"):
         return mix_of(kind or default or "", mixes)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'TYPE'") from error
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:

@@ -1,41 +1,42 @@
-"""Commands that look at tensors and change nothing: inspect and suggest."""
+"""Commands that look at tensors and change nothing: inspect, suggest, and compare, of two files."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 import fastq
-from fastq import reference
 from fastq.cli import files
-from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note
+from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note, with_suffix
 from fastq.cli.gguf import inspect_gguf
-from fastq.cli.report import Entry, print_json, print_line, print_table, total_text
-from fastq.formats.compressed_tensors import E8M0, MICROSCALING, PRESETS
-from fastq.formats.gguf import BLOCK_FORMATS
-from fastq.io.checkpoints.folder import CONFIG, ModelFolder
-from fastq.io.checkpoints.rules import Rules, make_plan
-from fastq.io.gguf.container import open_gguf
-from fastq.io.gguf.mixes import is_quantized, model_of
-from fastq.io.pipeline import Converted, count_text, naming, some_of
+from fastq.cli.page import write_report
+from fastq.cli.report import Entry, cell_text, csv_text, print_json, print_line, print_table, shape_text, total_text
+from fastq.cli.suggesting import Tried, command, schemes_for
+from fastq.io.pipeline import NAMED, Converted, count_text, naming, some_of, sums_of
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
-from fastq.io.tensors import SUFFIXES, Tensor, extent_of, tensors_of
-from fastq.plot.candidates import FAMILIES, SAMPLE, Measured, Trial, sample_of
-from fastq.system.dtypes import Array, numpy_dtype
+from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
+from fastq.plot.schemes import SAMPLE, Measured
+from fastq.results import Comparison, QuantizedArray
+from fastq.system.dtypes import Array
 
 MARGIN = 0.25  # decibels that a sample has to reach beyond what is asked of the tensor: samples of rows differ by less
-LEAST_GROUP = min(row.weights.group_size for row in PRESETS.values() if row.weights.group_size)
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
 SOURCE = files.Source(FOLDER, *SUFFIXES)
+FIELDS = ("name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)))
+COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_error", "clipped", "bytes_a", "bytes_b"
+COMPARABLE = "float16", "bfloat16", "float32", "float64"
+BOTH = files.Source(FOLDER, *SUFFIXES)
+PAGE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(short_help="Show the tensors of files.")
@@ -106,7 +107,7 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
     """
     with files.failures(called(source), source):
         found = tensors_of(source, say=note).values()
-        measured_by, stays = _schemes_for(source)
+        measured_by, stays = schemes_for(source)
         reasons = [_reason(tensor) or stays(tensor) for tensor in found]
         tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
         left = Counter(filter(None, reasons))
@@ -129,7 +130,7 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
         print_line(total_text(rows))
     if left:
         note(told)
-    if way := _command(source, Counter(str(scheme) for _, scheme, _ in lines)):
+    if way := command(source, Counter(str(scheme) for _, scheme, _ in lines)):
         note(way)
     short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got in lines if not got.sqnr_db >= sqnr]
     if short:
@@ -147,75 +148,6 @@ def _reason(tensor: Tensor) -> str:
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-Tried = Iterator[tuple[Scheme | str, Measured]]
-
-
-def _schemes_for(source: Path) -> tuple[Callable[[Array], Tried], Callable[[Tensor], str]]:
-    """Return what measures schemes for a file or a folder, and what says why a tensor stays as it is."""
-    if source.suffix == ".gguf":
-        file = open_gguf(source)
-        quantized = {name for name, spec in file.tensors.items() if is_quantized(spec, model_of(file).architecture)}
-        return _blocks_of, lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf"
-    if not (source / CONFIG).is_file():
-        return _schemes_of, lambda tensor: ""
-    model = ModelFolder(source)
-    rules = Rules(PRESETS["W8A8"])
-    quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
-
-    def stays(tensor: Tensor) -> str:
-        if tensor.name not in quantized:
-            return "not quantized by fastq convert"
-        return "rows that no group fills" if tensor.shape[-1] % LEAST_GROUP else ""
-
-    return _presets_of, stays
-
-
-def _command(source: Path, schemes: Counter[str]) -> str:
-    """Return what to type for some schemes, which count how many tensors have each; of a single file nothing."""
-    ((most, _),) = schemes.most_common(1)
-    if source.suffix == ".gguf":
-        return f"fastq gguf {source} OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them, once for each tensor or regex"
-    if not (source / CONFIG).is_file():
-        return "fastq quantize takes these schemes, a file at a time" if source.is_dir() else ""
-    others = ", --scheme-for NAME=SCHEME for each other one" if len(schemes) > 1 else ""
-    return f"fastq convert {source} OUT --scheme {most} takes them{others}"
-
-
-def _schemes_of(x: Array) -> Tried:
-    """Yield what schemes of `fastq quantize` make of an array."""
-    trial = Trial(x)
-    for shared, dtypes in FAMILIES.values():
-        for dtype in dtypes:
-            options = {"symmetric": dtype.startswith("int"), **shared, "dtype": dtype}
-            yield Scheme(**options), trial.measured(options)
-
-
-def _presets_of(x: Array) -> Tried:
-    """Yield what schemes of `fastq convert` make of a matrix that do not quantize activations, whose errors add up."""
-    trial = Trial(x)
-    for name, preset in PRESETS.items():
-        weights, group = preset.weights, preset.weights.group_size
-        if preset.activations or x.shape[-1] % group:
-            continue
-        if weights.scale_dtype:
-            options: dict[str, Any] = {"dtype": MICROSCALING[weights.bits] if weights.scale_dtype == E8M0 else "nvfp4"}
-        else:
-            options = {"dtype": weights.qtype.name, "axis": -1, "block_size": group, "symmetric": weights.symmetric}
-            options["convention"] = "compressed-tensors"
-        of_group = (8 if weights.scale_dtype else 16) + (0 if weights.symmetric else weights.bits)
-        yield name, Measured(weights.bits + of_group / group, trial.measured(options).sqnr_db)
-
-
-def _blocks_of(x: Array) -> Tried:
-    """Yield what types of GGUF make of rows."""
-    rows = sample_of(x, {"dtype": "int8"}).astype(np.float32)
-    for name, form in BLOCK_FORMATS.items():
-        if x.shape[-1] % form.size == 0:
-            values = fastq.gguf.dequantize(fastq.gguf.quantize(rows, name), name)
-            yield name, Measured(form.nbytes * 8 / form.size, reference.compare(rows, values).sqnr_db)
-    yield "BF16", Measured(16, reference.compare(rows, rows.astype(numpy_dtype("BF16"))).sqnr_db)
-
-
 def _suggested(
     tensor: Tensor, sqnr: float, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
 ) -> tuple[Scheme | str, Measured]:
@@ -226,3 +158,128 @@ def _suggested(
     wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
     enough = [each for each in tried if each[1].sqnr_db >= wanted]
     return min(enough, key=lambda each: each[1].bits) if enough else max(tried, key=lambda each: each[1].sqnr_db)
+
+
+@click.command(short_help="Measure errors of one file against another.")
+@click.argument("a", metavar="A", type=BOTH)
+@click.argument("b", metavar="B", type=BOTH)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
+@files.decibels("--at-least", help="Exit with 3 if a tensor has a lower SQNR.")
+def compare(a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None) -> None:
+    """Measure how far the tensors of B are from those of A of the same names.
+
+    A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
+    model directories, folders of the first three; two .npy files are compared whatever their names. A quantized matrix
+    is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
+    installed.
+
+    Tensors that one side lacks are named on standard error, and those that can't be measured, as of BOOL or U32, of
+    which the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3
+    where --at-least is not reached; 4 where one side lacks tensors, where bytes that can't be measured differ, or where
+    no quantized tensor of A or B was compared.
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json goes without --csv: only one of them can be printed")
+    if html is not None:
+        files.check_replaceable(html, "--html", {"A": a, "B": b})
+    with files.failures(called(a), html or a):
+        ours, theirs = (tensors_of(path, say=note) for path in (a, b))
+        if a.suffix == b.suffix == ".npy":
+            theirs = dict(zip(ours, theirs.values(), strict=True))
+        code = IN_PART if at_least is None else TOO_FAR
+        common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]
+        pairs = [pair for pair in common if _is_measured(*pair, a, b, code) and 0 not in pair[0].shape]
+        quantized = any(tensor.is_quantized for tensor in (*ours.values(), *theirs.values()))
+        if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
+            note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
+        with files.progress_bar([x for x, _ in pairs]) as advance:
+            found = [_compared(*pair, quantized, advance) for pair in pairs]
+        entries, total = [entry for entry, _ in found], "quantized" if quantized else "compared"
+        total = total_text([row for _, row in found], done=total)
+        if html is not None:
+            title = f"{called(b)} compared with {called(a)}"
+            write_report(html, title, total, FIELDS, entries, lambda name: _operands(ours[name], theirs[name]))
+    if as_json or as_csv:
+        print_json(entries) if as_json else click.echo(csv_text(FIELDS, entries), nl=False)
+    elif html is None:
+        print_table(entries, COMPARED)
+        print_line(total)
+    if html is not None:
+        note(f"{html}: {total}")
+    low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
+    low.sort(key=lambda entry: float(entry["sqnr_db"]))
+    if low:
+        worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
+        note(f"below {at_least:g} dB: {worst}", TOO_FAR)
+
+
+# Which tensors are compared
+
+
+def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:
+    """Return the names of tensors that both have, of one shape; tell those that one side lacks."""
+    common = [name for name in ours if name in theirs]
+    if not common:
+        raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}{_hint(*ours, *theirs)}")
+    for source, only in ((a, [*ours.keys() - theirs.keys()]), (b, [*theirs.keys() - ours.keys()])):
+        for name in [*sorted(only)[:NAMED], *([f"{len(only) - NAMED:,} more"] if len(only) > NAMED else [])]:
+            note(f"{name}: only in {called(source)}{_hint(name)}", code)
+    for name in common:
+        x, y = ours[name].shape, theirs[name].shape
+        if x != y:
+            raise in_one_line(called(b), f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {called(a)}")
+    return common
+
+
+def _hint(*names: str) -> str:
+    """Return what else to give where names are those of parts of quantized matrices."""
+    if not any(name.endswith(PARTS) for name in names):
+        return ""
+    return "; parts such as weight_scale are read as one matrix where config.json is next to them"
+
+
+def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
+    """Whether two tensors can be measured; of others the bytes are compared, and it is told what is so."""
+    if x.has_numbers and y.has_numbers:
+        return True
+    same = x.scheme == y.scheme and x.raw is not None and y.raw is not None and _are_same(x.raw(), y.raw())
+    found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
+    if x.scheme != y.scheme:
+        found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
+    note(f"{x.name}: not measured: {found}", 0 if same else code)
+    return False
+
+
+def _are_same(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> bool:
+    pieces = range(0, x.size, PIECE)
+    return x.size == y.size and all(np.array_equal(x[k : k + PIECE], y[k : k + PIECE]) for k in pieces)
+
+
+# What is measured
+
+
+def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None]) -> tuple[Entry, Converted]:
+    """Return a line; its sums count in the total if it is quantized, or floats where nothing is on either side."""
+    with naming(lambda error: f"tensor {x.name!r}: {error}"):
+        numbers = x.values()
+        values = _as_float(numbers)
+        measured = fastq.compare(values, _as_float(y.codes()))
+    counts = x.is_quantized or y.is_quantized or not (quantized or numbers.dtype.kind in "iu")
+    sums = sums_of(measured, values) if counts else None
+    advance(x.nbytes, 1)
+    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, sums, size=math.prod(x.shape))
+    about = x.name, shape_text(x.shape), x.scheme, y.scheme, x.nbytes, y.nbytes
+    return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
+
+
+def _operands(x: Tensor, y: Tensor) -> tuple[Any, Any]:
+    """Return the values of a tensor, and the codes or values of another."""
+    return _as_float(x.values()), _as_float(y.codes())
+
+
+def _as_float(values: Any) -> Any:
+    """Return codes as they are, and values as floats."""
+    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
+    return values if is_taken else values.astype(np.float64)

@@ -13,9 +13,8 @@ from fastq.cli.report import print_converted
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.io.containers import SOURCES, open_source
-from fastq.io.dequantizing import dequantize_file
 from fastq.io.pipeline import count_text
-from fastq.io.quantizing import Selection, quantize_file
+from fastq.io.quantizing import Selection, dequantize_file, quantize_file
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
 from fastq.system.arguments import reason
@@ -65,12 +64,11 @@ def _schemes_in(path: Path) -> dict[str, Scheme]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     if given := [name for name in OF_SCHEME if files.is_given(name)]:
         raise click.UsageError(f"--like has the schemes; it goes without --{given[0].replace('_', '-')}")
-    try:
+    unreadable = ValueError, TypeError, KeyError, OSError, RecursionError
+    told = f"{path.name!r} is not what suggest --json prints: "
+    with files.refused(lambda error: told + reason(error), unreadable, "--like"):
         entries = json.loads(path.read_bytes())["tensors"]
         return {entry["name"]: _suggested(**entry["scheme"]) for entry in entries}
-    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
-        told = f"{path.name!r} is not what suggest --json prints: {reason(error)}"
-        raise click.BadParameter(told, param_hint="'--like'") from error
 
 
 def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:

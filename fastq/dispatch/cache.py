@@ -102,7 +102,7 @@ def call(
         key = plan = None
     if plan is None:
         plan = _resolver(operation)(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
-        if key is not None and all(map(_is_immutable, (*options, shape))):
+        if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
     return plan(x, y, a, b, qparams)
 
@@ -182,17 +182,22 @@ def _described(operand: Any) -> Any:
 _WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
 
 
-def _is_immutable(option: Any) -> bool:
-    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can.
+def _are_immutable(options: tuple[Any, ...]) -> bool:
+    """Whether no option can come to mean something else, as an object with an `__index__` of its own can.
 
     A class of the caller's is a dtype by an attribute that may change; those of JAX, with a class of their own, do not.
     """
-    kind = type(option)
-    if kind is type:
-        return option in _IMMUTABLE or issubclass(option, np.generic)
-    if issubclass(kind, tuple):
-        return all(map(_is_immutable, option))
-    return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
+    for option in options:
+        kind = type(option)
+        if kind is type:
+            known = option in _IMMUTABLE or issubclass(option, np.generic)
+        elif issubclass(kind, tuple):
+            known = _are_immutable(option)
+        else:
+            known = kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
+        if not known:
+            return False
+    return True
 
 
 @functools.cache

@@ -107,45 +107,37 @@ def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Optio
     return lo, hi
 
 
-def _each(of_part: Callable[[_Part, Scheme, Options], list[float]]) -> Callable[..., Ends]:
-    """Make a method of one that takes a range from a single histogram; no range goes beyond what was seen."""
+def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
+    """Make a method of one that takes a range from a single histogram, its counts and edges; none goes beyond it."""
 
     def ends(seen: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
         lo, hi, widths = seen.lo.copy(), seen.hi.copy(), exponents(seen)
         for part in np.ndindex(lo.shape):
-            low, high = of_part(_Part(seen, part, widths), scheme, options)
+            counts = seen.counts[part]
+            low, high = of_part(counts, edges_of(counts.size // 2, widths[part]), scheme, options)
             lo[part], hi[part] = np.clip((low, high), lo[part], hi[part])
         return lo, hi
 
     return ends
 
 
-class _Part:
-    """The histogram of one part: counts and edges of its bins."""
-
-    def __init__(self, seen: Histogram, part: tuple[int, ...], widths: NDArray[np.int64]) -> None:
-        self.counts = seen.counts[part]
-        self.bins = self.counts.size // 2
-        self.edges = edges_of(self.bins, widths[part])
-
-    @property
-    def magnitudes(self) -> NDArray[np.int64]:
-        """Counts of magnitudes; the bins below 0 have the upper edge where the others have the lower one."""
-        return np.asarray(self.counts[self.bins :] + self.counts[self.bins - 1 :: -1])
+def _magnitudes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return counts of magnitudes; the bins below 0 have the upper edge where the others have the lower one."""
+    bins = counts.size // 2
+    return np.asarray(counts[bins:] + counts[bins - 1 :: -1])
 
 
-def _percentile(part: _Part, scheme: Scheme, options: Options) -> list[float]:
+def _percentile(counts: NDArray[np.int64], edges: Array, scheme: Scheme, options: Options) -> list[float]:
     if scheme.symmetric:
-        return thresholds.percentile(part.magnitudes, part.edges[part.bins :], options.percentile, True)
-    return thresholds.percentile(part.counts, part.edges, options.percentile, False)
+        return thresholds.percentile(_magnitudes(counts), edges[counts.size // 2 :], options.percentile, True)
+    return thresholds.percentile(counts, edges, options.percentile, False)
 
 
-def _entropy(part: _Part, _: Scheme, options: Options) -> list[float]:
+def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Options) -> list[float]:
     """Return the range of least divergence; bins beyond the largest magnitude are none."""
-    used = int(np.flatnonzero(part.magnitudes)[-1]) + 1
-    within = slice(part.bins - used, part.bins + used)
-    edges = part.edges[part.bins - used : part.bins + used + 1]
-    return thresholds.entropy(part.counts[within], edges, options.quantized_bins)
+    bins, used = counts.size // 2, int(np.flatnonzero(_magnitudes(counts))[-1]) + 1
+    first, last = bins - used, bins + used
+    return thresholds.entropy(counts[first:last], edges[first : last + 1], options.quantized_bins)
 
 
 _METHODS: dict[str, Callable[..., Ends]] = {

@@ -5,6 +5,7 @@ The rules are those of calls from Python: what validates their arguments gets sa
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,11 +35,11 @@ _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has 
 def register(*functions: Callable[..., Any]) -> None:
     """Have Numba know public functions, whose conversions have their names here, and constants of types of options."""
     for function in functions:
-        overload(function, _chosen_for(function), prefer_literal=True)
-    typeof_impl.register(QType)(_constant_type)
-    typeof_impl.register(Convention)(_constant_type)
+        overload(function, functools.partial(implementation, function), prefer_literal=True)
+    for kind in (QType, Convention):
+        typeof_impl.register(kind)(lambda value, context: Constant(value))
     register_model(Constant)(models.OpaqueModel)
-    lower_constant(Constant)(_lower_constant)
+    lower_constant(Constant)(lambda context, *_: context.get_dummy_value())
     if global_compiler_lock.is_locked():  # a compilation that has begun, and looks up a function, gets to know it too
         cpu_target.typing_context.refresh()  # half a second, which any other compilation begins with
         cpu_target.target_context.refresh()
@@ -52,14 +53,6 @@ class Constant(types.Opaque):  # type: ignore[misc]
         super().__init__(name=f"Constant({value!r})")
 
 
-def _constant_type(value: QType | Convention, context: object) -> Constant:
-    return Constant(value)
-
-
-def _lower_constant(context: Any, builder: Any, kind: types.Type, value: object) -> Any:
-    return context.get_dummy_value()
-
-
 # --- the functions ----------------------------------------------------------------------------------------------------
 
 # what the implementation of a function calls, and with which arguments
@@ -68,10 +61,6 @@ _CALLS = {
     "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
     "fake_quantize": "convert_by_range(conversion_of(conversion), x, out)",
 }
-
-
-def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *given, **named: implementation(function, *given, **named)
 
 
 def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.planner import COPY, kernel_args, kernel_for, store_mode, tiled_if_fits
-from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, memory_of_out, with_last
+from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.body.repack import repack, repack_elements
-from fastq.kernels.build import element_type
-from fastq.kernels.operands import CopyOperands
-from fastq.kernels.storage import ElementType, StorageFormat
+from fastq.kernels.args import CopyOperands
+from fastq.kernels.storage import ElementType, StorageFormat, bits_of
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -43,10 +41,25 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
 
 def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     """Return what copies contiguous memory to arrays like this one; None where kernels can work on them as they are."""
-    memory = memory_of_out(target)
+    memory = memory_of(target, writes=True)
     if memory is None:
         return None
     return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
+
+
+def spreading(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
+    """Return what executes with a result in contiguous memory, and copies it to arrays like a target, if it has to."""
+    spread = None if target is None else copy_to(target)
+    if spread is None:
+        return execute
+
+    def execute_and_spread(x: Array, out: Array, *others: Any) -> int:
+        result = result_pool.empty(out.shape, out.dtype)
+        status = execute(x, result, *others)
+        spread(result, out)
+        return status
+
+    return execute_and_spread
 
 
 def _copy(plan: LaunchPlan) -> Callable[[Array, Array], int]:
@@ -77,18 +90,19 @@ def plan_repack(
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
+    codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
-        streaming=store_mode(size, src, dst) if memory == NOT_STRIDED else 0,
+        streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
-        kernel = kernel_for(repack_elements, kinds, op, nan=nan)
+        kernel = kernel_for("body.repack.repack_elements", kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return tiled_if_fits(plan, shape, memory, kinds)
-    kernel = kernel_for(repack, kinds, op, nan=nan)
+    kernel = kernel_for("body.repack.repack", kinds, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
-    bits_x, bits_y = (-(-length * element_type(kind).bitwidth // 8) * 8 for kind in kinds)
+    bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
     return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
 
 
@@ -133,20 +147,10 @@ def packer(
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
     launch, by_rows = _of_rows(rows, plan)
-    spread = None if where is None else copy_to(where)
-    if spread is None and not by_rows:
+    execute = spreading(launch, where)
+    if execute is launch and not by_rows:
         return launch
-
-    def pack_rows(codes: Array, packed: Array) -> int:
-        rows, where = codes.transpose(order) if by_rows else codes, packed.transpose(order)
-        if spread is None:
-            return launch(rows, where)
-        result = np.empty(where.shape, np.uint8)
-        status = launch(rows, result)
-        spread(result, where)
-        return status
-
-    return pack_rows
+    return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
 
 
 def unpacker(
@@ -159,7 +163,8 @@ def unpacker(
     where, rows = packed.transpose(order), codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
-        return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of_out(part)))
+        memory = StridedOperands(out=memory_of(part, writes=True))
+        return plan_repack(part.shape, code_format, code_format, target, memory)
 
     launch, by_rows = _of_rows(rows, plan)
     gather = copy_from(where)

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, in_bits, launcher, nothing
+from fastq.dispatch.launch import BoundLaunch, in_bits, launcher, nothing
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import check_stored_codes
+from fastq.requests import values
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
-from fastq.requests.values import (
-    Request,
-    by_numbers,
-    by_qparams,
-    check_input,
-    codes_by_numbers,
-    dtype_of_fakes,
-    dtype_of_values,
-    of_qparams,
-)
 from fastq.results import QParams, QuantizedArray, without_checks
 from fastq.system.arguments import dtype_of, is_out
 
@@ -37,7 +27,7 @@ Array = NDArray[Any]
 def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
     named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    request = by_numbers(x.dtype, call.options, *named)
+    request = values.by_numbers(x.dtype, call.options, *named)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
@@ -49,8 +39,8 @@ def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any)
 def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = dtype_of_values(call.options.dtype, out, scale_dtype)
-    request = codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
+    wanted = values.dtype_of_values(call.options.dtype, out, scale_dtype)
+    request = values.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
@@ -61,7 +51,7 @@ def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point
 
 def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
-    compute = check_input(x.dtype)
+    compute = values.check_input(x.dtype)
     params, request = _values_by_qparams(call, x)
     bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
 
@@ -79,13 +69,13 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
 def fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
     params, request = _values_by_qparams(call, x)
-    return _by_qparams("fake", call, params, request, result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x))
+    return _by_qparams("fake", call, params, request, result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x))
 
 
-def _values_by_qparams(call: Call, x: Array) -> tuple[QParams, Request]:
+def _values_by_qparams(call: Call, x: Array) -> tuple[QParams, values.Request]:
     """Return parameters that are ready for values, and the request."""
-    params = checked_qparams(call.qparams, x.shape, check_input(x.dtype))
-    return params, by_qparams(x.dtype, x.ndim, params, call.options)
+    params = checked_qparams(call.qparams, x.shape, values.check_input(x.dtype))
+    return params, values.by_qparams(x.dtype, x.ndim, params, call.options)
 
 
 def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
@@ -93,12 +83,12 @@ def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) 
     shape, compute = call.shape, call.qparams.compute_dtype
     params = checked_qparams(call.qparams, shape, compute)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = dtype_of_values(call.options.dtype, out, compute)
+    wanted = values.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _by_qparams("dequantize", call, params, of_qparams(params, len(shape), compute), result)
+    return _by_qparams("dequantize", call, params, values.of_qparams(params, len(shape), compute), result)
 
 
-def _by_qparams(op: str, call: Call, params: QParams, request: Request, result: Result) -> BoundCall:
+def _by_qparams(op: str, call: Call, params: QParams, request: values.Request, result: Result) -> BoundCall:
     """Return what launches an operation by its QParams, `params` where they are in the compute type."""
     rules = rules_of(params, request.compute)
     return _bound(spec_of(op, request), request, call, rules, given_by(params), result)
@@ -111,7 +101,7 @@ def given_by(params: QParams) -> Parameters:
 
 
 def _bound(
-    spec: OpSpec, request: Request, call: Call, rules: ParameterRules, given: Parameters, result: Result
+    spec: OpSpec, request: values.Request, call: Call, rules: ParameterRules, given: Parameters, result: Result
 ) -> BoundCall:
     """Return what the plan cache keeps of an operation: a closure, which takes half the time of a method.
 
@@ -141,7 +131,7 @@ def _bound(
 
 def launch_of(
     spec: OpSpec,
-    request: Request,
+    request: values.Request,
     call: Call,
     rules: ParameterRules,
     given: Parameters,
@@ -162,30 +152,7 @@ def launch_of(
     order = order_without_gaps(in_kernel.scale)
     target = None if out is None else np.asarray(out)
     for_arrays = functools.partial(launcher, spec, request.granularity, shape=shape, dtypes=kinds, scale_order=order)
-    way, launch, form = for_arrays(x, target), never_fits, request.qtype.float_format
-    has_nan = rules.decodes and form is not None and form.nan is not None
-    signed: Callable[[Execute], Execute] = _with_signs_of_nan if has_nan else lambda execute: execute
+    way, launch = for_arrays(x, target), never_fits
     if target is out:
-        of_driver = rules._replace(decodes=False) if form is not None and form.infinity is not None else rules
-        launch = way.bound_to(of_driver, x, target, result.nbytes, given, scale, zero_point)
-    return BoundLaunch(
-        refuse, signed(way.execute), launch, ready, lambda x, out: signed(for_arrays(x, out).execute), x.strides
-    )
-
-
-def _with_signs_of_nan(execute: Execute) -> Execute:
-    """Return what gives NaN the sign of a code that is NaN, else none, where scales are 0 or NaN.
-
-    Of two NaN CPUs take the operand that the compiler put first, and 0 times infinity has a sign on x86. In a kernel
-    it would take 7 to 40 % of the time (Zen 5), of all scales.
-    """
-
-    def run(codes: Array, out: Array, scale: Array, *others: Any) -> int:
-        status = execute(codes, out, scale, *others)
-        if not (scale > 0).all():
-            nan = np.isnan(out)
-            negative = np.isnan(codes) & (codes.view(np.int8) < 0)
-            out[nan] = np.where(negative, -np.nan, np.nan)[nan]
-        return status
-
-    return run
+        launch = way.bound_to(rules, x, target, result.nbytes, given, scale, zero_point)
+    return BoundLaunch(refuse, way.execute, launch, ready, lambda x, out: for_arrays(x, out).execute, x.strides)

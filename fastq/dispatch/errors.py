@@ -15,22 +15,11 @@ from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, ker
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import View, order_without_gaps
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import (
-    OUT,
-    SCALE,
-    ZERO,
-    Checks,
-    LaunchPlan,
-    X,
-    plan_launch,
-)
-from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES
-from fastq.kernels.body.errors import SUM_LANES, SUMS, ErrorOperands
+from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams
@@ -40,15 +29,15 @@ Array = NDArray[Any]
 _VALUES = OpSpec("compare")  # the approximation is an array of values
 
 
-def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> LaunchPlan:
+def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.LaunchPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_for(loop.function, ErrorOperands(*kinds, accumulator), "compare", spec.arithmetic)
-    operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(view.shape)
+    operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
-    plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
-    sum_bytes = SUMS * SUM_LANES * accumulator.itemsize
+    plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
+    sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
     return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
 
@@ -60,7 +49,7 @@ def _launcher_of_errors(
     order = order_without_gaps(given.scale)
     way = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
     (launch,) = way.plan.launches
-    return way, (int(-(-launch["stop"] // launch["chunk"])), SUMS, SUM_LANES)
+    return way, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
 
 
 def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
@@ -96,7 +85,7 @@ def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch = way.bound(Checks((0, 0, 0, 0)))
+    launch = way.bound(driver.Checks((0, 0, 0, 0)))
 
     def measure(x: Array, q: Array, *_: object) -> Comparison:
         sums = np.zeros(shape)
@@ -109,7 +98,7 @@ def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
 
 @in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(SUMS, -1)).tolist()
+    columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     nonzero = size - zeros
     return Comparison(

@@ -40,30 +40,18 @@ class BoundLaunch(NamedTuple):
 
     Closures that the plan cache keeps call `launch` on arrays as callers give them, and `settle` where it returns any
     status but 0.
-
-    Attributes
-    ----------
-    refuse : callable
-        Raises the error of a status, if there is one, with the operands that were read.
-    execute : callable
-        Runs on operands that are ready.
-    launch : callable
-        The compiled driver on operands as they are given, with its checks; by default it refuses all.
-    ready : callable
-        Returns the remaining operands, converted; raises what is wrong with their elements.
-    execute_for : callable
-        What `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written
-        that x may share memory with.
-    strides : tuple of int or None
-        Those of x, that `execute` is for.
     """
 
-    refuse: Callable[..., None]
-    execute: Execute
+    refuse: Callable[..., None]  # raises the error of a status, if there is one, with the operands that were read
+    execute: Execute  # runs on operands that are ready
+    # the compiled driver on operands as they are given, with its checks; by default it refuses all
     launch: Execute = never_fits
+    # returns the remaining operands, converted; raises what is wrong with their elements
     ready: Callable[..., tuple[Any, ...]] = as_they_are
+    # what `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written that
+    # x may share memory with
     execute_for: Callable[[Array, Array], Execute] | None = None
-    strides: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None  # those of x, that `execute` is for
 
     @in_standard_mode
     def settle(self, status: int, x: Array, out: Any, *operands: Any) -> None:
@@ -86,28 +74,14 @@ class BoundLaunch(NamedTuple):
 
 
 class CodesInBytes(NamedTuple):
-    """Packed codes that go through codes one in a byte.
+    """Packed codes that go through codes one in a byte."""
 
-    Attributes
-    ----------
-    move : callable
-        Packs or unpacks.
-    operand : int
-        Which one is codes.
-    packs : bool
-        Whether they are written.
-    shape, dtype
-        Of the codes one in a byte.
-    raises_nan : bool
-        Whether NaN is refused; codes are then not written.
-    """
-
-    move: Callable[[Array, Array], object]
-    operand: int
-    packs: bool
-    shape: tuple[int, ...]
+    move: Callable[[Array, Array], object]  # packs or unpacks
+    operand: int  # which one is codes
+    packs: bool  # whether they are written
+    shape: tuple[int, ...]  # of the codes one in a byte
     dtype: np.dtype[Any]
-    raises_nan: bool
+    raises_nan: bool  # whether NaN is refused; codes are then not written
 
     def through(self, run: Execute) -> Execute:
         """Return what runs on packed codes, given what runs on codes one in a byte."""
@@ -238,21 +212,27 @@ def as_bits(array: Array) -> Array:
     return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
 
 
+def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the bytes of x and of out, and those from the first element of each to its lowest one; see `Checks`."""
+    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
+    return (nbytes_x, nbytes_out), (low_x, low_out)
+
+
 def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
     """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
 
     `given` are parameters that are ready.
     """
-    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
+    nbytes, lowest = extents(x, out, result_nbytes)
     qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
     return Checks(
-        (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
+        (*nbytes, scale.nbytes, zero_point.nbytes),
         scale.dtype,
         rules.may_be_negative,
         zero_point.dtype,
         (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
         (given.scale.dtype.type, given.zero_point.dtype.type),
-        (low_x, low_out),
+        lowest,
         rules.may_be_zero,
     )
 

@@ -18,10 +18,8 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.kernels.body.magnitudes import MagnitudeOperands
-from fastq.kernels.body.min_max import MinMaxOperands, PartialOperands
+from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
-from fastq.kernels.traversal import columns
 from fastq.requests.values import as_real, ranges_of
 from fastq.system import tuning
 from fastq.system.arguments import native
@@ -79,7 +77,7 @@ class Extremes:
     def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.arrangement = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype), operands=operands)
+        self.plan = plan_minmax(self.arrangement.view(x), nan, native(x.dtype), operands=operands)
         self.launch = bind(self.plan.plan)
 
     @property
@@ -89,9 +87,9 @@ class Extremes:
 
     def __call__(self, x: Array) -> MinMax:
         """Return minima and maxima of the parts, and the status."""
-        lo, hi = self.plan.begin()
-        status = self.launch(x, None, None, None, None, lo, hi)
-        return self.plan.end(lo), self.plan.end(hi), status
+        ends = self.plan.begin()
+        status = self.launch(x, None, None, None, *ends)
+        return self.plan.end(ends[1]), self.plan.end(ends[2]), status
 
 
 class NanParts:
@@ -100,48 +98,35 @@ class NanParts:
     def __init__(self, x: Array, granularity: Granularity) -> None:
         arrangement = arrange(x, None, granularity, reads=True)
         memory = StridedOperands(Memory(arrangement.turned(x).strides, x.dtype))
-        view = arrangement.view_of_input(x)._replace(memory=memory)
+        view = arrangement.view(x)._replace(memory=memory)
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
-        lo, hi = self.plan.begin()
-        run(self.plan.plan, x, None, None, None, None, lo, hi)
-        return np.asarray(self.plan.end(hi) > 0)
+        ends = self.plan.begin()
+        run(self.plan.plan, x, None, None, None, *ends)
+        return np.asarray(self.plan.end(ends[2]) > 0)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-class MinMaxReduction(NamedTuple):
-    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged.
+class PairReduction(NamedTuple):
+    """A reduction to two numbers of each part: partial results of `slots` threads, which are then merged."""
 
-    Attributes
-    ----------
-    plan : LaunchPlan
-        All launches.
-    dtype : dtype
-        In which minima and maxima are held.
-    identities : tuple of ndarray or None
-        Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
-    size : int
-        How many numbers of each kind the partial results have.
-    shape : tuple of int
-        Parts of the array that have a minimum and a maximum.
-    """
-
-    plan: LaunchPlan
-    dtype: np.dtype[Any]
+    plan: LaunchPlan  # all launches
+    dtype: np.dtype[Any]  # in which minima and maxima are held
+    # minima and maxima of nothing, where they are few: to copy them is faster than to make them
     identities: tuple[Array, Array] | None
-    size: int
-    shape: tuple[int, ...]
+    size: int  # how many numbers of each kind the partial results have
+    shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
 
-    def begin(self) -> tuple[Array, Array]:
-        """Return minima and maxima of nothing."""
+    def begin(self) -> tuple[None, Array, Array]:
+        """Return no sums, and minima and maxima of nothing."""
         if self.identities is None:
-            return identities(self.dtype, self.size, self.shape)
+            return None, *identities(self.dtype, self.size, self.shape)
         lo, hi = self.identities
-        return lo.copy(), hi.copy()
+        return None, lo.copy(), hi.copy()
 
     def end(self, extremes: Array) -> Array:
         """Return minima or maxima, one for each part."""
@@ -177,7 +162,7 @@ def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def plan_minmax(
     view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
-) -> MinMaxReduction:
+) -> PairReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout, size = view.layout, math.prod(view.shape)
     threads = _threads_to_reduce(size)
@@ -188,7 +173,7 @@ def plan_minmax(
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
-    function = columns.column_ranges if wide else loop.function
+    function = "traversal.columns.column_ranges" if wide else loop.function
     kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
@@ -211,12 +196,12 @@ def plan_minmax(
     reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce
-    few = identities(accumulator, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
-    return MinMaxReduction(plan, accumulator, few, slots * count, layout.shape)
+    few = identities(accumulator, slots * count, layout.shape) if slots * count <= MOST_ROW else None
+    return PairReduction(plan, accumulator, few, slots * count, layout.shape)
 
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
     """Plan to merge the partial results of slots, so many minima and maxima each."""
-    kernel = kernel_for(columns.merge_partials, PartialOperands(accumulator, accumulator), "minmax")
+    kernel = kernel_for("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
     args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

@@ -20,21 +20,11 @@ CodeRange = tuple[float, float]  # the first and the last code in use
 
 
 class Arithmetic(NamedTuple):
-    """The rule of an operation, and the storage of codes and scales where their dtype does not say it.
+    """The rule of an operation, and the storage of codes and scales where their dtype does not say it."""
 
-    Attributes
-    ----------
-    rule : Rule
-        The convention's arithmetic.
-    code_format : StorageFormat or None
-        The storage of the codes; None: that of their dtype.
-    scale_format : StorageFormat or None
-        The storage of the scales, where the code format prescribes one.
-    """
-
-    rule: Rule = ONNX
-    code_format: StorageFormat | None = None
-    scale_format: StorageFormat | None = None
+    rule: Rule = ONNX  # the convention's arithmetic
+    code_format: StorageFormat | None = None  # the storage of the codes; None: that of their dtype
+    scale_format: StorageFormat | None = None  # the storage of the scales, where the code format prescribes one
 
     @property
     def clamping(self) -> Arithmetic:
@@ -64,27 +54,13 @@ GIVEN = RangeScheme("", np.dtype(np.float32), np.dtype(np.int8))  # parameters a
 
 @dataclass(frozen=True, eq=False)
 class OpSpec:
-    """What is computed, apart from arrays and which elements share parameters.
+    """What is computed, apart from arrays and which elements share parameters."""
 
-    Attributes
-    ----------
-    op : {"quantize", "dequantize", "fake", "compare"}
-        What is computed.
-    arithmetic : Arithmetic
-        By which rule, from and to which storage.
-    code_range : tuple of float
-        The first and the last code in use.
-    nan : {"raise", "zero", "keep"}
-        What to do with NaN.
-    range_scheme : RangeScheme
-        How parameters are taken from ranges; `GIVEN` where they are given.
-    """
-
-    op: str
-    arithmetic: Arithmetic = PLAIN
-    code_range: CodeRange = (0, 0)
-    nan: str = "raise"
-    range_scheme: RangeScheme = GIVEN
+    op: str  # what is computed
+    arithmetic: Arithmetic = PLAIN  # by which rule, from and to which storage
+    code_range: CodeRange = (0, 0)  # the first and the last code in use
+    nan: str = "raise"  # what to do with NaN
+    range_scheme: RangeScheme = GIVEN  # how parameters are taken from ranges; `GIVEN` where they are given
 
     @property
     def packs(self) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +14,8 @@ from numpy.typing import NDArray
 from fastq.engine.runtime import result_pool
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, stored_as
+from fastq.kernels.args import MOST_ROW
 from fastq.requests.values import check_out
-from fastq.system import tuning
 
 Array = NDArray[Any]
 
@@ -30,27 +28,16 @@ class Layout:
 
     Along `length` run blocks of `block` rows, the last one of each outer index perhaps shorter. Outer index o, block b
     and column i use parameter ``((o // cycle * kept + o % kept) * blocks + b) * inner + i``.
-
-    Attributes
-    ----------
-    outer, length, inner : int
-        The view.
-    block, blocks : int
-        Rows in a block, and blocks along `length`.
-    cycle, kept : int
-        Outer indices that share parameters: those that are the same modulo `kept` within a `cycle`.
-    shape : tuple of int
-        Shape of scale and zero point.
     """
 
-    outer: int
+    outer: int  # the view
     length: int
     inner: int
-    block: int
+    block: int  # rows in a block, and blocks along `length`
     blocks: int
-    cycle: int
+    cycle: int  # outer indices that share parameters: those that are the same modulo `kept` within a `cycle`
     kept: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # shape of scale and zero point
 
     @property
     def parameters(self) -> int:
@@ -79,9 +66,11 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
         (axis,) = kept
         outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         return _in_blocks(outer, length, inner, min(granularity.block_size, length), parameters)
-    # neighbouring axes of the same kind together; axes of one element belong to either kind
-    wide = [(axis in kept, size) for axis, size in enumerate(shape) if size > 1]
-    groups = [(kept, math.prod(size for _, size in group)) for kept, group in groupby(wide, operator.itemgetter(0))]
+    groups: list[tuple[bool, int]] = []
+    for axis, size in enumerate(shape):  # neighbouring axes of the same kind together
+        if size > 1:  # axes of one element belong to either kind
+            before = groups.pop() if groups and groups[-1][0] == (axis in kept) else (False, 1)
+            groups.append((axis in kept, before[1] * size))
     return _in_channels(groups, parameters)
 
 
@@ -137,14 +126,9 @@ class View(NamedTuple):
     memory: StridedOperands = NOT_STRIDED  # which of source and result go through tiles
 
 
-def memory_of(x: Array) -> Memory | None:
-    """Return the memory of an array that is read, None where kernels can read it in C order as it is."""
-    return None if is_plain(x) else Memory(x.strides, x.dtype)
-
-
-def memory_of_out(out: Array) -> Memory | None:
-    """Return the memory of an array that is written, None where kernels can write it in C order as it is."""
-    return None if is_plain_out(out) else Memory(out.strides, out.dtype)
+def memory_of(x: Array, writes: bool = False) -> Memory | None:
+    """Return the memory of an array, None where kernels can read it, or write it, in C order as it is."""
+    return None if (is_plain_out if writes else is_plain)(x) else Memory(x.strides, x.dtype)
 
 
 def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, ...] | None) -> Memory | None:
@@ -210,22 +194,19 @@ class Arrangement(NamedTuple):
     def is_in_order(self, x: Array) -> bool:
         """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
         seen = self.turned(x)
-        return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
+        return self.direct or is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
 
-    def view(self, x: Array, out: Array | None, dtype: np.dtype[Any], reads: bool = False) -> View:
+    def view(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
         """Return how kernels see a source, and a result of a dtype, to be made in the memory order of x without out.
 
-        With `reads` out is read too.
+        With `reads` out is read too; without a dtype there is no result.
         """
+        made = None
         if out is not None:
-            made = (memory_of if reads else memory_of_out)(self.turned(out))
-        else:
-            made = None if self.packs else memory_of_result(x, dtype, self.order)
+            made = memory_of(self.turned(out), writes=not reads)
+        elif dtype is not None and not self.packs:
+            made = memory_of_result(x, dtype, self.order)
         return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x)), made))
-
-    def view_of_input(self, x: Array) -> View:
-        """Return how kernels see an array of which only parameters are taken."""
-        return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x))))
 
     def in_order(self, x: Array) -> Array:
         """Return an array on which kernels can work in place in this view: as it is, or a copy."""
@@ -343,7 +324,7 @@ def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
 
 def _has_long_rows(x: Array) -> bool:
     """Whether rows in memory are so long that none have to be taken as one."""
-    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
+    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= MOST_ROW
 
 
 def memory_order(x: Array, reads: bool = False) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard, cast
 
@@ -16,25 +16,6 @@ from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean
 from fastq.system.lazy import cached_property
 
 _HALVES = ("float16", "bfloat16")
-_CHOICES = {
-    "operation_type": ("compute", "input"),
-    "parameter_type": ("compute", "float64"),
-    "stored_type": ("compute", "float64", "input", *_HALVES),
-    "divisor": ("steps", "codes"),
-    "span_type": ("parameter", "compute"),
-    "tiny_scale": ("nearest", "reaching"),
-    "degenerate_zero_point": ("scheme", "zero", "lowest", "end"),
-    "zero_point": ("integer", "float", "offset"),
-    "zero_point_end": ("lowest", "highest"),
-    "zero_point_rounding": ("half_even", "half_away", "floor", "trunc"),
-    "zero_point_rounded": ("difference", "quotient"),
-    "offset_code": ("lowest", "zero"),
-    "symmetric_extreme": ("magnitude", "signed"),
-    "quotient": ("divide", "reciprocal", "reciprocal_of_double", "range"),
-    "rounding": ("half_even", "half_away", "floor", "trunc"),
-    "decode": ("point", "middle"),
-    "clamp": ("range", "format"),
-}
 DEFAULT = "onnx"
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
@@ -47,6 +28,11 @@ class HalfPrecision(NamedTuple):
 
 
 UNROUNDED = HalfPrecision()
+
+
+def _one_of(*choices: str) -> Any:
+    """Return a field that is one of these words, by default the first."""
+    return field(default=choices[0], metadata={"choices": choices})
 
 
 @dataclass(frozen=True)
@@ -151,38 +137,39 @@ class Convention:
     formats: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ("asymmetric", "symmetric")
     includes_zero: bool = True
-    operation_type: str = "compute"
-    parameter_type: str = "compute"
-    stored_type: str = "compute"
-    span_type: str = "parameter"
-    divisor: str = "steps"
+    operation_type: str = _one_of("compute", "input")
+    parameter_type: str = _one_of("compute", "float64")
+    stored_type: str = _one_of("compute", "float64", "input", *_HALVES)
+    span_type: str = _one_of("parameter", "compute")
+    divisor: str = _one_of("steps", "codes")
     scale_floor: float | None = None
-    tiny_scale: str = "nearest"
+    tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
-    degenerate_zero_point: str = "scheme"
+    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end")
     scale_rounded: bool = False
-    zero_point: str = "integer"
-    zero_point_end: str = "lowest"
-    zero_point_rounding: str = "half_even"
-    zero_point_rounded: str = "difference"
+    zero_point: str = _one_of("integer", "float", "offset")
+    zero_point_end: str = _one_of("lowest", "highest")
+    zero_point_rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
+    zero_point_rounded: str = _one_of("difference", "quotient")
     zero_point_inside: bool = False
     fused: bool = False
-    offset_code: str = "lowest"
-    quotient: str = "divide"
-    rounding: str = "half_even"
-    decode: str = "point"
-    symmetric_extreme: str = "magnitude"
+    offset_code: str = _one_of("lowest", "zero")
+    quotient: str = _one_of("divide", "reciprocal", "reciprocal_of_double", "range")
+    rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
+    decode: str = _one_of("point", "middle")
+    symmetric_extreme: str = _one_of("magnitude", "signed")
     narrow: str | tuple[str, ...] = "all"
     reserves_fill: bool = False
     reduce_range: bool = False
     reduced: tuple[tuple[str, int, int], ...] = ()
-    clamp: str = "range"
+    clamp: str = _one_of("range", "format")
     variants: tuple[tuple[str, str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name, choices in _CHOICES.items():
-            vars(self)[name] = as_choice(getattr(self, name), name, choices)
+        for each in fields(self):
+            if choices := each.metadata.get("choices"):
+                vars(self)[each.name] = as_choice(getattr(self, each.name), each.name, choices)
         self._check_formats()
         floor, degenerate = self.scale_floor, self.degenerate
         if floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):

@@ -71,6 +71,8 @@ class BlockFormat:
         Name and value in ggml's enumeration of types.
     fields : tuple of Field
         The bytes of a block. Of fields that share a byte, the one with its lowest bits is first.
+    weighted : bool
+        Whether the importance of columns changes the blocks.
     """
 
     of_rows: ClassVar[bool] = False  # whether importance counts by the spread of a whole row, not of a block
@@ -78,6 +80,7 @@ class BlockFormat:
     name: str
     number: int
     fields: tuple[Field, ...] = field(repr=False)
+    weighted: bool = field(default=True, repr=False, kw_only=True)
 
     def fields_of(self, *names: str) -> tuple[Field, ...]:
         """Return the fields of some numbers."""
@@ -131,18 +134,16 @@ class BlockFormat:
         return 0 if unsigned else 1 << self.width(of) - 1
 
     @property
-    def weighted(self) -> bool:
-        """Whether the importance of columns changes the blocks."""
-        return True
-
-    @property
     def group(self) -> int:
-        """Neighbours for which ggml stores zeros if the importance of all of them is 0; 0 where it never does."""
-        return self.sub
+        """Neighbours for which ggml stores zeros if the importance of all of them is 0; 0 where it never does.
+
+        A range without importance is that of the values. With sub-blocks only the unit of their scales needs some.
+        """
+        return self.sub if not self.has_minimum else 0 if self.of_rows else self.size
 
     def searches(self, weighted: bool) -> bool:
         """Whether scales are searched for, by sums that must not overflow."""
-        return self.weighted
+        return weighted if self.of_rows else self.weighted
 
     def __str__(self) -> str:
         return self.name
@@ -166,20 +167,6 @@ class ScaledFormat(BlockFormat):
     extent: str
     steps: int
 
-    @property
-    def weighted(self) -> bool:
-        """Whether the importance of columns changes the blocks."""
-        return self.extent != "magnitude"
-
-    @property
-    def group(self) -> int:
-        """As in all formats; a range without importance is that of the values."""
-        return 0 if self.has_minimum else self.sub
-
-    def searches(self, weighted: bool) -> bool:
-        """Whether scales are searched for, by sums that must not overflow."""
-        return weighted
-
 
 class Candidates(NamedTuple):
     """Scales that a search tries: ``range / (steps + first + k * delta)`` for k = 0..last."""
@@ -201,11 +188,6 @@ class SuperFormat(BlockFormat):
     """
 
     candidates: Candidates | None = None
-
-    @property
-    def group(self) -> int:
-        """As in all formats; where sub-blocks have ranges only the unit of their scales needs importance."""
-        return self.size if self.has_minimum else self.sub
 
     @property
     def steps(self) -> int:
@@ -233,11 +215,6 @@ class TernaryFormat(BlockFormat):
     """A format of codes -1, 0 and 1 in units of the largest magnitude of 256 neighbours."""
 
     @property
-    def weighted(self) -> bool:
-        """Whether the importance of columns changes the blocks."""
-        return False
-
-    @property
     def zero(self) -> int:
         """Code of 0.0."""
         return 1
@@ -254,11 +231,6 @@ class FloatFormat(BlockFormat):
     """
 
     scale: str
-
-    @property
-    def weighted(self) -> bool:
-        """Whether the importance of columns changes the blocks."""
-        return False
 
 
 # what the codes of float4_e2m1fn stand for, doubled
@@ -288,6 +260,7 @@ _SIX_BIT_PAIRS = (  # of scales and smallest values of eight sub-blocks
     Field("scales", 4, 4, 4, bits=2, stride=4, first=4, low=6, shift=4),
     Field("mins", 8, 4, 4, bits=2, stride=4, first=4, low=6, shift=4),
 )
+_Q8_0 = (_D, Field("codes", 2, BLOCK, BLOCK, bits=8, stride=BLOCK))
 _Q2_K = (
     Field("scales", 0, 16, 16, bits=4, stride=16),
     Field("mins", 0, 16, 16, bits=4, stride=16, low=4),
@@ -321,6 +294,8 @@ _TQ1_0 = (
     _half("d", 52),
 )
 
+_TQ2_0 = (Field("codes", 0, 64, SUPER, bits=2, stride=32), _half("d", 64))
+
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*; ggml/src/ggml-quants.c, quantize_row_*
 BLOCK_FORMATS: dict[str, BlockFormat] = {
     row.name: row
@@ -329,7 +304,7 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
         ScaledFormat("Q4_1", 3, (_D, _MIN, _nibbles(4, BLOCK, 16)), "range", 15),
         ScaledFormat("Q5_0", 6, (_D, _fifth_bits(2, BLOCK, 1), _nibbles(6, BLOCK, 16)), "signed", -16),
         ScaledFormat("Q5_1", 7, (_D, _MIN, _fifth_bits(4, BLOCK, 1), _nibbles(8, BLOCK, 16)), "range", 31),
-        ScaledFormat("Q8_0", 8, (_D, Field("codes", 2, BLOCK, BLOCK, bits=8, stride=BLOCK)), "magnitude", 127),
+        ScaledFormat("Q8_0", 8, _Q8_0, "magnitude", 127, weighted=False),
         SuperFormat("Q2_K", 10, _Q2_K, Candidates(-0.5, 0.1, 15)),
         SuperFormat("Q3_K", 11, _Q3_K),
         SuperFormat("Q4_K", 12, (_D, _MIN, *_SIX_BIT_PAIRS, _nibbles(16, SUPER, 32)), Candidates(-1.0, 0.1, 20)),
@@ -342,10 +317,10 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
         SuperFormat("Q6_K", 14, _Q6_K),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16))),
         CodebookFormat("IQ4_XS", 23, _IQ4_XS),
-        TernaryFormat("TQ1_0", 34, _TQ1_0),
-        TernaryFormat("TQ2_0", 35, (Field("codes", 0, 64, SUPER, bits=2, stride=32), _half("d", 64))),
-        FloatFormat("MXFP4", 39, (Field("d", 0, 1, 1, bits=8, stride=1), _nibbles(1, 32, 16)), "e8m0"),
-        FloatFormat("NVFP4", 40, (Field("d", 0, 4, 4, bits=8, stride=4), _nibbles(4, 64, 8)), "e4m3"),
+        TernaryFormat("TQ1_0", 34, _TQ1_0, weighted=False),
+        TernaryFormat("TQ2_0", 35, _TQ2_0, weighted=False),
+        FloatFormat("MXFP4", 39, (Field("d", 0, 1, 1, bits=8, stride=1), _nibbles(1, 32, 16)), "e8m0", weighted=False),
+        FloatFormat("NVFP4", 40, (Field("d", 0, 4, 4, bits=8, stride=4), _nibbles(4, 64, 8)), "e4m3", weighted=False),
     )
 }
 _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}

@@ -1,12 +1,15 @@
 """TensorType: the types of tensors that GGUF files hold, one table.
 
-Those that fastq quantizes to are rows of `fastq.formats.gguf` too, with their rules; files hold more than those.
+Those that fastq quantizes to are rows of `fastq.formats.gguf`, with their rules; files hold more than those.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
+
+from fastq.formats.gguf import BLOCK_FORMATS
 
 FLOATS = ("F32", "F16", "BF16")
 
@@ -49,47 +52,30 @@ class TensorType:
 
 
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*
-TENSOR_TYPES = {
-    row.name: row
-    for row in (
-        TensorType("F32", 0, 1, 4),
-        TensorType("F16", 1, 1, 2),
-        TensorType("Q4_0", 2, 32, 18),
-        TensorType("Q4_1", 3, 32, 20),
-        TensorType("Q5_0", 6, 32, 22),
-        TensorType("Q5_1", 7, 32, 24),
-        TensorType("Q8_0", 8, 32, 34),
-        TensorType("Q8_1", 9, 32, 40),
-        TensorType("Q2_K", 10, 256, 84),
-        TensorType("Q3_K", 11, 256, 110),
-        TensorType("Q4_K", 12, 256, 144),
-        TensorType("Q5_K", 13, 256, 176),
-        TensorType("Q6_K", 14, 256, 210),
-        TensorType("Q8_K", 15, 256, 292),
-        TensorType("IQ2_XXS", 16, 256, 66),
-        TensorType("IQ2_XS", 17, 256, 74),
-        TensorType("IQ3_XXS", 18, 256, 98),
-        TensorType("IQ1_S", 19, 256, 50),
-        TensorType("IQ4_NL", 20, 32, 18),
-        TensorType("IQ3_S", 21, 256, 110),
-        TensorType("IQ2_S", 22, 256, 82),
-        TensorType("IQ4_XS", 23, 256, 136),
-        TensorType("I8", 24, 1, 1),
-        TensorType("I16", 25, 1, 2),
-        TensorType("I32", 26, 1, 4),
-        TensorType("I64", 27, 1, 8),
-        TensorType("F64", 28, 1, 8),
-        TensorType("IQ1_M", 29, 256, 56),
-        TensorType("BF16", 30, 1, 2),
-        TensorType("TQ1_0", 34, 256, 54),
-        TensorType("TQ2_0", 35, 256, 66),
-        TensorType("MXFP4", 39, 32, 17),
-        TensorType("NVFP4", 40, 64, 36),
-        TensorType("Q1_0", 41, 128, 18),
-        TensorType("Q2_0", 42, 64, 18),
-    )
-}
-_BY_NUMBER = {row.number: row for row in TENSOR_TYPES.values()}
+_ROWS = (
+    TensorType("F32", 0, 1, 4),
+    TensorType("F16", 1, 1, 2),
+    TensorType("Q8_1", 9, 32, 40),
+    TensorType("Q8_K", 15, 256, 292),
+    TensorType("IQ2_XXS", 16, 256, 66),
+    TensorType("IQ2_XS", 17, 256, 74),
+    TensorType("IQ3_XXS", 18, 256, 98),
+    TensorType("IQ1_S", 19, 256, 50),
+    TensorType("IQ3_S", 21, 256, 110),
+    TensorType("IQ2_S", 22, 256, 82),
+    TensorType("I8", 24, 1, 1),
+    TensorType("I16", 25, 1, 2),
+    TensorType("I32", 26, 1, 4),
+    TensorType("I64", 27, 1, 8),
+    TensorType("F64", 28, 1, 8),
+    TensorType("IQ1_M", 29, 256, 56),
+    TensorType("BF16", 30, 1, 2),
+    TensorType("Q1_0", 41, 128, 18),
+    TensorType("Q2_0", 42, 64, 18),
+    *(TensorType(row.name, row.number, row.size, row.nbytes) for row in BLOCK_FORMATS.values()),
+)
+_BY_NUMBER = {row.number: row for row in sorted(_ROWS, key=attrgetter("number"))}
+TENSOR_TYPES = {row.name: row for row in _BY_NUMBER.values()}
 
 
 def type_of_number(number: int) -> TensorType:

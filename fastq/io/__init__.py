@@ -5,17 +5,9 @@ from typing import TYPE_CHECKING, Any
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq.io.checkpoints.reading import Checkpoint, open_checkpoint
     from fastq.io.checkpoints.saving import save_checkpoint
-    from fastq.io.loading import Tensors
+    from fastq.io.loading import Checkpoint, Tensors, open_checkpoint
 
-# the module of each public name
-_HOMES = {
-    "Checkpoint": "checkpoints.reading",
-    "Tensors": "loading",
-    "open_checkpoint": "checkpoints.reading",
-    "save_checkpoint": "checkpoints.saving",
-}
 __all__ = ["Checkpoint", "Tensors", "open_checkpoint", "save_checkpoint"]
 
 
@@ -23,4 +15,5 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: what reads files needs safetensors."""
     if name not in __all__:
         raise AttributeError(f"module 'fastq.io' has no attribute {name!r}")
-    return getattr(lazy.module(f"fastq.io.{_HOMES[name]}"), name)
+    home = "checkpoints.saving" if name == "save_checkpoint" else "loading"
+    return getattr(lazy.module(f"fastq.io.{home}"), name)

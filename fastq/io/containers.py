@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal, NamedTuple, Protocol
+from typing import IO, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,20 +60,6 @@ def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
 # Reading
 
 
-class TensorSource(Protocol):
-    """A file of tensors."""
-
-    path: Path
-    tensors: dict[str, TensorSpec]  # in the order of the file
-    metadata: dict[str, str]  # the file's own
-
-    def load(self, name: str) -> Array:
-        """Return a tensor, read-only and mapped, not read; ValueError if it has a dtype that is not known here."""
-
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a tensor of any dtype."""
-
-
 def name_of(path: Path) -> str:
     """Return what the one array of a file is called: as the file, in characters that UTF-8 has."""
     return path.stem.encode("utf-8", "replace").decode()
@@ -97,10 +83,10 @@ class NpySource:
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return its bytes in C order."""
-        return bytes_of(self._array)
+        return bytes_of(self.load(name))
 
 
-class NpzSource:
+class NpzSource(NpySource):
     """The arrays of a .npz file, each read when it is asked for."""
 
     def __init__(self, path: Path) -> None:
@@ -124,10 +110,6 @@ class NpzSource:
         except (*DAMAGED, TypeError) as error:  # TypeError: of an array whose bytes are too few
             raise ValueError(f"array {name!r} of {self.path.name} can't be read: {reason(error)}") from error
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return its bytes in C order."""
-        return bytes_of(self.load(name))
-
 
 class SafetensorsSource:
     """The tensors of a .safetensors file."""
@@ -140,9 +122,11 @@ class SafetensorsSource:
             header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
         header.pop(METADATA, None)
         entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
-        self.tensors = {name: _spec(name, entry) for name, entry in entries}
-        self._starts = {name: 8 + length + entry["data_offsets"][0] for name, entry in entries}
-        self.path = path
+        self.tensors, self._starts, self.path = {}, {}, path
+        for name, entry in entries:
+            start, end = entry["data_offsets"]
+            self.tensors[name] = TensorSpec(name, entry["dtype"], tuple(entry["shape"]), end - start)
+            self._starts[name] = 8 + length + start
 
     def load(self, name: str) -> Array:
         """Return a tensor, mapped; ValueError if NumPy and ml_dtypes lack its dtype."""
@@ -165,6 +149,7 @@ class SafetensorsSource:
                 os.posix_fadvise(file.fileno(), self._starts[name], self.tensors[name].nbytes, os.POSIX_FADV_WILLNEED)
 
 
+TensorSource = NpySource | SafetensorsSource
 SOURCES: dict[str, Callable[[Path], TensorSource]] = {
     ".npy": NpySource,
     ".npz": NpzSource,
@@ -234,11 +219,6 @@ def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
     return NpyHeader(shape, "F" if fortran_order else "C", dtype, nbytes)
 
 
-def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
-    start, end = entry["data_offsets"]
-    return TensorSpec(name, entry["dtype"], tuple(entry["shape"]), end - start)
-
-
 # Writing
 
 OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"}  # that are copied, not computed with
@@ -260,7 +240,8 @@ class Header:
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
         self.specs: dict[str, TensorSpec] = {}
-        for spec in sorted(specs, key=_alignment_first):
+        # wide elements first, which aligns all of them, as the safetensors library does
+        for spec in sorted(specs, key=lambda it: (-it.nbytes / it.size if it.size else -math.inf, it.name)):
             if spec.name in self.specs:
                 raise ValueError(f"two tensors would be named {spec.name!r}")
             if spec.name == METADATA:
@@ -310,11 +291,6 @@ class SafetensorsWriter:
         for name, spec in self._header.specs.items():
             if (nbytes := self._next[name] - self._header.starts[name]) != spec.nbytes:
                 raise ValueError(f"{name!r} has {nbytes:,} bytes, not {spec.nbytes:,}")
-
-
-def _alignment_first(spec: TensorSpec) -> tuple[float, str]:
-    """Sort key that puts wide elements first, which aligns all of them; the safetensors library does the same."""
-    return -spec.nbytes / spec.size if spec.size else -math.inf, spec.name
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,6 +147,7 @@ class Task:
     before: int
     target: str
     pieces: Iterable[Callable[[], Piece]]
+    specs: Sequence[TensorSpec] = ()  # tensors of a .safetensors file to which the pieces are appended
     source: str = ""
     weighted: bool = False
 
@@ -154,7 +155,7 @@ class Task:
 def copied(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
     """Return what copies a tensor, whose bytes `raw` returns."""
     work = [lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)]
-    return Task(spec.name, spec.shape, spec.nbytes, target, work)
+    return Task(spec.name, spec.shape, spec.nbytes, target, work, [spec])
 
 
 class Output(Protocol):
@@ -170,30 +171,25 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
     `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
     on some pieces at a time, which takes the memory of several.
     """
-    rows = []
+    done = []
     with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
         try:
             for each in tasks:
                 for task in each:
-                    done = _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces)
-                    rows.append(_written(task, done, out, progress))
+                    errors, after, remark = None, 0, ""
+                    for piece in _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces):
+                        remark = remark or piece.remark
+                        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
+                        if piece.errors is not None:
+                            errors = piece.errors if errors is None else errors.with_more(piece.errors)
+                        progress(piece.nbytes, 0)
+                    size, about = math.prod(task.shape), (task.before, after, task.source, task.target)
+                    done.append(Converted(task.name, task.shape, *about, errors, task.weighted, size, remark))
                 progress(0, 1)
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)  # pieces that nobody waits for
             raise
-    return rows
-
-
-def _written(task: Task, pieces: Iterable[Piece], out: Output, progress: Progress) -> Converted:
-    errors, after, remark = None, 0, ""
-    for piece in pieces:
-        remark = remark or piece.remark
-        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
-        if piece.errors is not None:
-            errors = piece.errors if errors is None else errors.with_more(piece.errors)
-        progress(piece.nbytes, 0)
-    about = task.before, after, task.source, task.target
-    return Converted(task.name, task.shape, *about, errors, task.weighted, math.prod(task.shape), remark)
+    return done
 
 
 def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
@@ -207,8 +203,14 @@ def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]
         yield begun.popleft().result()
 
 
-def write_file(out: Path, header: Header, tasks: Iterable[list[Task]], progress: Progress) -> list[Converted]:
+def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Header:
+    """Return what the file begins with that some tasks write."""
+    return Header((spec for each in tasks for task in each for spec in task.specs), metadata)
+
+
+def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:
     """Write a .safetensors file, which appears whole or not at all."""
+    header = header_of(tasks, metadata)
     with replacing(out) as file:
         writer = SafetensorsWriter(file, header)
         rows = run(tasks, writer, progress)
@@ -217,9 +219,12 @@ def write_file(out: Path, header: Header, tasks: Iterable[list[Task]], progress:
 
 
 @contextmanager
-def naming(message: Callable[[Exception], str]) -> Iterator[None]:
+def naming(
+    message: Callable[[Exception], str],
+    kinds: type[Exception] | tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError),
+) -> Iterator[None]:
     """Turn what goes wrong with a tensor into a ValueError that names it."""
     try:
         yield
-    except (TypeError, OverflowError, ValueError) as error:
+    except kinds as error:
         raise ValueError(message(error)) from error

@@ -1,22 +1,26 @@
-"""A file of tensors into a file of quantized ones, one tensor in memory at a time."""
+"""A file of tensors into a file of quantized ones and back, one tensor in memory at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import fastq
 from fastq.formats.qtypes import as_qtype
-from fastq.io.containers import Header, TensorSource, TensorSpec, as_safetensors
+from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, spec_of
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
-from fastq.io.tensors import OF_MODEL, is_shard
-from fastq.system.dtypes import Array
+from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
+from fastq.system.atomic import replacing
+from fastq.system.dtypes import Array, numpy_dtype
+
+LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Selection:
             return spec.dtype
         if not spec.size:
             return "no elements"
-        if not self._names(spec.name):
+        included = any(fnmatchcase(spec.name, pattern) for pattern in self.include)
+        if not included or any(fnmatchcase(spec.name, pattern) for pattern in self.exclude):
             return "by name"
         if self.like is not None and spec.name not in self.like:
             return "not suggested"
@@ -68,10 +73,6 @@ class Selection:
                 why = "excluded" if reasons[0] == "by name" else reasons[0]
                 raise ValueError(f"nothing that fits {pattern!r} is quantized: {named[0].name!r} is {why}")
 
-    def _names(self, name: str) -> bool:
-        included = any(fnmatchcase(name, pattern) for pattern in self.include)
-        return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
-
 
 def quantize_file(
     source: TensorSource, out: Path, scheme: Scheme, selection: Selection, *, nan: str = "raise", progress: Progress
@@ -81,36 +82,28 @@ def quantize_file(
     The scheme is fitted to each tensor's number of dimensions; `nan` is "raise" or "zero". ValueError names the tensor
     that can't be quantized; after any error `out` is as it was.
     """
-    records = _planned(source, scheme, selection, nan)
-    left = [as_safetensors(spec) for name, spec in source.tensors.items() if name not in records]
-    stored = [spec for name, record in records.items() for spec in stored_specs(name, record)]
-    header = Header([*left, *stored], {**source.metadata, KEY: to_metadata(records)})
-
-    def task(spec: TensorSpec) -> Task:
-        if spec.name not in records:
-            return copied(spec, source.raw, f"copied: {selection.reason_against(spec, scheme)}")
-        fitted = selection.scheme_for(spec.name, scheme).fitted(len(spec.shape))
-        record = records[spec.name]
-        work = [lambda: _quantized(source, spec, record, fitted, nan)]
-        return Task(spec.name, spec.shape, spec.nbytes, str(fitted), work)
-
-    return write_file(out, header, ([task(spec)] for spec in source.tensors.values()), progress)
-
-
-def _planned(source: TensorSource, scheme: Scheme, selection: Selection, nan: str) -> dict[str, Record]:
-    if KEY in source.metadata:
-        raise ValueError("it is quantized already; fastq dequantize turns it back")
-    if is_shard(source):
-        raise ValueError(f"it is quantized already; {OF_MODEL.format(source.path.parent)}")
+    if KEY in source.metadata or is_shard(source):
+        way = "fastq dequantize turns it back" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
+        raise ValueError(f"it is quantized already; {way}")
     selection.check_names(source.tensors)
-    taken = [spec for spec in source.tensors.values() if not selection.reason_against(spec, scheme)]
-    records = {spec.name: _record(source, spec, selection.scheme_for(spec.name, scheme), nan) for spec in taken}
+    specs = source.tensors.values()
+    reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
+    schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}
+    records = {name: _record(source, source.tensors[name], each, nan) for name, each in schemes.items()}
     if not records:
-        found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
+        found = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
         shaped = "" if selection.vectors else " and two dimensions or more (--all takes others too)"
         raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
     selection.check_effect(source.tensors, scheme)
-    return records
+    tasks = []
+    for name, spec in source.tensors.items():
+        if name in records:
+            fitted, record = schemes[name].fitted(len(spec.shape)), records[name]
+            work = [partial(_quantized, source, spec, record, fitted, nan)]
+            tasks.append([Task(name, spec.shape, spec.nbytes, str(fitted), work, stored_specs(name, record))])
+        else:
+            tasks.append([copied(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
+    return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
 
 
 def _record(source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str) -> Record:
@@ -144,3 +137,45 @@ def _failure(name: str, x: Array, error: Exception) -> str:
     count = np.count_nonzero(np.isnan(x))
     reason = f"has {count} NaN; --nan zero takes them as 0" if count else f"can't be quantized: {error}"
     return f"tensor {name!r} {reason}"
+
+
+def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
+    """Write what `source` was quantized from to `out`, .safetensors or if it is one tensor .npy; return how many.
+
+    ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as it
+    was.
+    """
+    if is_shard(source):
+        raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
+    if KEY not in source.metadata:
+        raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
+    tensors = list(tensors_in(source))
+    if out.suffix == ".npy":
+        if len(tensors) != 1 or not tensors[0].is_quantized:
+            raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
+        if tensors[0].original == "BF16":
+            raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
+        with replacing(out) as file:
+            (values,) = _restored(tensors[0]).stored.values()
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+            file.write(values.data)  # NumPy's own way to write them says of a full disk how many were written
+        return 1
+    tasks = []
+    for tensor in tensors:
+        if tensor.is_quantized:
+            specs = [spec_of(tensor.name, tensor.original, tensor.shape)]
+            about = tensor.name, tensor.shape, tensor.nbytes, tensor.original
+            tasks.append(Task(*about, [partial(_restored, tensor)], specs))
+        else:
+            tasks.append(copied(source.tensors[tensor.name], source.raw))
+    kept = {key: value for key, value in source.metadata.items() if key != KEY}
+    write_file(out, [[task] for task in tasks], kept, progress)
+    return sum(tensor.is_quantized for tensor in tensors)
+
+
+def _restored(tensor: Tensor) -> Piece:
+    """Return the values of a tensor in its original dtype: halves saturate where rounding steps beyond them."""
+    values = tensor.values()
+    if (largest := LARGEST.get(tensor.original)) is not None:
+        values = np.clip(values, -largest, largest)
+    return Piece({tensor.name: values.astype(numpy_dtype(tensor.original), copy=False)}, tensor.nbytes)

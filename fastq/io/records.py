@@ -7,9 +7,9 @@ Records are JSON under the key "fastq" of the file's metadata. A file of `Quanti
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.io.containers import TensorSpec, spec_of
+from fastq.io.pipeline import naming
 from fastq.layouts.compressed_tensors import StoredForm
 from fastq.operations.file_parts import SAVED
 from fastq.results import Axis, QParams, QuantizedArray
@@ -76,15 +77,14 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
     """Return the records in a file's metadata; ValueError if there are none, or they cannot be read."""
     if KEY not in metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
-    try:
+    unreadable = KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError
+    with naming(lambda error: f"its {KEY!r} metadata cannot be read: {error}", unreadable):
         content = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
         saved = SAVED.get(content.get("format"))
         if saved is None:
             if content["version"] != VERSION:
                 raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
             return {name: _record(entry) for name, entry in content["tensors"].items()}
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise ValueError(f"its {KEY!r} metadata cannot be read: {error}") from error
     raise ValueError(f"{saved[0]} wrote it, and {saved[1]} reads it")
 
 
@@ -119,13 +119,9 @@ def _record(entry: dict[str, Any]) -> Record:
 # What is stored for one tensor
 
 
-@contextlib.contextmanager
-def _told_of(name: str) -> Iterator[None]:
+def _told_of(name: str) -> AbstractContextManager[None]:
     """Turn errors that a record makes because its fields do not fit each other into one that tells of it."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
+    return naming(lambda error: f"its {KEY!r} metadata for {name!r} makes no sense: {error}", NONSENSE)
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
@@ -161,15 +157,11 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
             tensor_scale = np.array(record.tensor_scale, np.float32)
         if zero_point is None:
             zero_point = np.full(form.parameter_shape, qtype.middle, qtype.storage)
-        _check(scale, qtype)
+        numbers = scale.astype(np.float64)
+        if qtype.codebook and not np.isfinite(numbers).all():
+            raise ValueError("its scale is not finite")
+        if not (qtype.codebook or ((numbers > 0) & (numbers < np.inf)).all()):
+            raise ValueError("its scale is not positive and finite")
         granularity = record.axis, record.block_size, record.symmetric
         qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)
         return QuantizedArray(codes, qparams, record.shape)
-
-
-def _check(scale: Array, qtype: QType) -> None:
-    scale = scale.astype(np.float64)
-    if qtype.codebook and not np.isfinite(scale).all():
-        raise ValueError("its scale is not finite")
-    if not (qtype.codebook or ((scale > 0) & (scale < np.inf)).all()):
-        raise ValueError("its scale is not positive and finite")

@@ -12,17 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
-from fastq.io.checkpoints.finding import stored_weights
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import as_qtype
+from fastq.io.checkpoints.finding import StoredWeights, stored_weights
 from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
-from fastq.io.checkpoints.reading import of_q8_0
 from fastq.io.checkpoints.stored import StoredWeight
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
-from fastq.io.gguf.container import GgufSource, has_values, open_gguf
+from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_gguf
 from fastq.io.pipeline import listed, naming
 from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
+from fastq.layouts.tensors import with_positive_scales
 from fastq.operations import array_file
-from fastq.results import QuantizedArray
+from fastq.results import QParams, QuantizedArray
 from fastq.results.measures import outliers_of
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
@@ -72,48 +74,39 @@ def tensors_of(
     that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
     folder has no such file, or two tensors have one name.
     """
-    if path.is_dir() and not as_stored and _is_model(path):
+    is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
+    if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder(path)
         for line in model.notes:
             say(line)
-        return _by_name((tensor, path.name) for tensor in _model_tensors(model))
+        return _by_name([(path.name, _model_tensors(model))])
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if others := sorted(each.name for each in path.glob("*.gguf")) if path.is_dir() else []:
         say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
-    return _by_name((tensor, file.name) for file in files for tensor in _tensors_of_file(file, path, as_stored))
+    return _by_name((file.name, _tensors_of_file(file, path, as_stored)) for file in files)
 
 
-def _by_name(tensors: Iterable[tuple[Tensor, str]]) -> dict[str, Tensor]:
+def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor]:
     """Return tensors by name; ValueError if two have one, as a quantized matrix and a plain one can."""
     found: dict[str, Tensor] = {}
-    for tensor, place in tensors:
-        if tensor.name in found:
-            raise ValueError(f"two tensors are called {tensor.name!r}; the second is in {place}")
-        found[tensor.name] = tensor
+    for place, tensors in places:
+        for tensor in tensors:
+            if found.setdefault(tensor.name, tensor) is not tensor:
+                raise ValueError(f"two tensors are called {tensor.name!r}; the second is in {place}")
     return found
 
 
 def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
     """Return the tensors of a file; an error names it where a folder was given."""
-    try:
+    with naming(lambda error: f"{'' if file == given else f'{file.name}: '}{error}", ValueError):
         if file.suffix == ".gguf":
-            return list(_gguf_tensors(open_gguf(file)))
+            return list(gguf_tensors(open_gguf(file)))
         source = open_source(file)
         if not as_stored and is_shard(source):
             return list(_model_tensors(ModelFolder(file.parent), file.name))
         return list(tensors_in(source))
-    except ValueError as error:
-        if file == given:
-            raise
-        raise ValueError(f"{file.name}: {error}") from error
-
-
-def _is_model(path: Path) -> bool:
-    if not (path / CONFIG).is_file():
-        return False
-    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(path)
 
 
 def is_shard(source: TensorSource) -> bool:
@@ -129,23 +122,24 @@ def _is_quantized(folder: Path) -> bool:
 
 def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
     """Yield the tensors of a model, or of one of its shards: of a weight those that have its codes."""
-    weights = stored_weights(model) if model.quantization else {}
-    by_codes = {weight.codes.name: weight for weight in weights.values()}
-    parts = {spec.name for weight in weights.values() for spec in weight.found.values()}
+    weights = stored_weights(model) if model.quantization else StoredWeights()
+    dtype = model.dtype
     for name, spec in (model.shards[shard] if shard else model).tensors.items():
-        if name in by_codes:
-            yield _weight(by_codes[name], model.dtype)
-        elif name not in parts:
-            yield _plain(model, spec)
+        if name in weights.by_codes:
+            yield tensor_of_weight(weights.by_codes[name], dtype)
+        elif name not in weights.parts:
+            yield plain_tensor(model, spec)
 
 
-def _weight(weight: StoredWeight, dtype: str) -> Tensor:
+def tensor_of_weight(weight: StoredWeight, dtype: str) -> Tensor:
+    """Return a quantized weight of a model of a dtype as a tensor."""
     decode = None if weight.is_direct else weight.all_values
     about = weight.name, weight.shape, weight.label, weight.nbytes
     return Tensor(*about, True, weight.whole, dtype, decode=decode, weight=weight)
 
 
-def _plain(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:
+def plain_tensor(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:
+    """Return a tensor that is as its file has it."""
     known = spec.dtype in DTYPES or spec.dtype in ML_FLOATS
     ways = partial(source.load, spec.name), spec.dtype, False, partial(source.raw, spec.name)
     return Tensor(spec.name, spec.shape, spec.dtype, spec.nbytes, known, *ways)
@@ -170,7 +164,7 @@ def tensors_in(source: TensorSource) -> Iterator[Tensor]:
         yield Tensor(*about, True, partial(decoded, name, record, source.load), record.original_dtype)
     for name, spec in source.tensors.items():
         if name not in stored:
-            yield _plain(source, spec)
+            yield plain_tensor(source, spec)
 
 
 def _array(path: Path, nbytes: int) -> Tensor:
@@ -181,12 +175,25 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
-def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
+def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
+    """Yield the tensors of a GGUF file that are no scales of others."""
     for name, spec in source.valued.items():
-        about, known, load = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.values
-        is_plain, raw, decode = spec.kind.block == 1, partial(source.raw, name), partial(load, name)
-        q8_0 = partial(of_q8_0, source, spec)
-        yield Tensor(*about, known, q8_0 if spec.kind.name == "Q8_0" else decode, "F32", not is_plain, raw, decode)
+        about, known, raw = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.raw
+        decode = partial(source.values, name)
+        load = partial(_q8_0, source, spec) if spec.kind.name == "Q8_0" else decode
+        yield Tensor(*about, known, load, "F32", spec.kind.block != 1, partial(raw, name), decode)
+
+
+def _q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
+    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, of values too small for another, is 1."""
+    form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
+    blocks = source.load(name).reshape(-1, form.nbytes)
+    scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
+    if (times := source.scale(name)) is not None:
+        scale *= times.reshape(*shape[:-2], 1, 1)
+    codes = blocks[:, 2:].copy().view(np.int8).reshape(shape)
+    qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
+    return with_positive_scales(QuantizedArray(codes, qparams, shape), f"tensor {name!r}")
 
 
 def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Convention) -> str:

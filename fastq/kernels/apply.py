@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
+from fastq.kernels import formulas
 from fastq.kernels.bitpack import Bits
-from fastq.kernels.formulas import (
-    base_code,
-    code_value,
-    computes_in,
-    dequantize_value,
-    float_quotient,
-    float_quotient_prepared,
-    is_by_table,
-    nvfp4_units,
-    prepare_scale,
-    scaled_round,
-    scaled_round_in_range,
-    value_of_steps,
-)
 from fastq.kernels.load_store import encode_as
 from fastq.kernels.minifloat import decode, encode
 
@@ -28,22 +15,22 @@ def to_compute(spec, x, scale):
     """Convert input lanes to the type to compute in, NaN to 0.0 where the spec says so."""
     if v.is_float(x) and spec.nan == "zero":
         x = v.select(v.is_nan(x), v.constant(0, x), x)
-    return v.convert(x, computes_in(spec, scale))
+    return v.convert(x, formulas.computes_in(spec, scale))
 
 
 @traced
 def apply_op_prepared(spec, x, s, dst):
     """Apply the operation under one prepared scale that does not need a division; the result as `dst` stores it."""
     if spec.op == "dequantize":
-        return encode_as(dequantize_value(spec, x, s), dst)
+        return encode_as(formulas.dequantize_value(spec, x, s), dst)
     if spec.code is not None:
         ratio = float_ratio_prepared(spec, x, s)
         return encode_as(ratio if spec.op == "quantize" else _of_float_code(spec, ratio, s), dst)
     fits = spec.range_scheme == "symmetric" and spec.rule.clamps_values and spec.rule.range.fits
-    steps = (scaled_round_in_range if fits else scaled_round)(spec, x, s)
+    steps = (formulas.scaled_round_in_range if fits else formulas.scaled_round)(spec, x, s)
     if spec.op == "quantize":
-        return encode_as(steps + base_code(s), dst)
-    return encode_as(value_of_steps(spec, v.convert(steps, computes_in(spec, s.scale)), s), dst)
+        return encode_as(steps + formulas.base_code(s), dst)
+    return encode_as(formulas.value_of_steps(spec, v.convert(steps, formulas.computes_in(spec, s.scale)), s), dst)
 
 
 @traced
@@ -52,12 +39,14 @@ def apply_op(spec, x, scale, zero_point, args, dst):
     lowest, highest = args.lowest, args.highest
     if spec.code is None and spec.op != "dequantize":
         x, usable = without_nan_scale(spec, x, scale)
-        x = code_value(spec, x, prepare_scale(spec, usable, zero_point, lowest, highest), lowest, highest)
+        x = formulas.code_value(
+            spec, x, formulas.prepare_scale(spec, usable, zero_point, lowest, highest), lowest, highest
+        )
         if spec.op == "quantize":
             return v.bounded_to_integer(x, dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype)
-    s = prepare_scale(spec, scale, zero_point, lowest, highest)
+    s = formulas.prepare_scale(spec, scale, zero_point, lowest, highest)
     if spec.code is None or spec.op == "dequantize":
-        return encode_as(dequantize_value(spec, x, s), dst)
+        return encode_as(formulas.dequantize_value(spec, x, s), dst)
     ratio = float_ratio(spec, x, s)
     return encode_as(ratio if spec.op == "quantize" else _of_float_code(spec, ratio, s), dst)
 
@@ -66,7 +55,7 @@ def apply_op(spec, x, scale, zero_point, args, dst):
 def _of_float_code(spec, ratio, s):
     """Return the value of the float code that a ratio is rounded to."""
     rounded = decode(encode(ratio, spec.code), spec.code)
-    return dequantize_value(spec, v.convert(rounded, computes_in(spec, s.scale)), s)
+    return formulas.dequantize_value(spec, v.convert(rounded, formulas.computes_in(spec, s.scale)), s)
 
 
 @traced
@@ -81,17 +70,21 @@ def without_nan_scale(spec, x, scale):
 @traced
 def float_ratio(spec, x, s):
     """Divide x by the scale, to be rounded to a float code."""
-    if is_by_table(spec):
+    if formulas.is_by_table(spec):
         return float_ratio_prepared(spec, x, s)
     if not spec.scale_kind:
-        return float_quotient(spec, x, s.scale)
+        return formulas.float_quotient(spec, x, s.scale)
     x, scale = without_nan_scale(spec, x, s.scale)
-    return x / scale if spec.scale_kind == "power" else nvfp4_units(x, scale, s.zero_point)
+    return x / scale if spec.scale_kind == "power" else formulas.nvfp4_units(x, scale, s.zero_point)
 
 
 @traced
 def float_ratio_prepared(spec, x, s):
     """Divide as `float_ratio` by one prepared scale that does not need a division."""
-    if is_by_table(spec) or spec.scale_kind == "power":
+    if formulas.is_by_table(spec) or spec.scale_kind == "power":
         return x * s.factor  # exact where scales are powers of two; of a codebook it is the rule
-    return nvfp4_units(x, s.scale, s.zero_point) if spec.scale_kind else float_quotient_prepared(spec, x, s)
+    return (
+        formulas.nvfp4_units(x, s.scale, s.zero_point)
+        if spec.scale_kind
+        else formulas.float_quotient_prepared(spec, x, s)
+    )

@@ -9,32 +9,25 @@ import functools
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import register_model
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, njit, traced
+from fastq.engine.jit import njit, traced
 from fastq.kernels.storage import codes_in_group
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
 
 
 class Bits(v.Element):
-    """Type of codes of 1 to 7 bits.
+    """Type of codes of 1 to 7 bits, `signed` ones in two's complement.
 
-    Parameters
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether codes are two's complement.
-    highest_first : bool
-        Whether the first of eight codes of one bit is in the highest bit of their byte.
+    With `highest_first` the first of eight codes of one bit is in the highest bit of their byte.
     """
 
     def __init__(self, bits: int, signed: bool, highest_first: bool = False) -> None:
         self.signed, self.highest_first = signed, highest_first
         self.code_type = types.int8 if signed else types.uint8
         self.group = codes_in_group(bits)
+        self.group_bytes = self.group * bits // 8
         super().__init__(f"Bits({bits}, {signed}, {highest_first})", bits)
 
     @property
@@ -62,24 +55,12 @@ class Bits(v.Element):
 
 
 class LowBits(v.Element):
-    """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them.
-
-    Parameters
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether codes are two's complement.
-    """
+    """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them."""
 
     def __init__(self, bits: int, signed: bool) -> None:
         self.code_bits, self.signed = bits, signed
         self.code_type = types.int8 if signed else types.uint8
         super().__init__(f"LowBits({bits}, {signed})", 8)
-
-
-register_model(Bits)(v.ElementModel)
-register_model(LowBits)(v.ElementModel)
 
 
 @traced
@@ -103,41 +84,32 @@ def _in_order(kind: Bits, n: int) -> list[int]:
     return [k ^ 7 if kind.highest_first else k for k in range(n)]
 
 
-@intrinsic
-def _ordered(typingctx, codes, kind):
+def _bytes_by_group(given, kind, packs: bool):
+    form = kind.instance_type
+    groups = given.n // (form.group if packs else form.group_bytes)
+    return v.Vec(types.uint8, groups * (form.group_bytes if packs else form.group))(given, kind)
+
+
+@v.instruction(lambda codes, kind: codes(codes, kind))
+def _ordered(context, builder, sig, codes, kind):
     """Swap codes between the order of the array and that from the lowest bits up; its own inverse."""
-    order = _in_order(kind.instance_type, codes.n)
-
-    def emit(context, builder, sig, args):
-        return v.emit_shuffle(builder, args[0], order)
-
-    return codes(codes, kind), emit
+    return v.emit_shuffle(builder, codes, _in_order(sig.args[1].instance_type, sig.args[0].n))
 
 
-@intrinsic
-def _gathered(typingctx, codes, kind):
+@v.instruction(lambda codes, kind: _bytes_by_group(codes, kind, packs=True))
+def _gathered(context, builder, sig, codes, kind):
     """Drop the bytes that are empty once the codes of a group were merged."""
-    form = kind.instance_type
-    kept = [k for k in range(codes.n) if k % form.group < form.group * form.bitwidth // 8]
-
-    def emit(context, builder, sig, args):
-        return v.emit_shuffle(builder, args[0], kept)
-
-    return v.Vec(types.uint8, len(kept))(codes, kind), emit
+    form = sig.args[1].instance_type
+    return v.emit_shuffle(builder, codes, [k for k in range(sig.args[0].n) if k % form.group < form.group_bytes])
 
 
-@intrinsic
-def _scattered(typingctx, packed, kind):
+@v.instruction(lambda packed, kind: _bytes_by_group(packed, kind, packs=False))
+def _scattered(context, builder, sig, packed, kind):
     """Spread packed bytes to as many bytes as there are codes, zeros after those of each group."""
-    form = kind.instance_type
-    nbytes = form.group * form.bitwidth // 8
-    n = packed.n // nbytes * form.group
-    order = [k // form.group * nbytes + k % form.group if k % form.group < nbytes else packed.n for k in range(n)]
-
-    def emit(context, builder, sig, args):
-        return v.emit_shuffle(builder, args[0], order, ir.Constant(args[0].type, None))
-
-    return v.Vec(types.uint8, n)(packed, kind), emit
+    form, n = sig.args[1].instance_type, sig.args[0].n
+    places = (divmod(k, form.group) for k in range(sig.return_type.n))
+    order = [group * form.group_bytes + k if k < form.group_bytes else n for group, k in places]
+    return v.emit_shuffle(builder, packed, order, ir.Constant(packed.type, None))
 
 
 @traced

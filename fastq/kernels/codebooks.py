@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, intrinsic, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.engine.simd.vector import call_llvm, llvm_type
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 
@@ -98,43 +98,34 @@ def _levels(row: Codebook) -> list[tuple[int, ...]]:
 
 @functools.cache
 def value_of_code(table: tuple[int, ...]):
-    """Make an intrinsic that looks up the float32 numbers of int32 codes in a table of their bits."""
+    """Make an instruction that looks up the float32 numbers of int32 codes in a table of their bits."""
 
-    def value_of(typingctx, codes):
-        result = v.Vec(types.float32, codes.n)
+    @v.instruction(lambda codes: v.Vec(types.float32, codes.n)(codes))
+    def value_of(context, builder, sig, codes):
+        return builder.bitcast(_emit_look_up(builder, codes, table), llvm_type(sig.return_type))
 
-        def emit(context, builder, sig, args):
-            return builder.bitcast(_emit_look_up(builder, args[0], table), llvm_type(result))
-
-        return result(codes), emit
-
-    return intrinsic(value_of)
+    return value_of
 
 
 @functools.cache
 def _code_of(row: Codebook):
-    """Make an intrinsic that finds the int32 codes of float32 lanes.
+    """Make an instruction that finds the int32 codes of float32 lanes.
 
     Each comparison halves the numbers that are left: the place of a value among the parts so far chooses the threshold
     within its part. 15 instructions for 8 lanes of AVX2, where a comparison with each of 15 thresholds takes 30.
     """
     levels, sorted_codes = _levels(row), row.order == tuple(range(len(row.order)))
 
-    def code_of(typingctx, x):
-        result = v.Vec(types.int32, x.n)
+    @v.instruction(lambda x: v.Vec(types.int32, x.n)(x))
+    def code_of(context, builder, sig, x):
+        place = ir.Constant(llvm_type(sig.return_type), [0] * sig.return_type.n)
+        for level in levels:
+            threshold = builder.bitcast(_emit_look_up(builder, place, level), llvm_type(sig.args[0]))
+            above = builder.fcmp_ordered(">", x, threshold)
+            place = builder.add(builder.add(place, place), builder.zext(above, place.type))
+        return place if sorted_codes else _emit_look_up(builder, place, row.order)
 
-        def emit(context, builder, sig, args):
-            place = ir.Constant(llvm_type(result), [0] * x.n)
-            for level in levels:
-                threshold = _emit_look_up(builder, place, level)
-                threshold = builder.bitcast(threshold, ir.VectorType(ir.FloatType(), x.n))
-                above = builder.fcmp_ordered(">", args[0], threshold)
-                place = builder.add(builder.add(place, place), builder.zext(above, place.type))
-            return place if sorted_codes else _emit_look_up(builder, place, row.order)
-
-        return result(x), emit
-
-    return intrinsic(code_of)
+    return code_of
 
 
 @traced

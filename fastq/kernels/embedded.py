@@ -6,60 +6,38 @@ Loops and formulas are those of kernels. Checks here are of what only run time t
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, intrinsic, njit, traced
+from fastq.engine.jit import Constants, njit, traced
 from fastq.engine.simd.vector import named_type
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.body.convert import ElementOperands, convert_run
+from fastq.kernels.args import ElementOperands
+from fastq.kernels.body.convert import convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.load_store import PREFETCH
+from fastq.kernels.load_store import prefetch_ahead
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
 
 
+@dataclass(eq=False, repr=False)
 class Conversion(Constants):
-    """Type of an argument that is nothing at run time and says what becomes of an array or scalar.
+    """Type of an argument that says what becomes of an array or scalar."""
 
-    Parameters
-    ----------
-    spec : KernelSpec
-        What is computed.
-    scale : types.Float
-        Type of scales.
-    code_range : tuple of float
-        The first and the last code in use.
-    zero_points : tuple of int or None
-        The first and the last zero point that may be given; None where it is a float.
-    result : types.Type
-        Element type of results.
-    argument : str
-        What the caller names the array.
-    qtype : str
-        The name of the code format.
-    """
-
-    def __init__(
-        self,
-        spec: KernelSpec,
-        scale: types.Float,
-        code_range: tuple[float, float],
-        zero_points: tuple[int, int] | None,
-        result: types.Type,
-        argument: str,
-        qtype: str,
-    ) -> None:
-        self.spec, self.scale, self.code_range, self.zero_points = spec, scale, code_range, zero_points
-        self.result, self.argument, self.qtype = result, argument, qtype
-        parts = spec, scale, code_range, zero_points, result, argument, qtype
-        super().__init__(name=f"Conversion({', '.join(map(str, parts))})")
+    spec: KernelSpec  # what is computed
+    scale: types.Float  # type of scales
+    code_range: tuple[float, float]  # the first and the last code in use
+    zero_points: tuple[int, int] | None  # the first and last one that may be given; None where it is a float
+    result: types.Type  # element type of results
+    argument: str  # what the caller names the array
+    qtype: str  # the name of the code format
 
     @property
     def element(self) -> types.Type:
@@ -75,11 +53,10 @@ class CodeBounds(NamedTuple):
     streaming: Any
 
 
-@intrinsic
-def conversion_of(typingctx, kind):
+@v.instruction(lambda kind: kind.instance_type(kind))
+def conversion_of(context, builder, sig, kind):
     """Return a Conversion, which is nothing at run time."""
-    conversion = kind.instance_type
-    return conversion(kind), lambda context, builder, sig, args: context.get_constant_null(conversion)
+    return context.get_constant_null(sig.return_type)
 
 
 @traced
@@ -107,16 +84,11 @@ def check_nan(conversion, found):
     _check(f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0")(found ^ True)
 
 
-@intrinsic
-def data_of(typingctx, array, element):
+@v.instruction(lambda array, element: types.CPointer(named_type(element))(array, element))
+def data_of(context, builder, sig, array, element):
     """Return a pointer to the first element of an array, whose elements are those of a type of the same width."""
-    result = types.CPointer(named_type(element))
-
-    def emit(context, builder, sig, args):
-        data = context.make_array(array)(context, builder, args[0]).data
-        return builder.bitcast(data, context.get_value_type(result))
-
-    return result(array, element), emit
+    data = context.make_array(sig.args[0])(context, builder, array).data
+    return builder.bitcast(data, context.get_value_type(sig.return_type))
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------
@@ -195,9 +167,7 @@ def convert_any(conversion, x, given, out):
     """Convert a scalar to a scalar, or an array to a new one in C order or to out; `given` are scale and zero point."""
     if not isinstance(x, types.Array):
         return _convert_scalar(conversion, x, given)
-    if out is None:
-        return _convert_to_new(conversion, x, given)
-    return (_convert_to_out if out.layout == "C" else _convert_by_copy)(conversion, x, given, out)
+    return _convert_to_new(conversion, x, given) if out is None else _convert_to_out(conversion, x, given, out)
 
 
 @traced
@@ -217,28 +187,23 @@ def _convert_to_new(conversion, x, given):
 
 
 @njit
-def _convert_by_copy(conversion, x, given, out):
+def _convert_to_out(conversion, x, given, out):
     if x.shape != out.shape:
         raise ValueError("out has another shape than the result")
-    out[...] = _convert_to_new(conversion, x, given)
-    return out
-
-
-@njit
-def _convert_to_out(conversion, x, given, out):
-    if x.shape != out.shape or _overlap(x, out):
-        return _convert_by_copy(conversion, x, given, out)
-    _fill(conversion, x, given, out)
+    if _is_apart(x, out):
+        _fill(conversion, x, given, out)
+    else:
+        out[...] = _convert_to_new(conversion, x, given)
     return out
 
 
 @traced
-def _overlap(x, out):
-    """Whether a contiguous out shares memory with x; one that is not contiguous is copied."""
-    if x.layout != "C":
-        return False
+def _is_apart(x, out):
+    """Whether a contiguous out shares no memory with x, which is copied where it is not contiguous."""
+    if out.layout != "C" or x.layout != "C":
+        return out.layout == "C"
     first, second = v.address_of(data_of(x, types.uint8)), v.address_of(data_of(out, types.uint8))
-    return (first < second + out.nbytes) & (second < first + x.nbytes)
+    return (first >= second + out.nbytes) | (second >= first + x.nbytes)
 
 
 @traced
@@ -259,7 +224,7 @@ def _fill_from_contiguous(conversion, x, given, out):
     operands = ElementOperands(data_of(x, x.dtype), data_of(out, conversion.element), like, like)
     scale, zero_point = _of_range(conversion, operands.src, x.size) if given is None else given
     bounds = bounds_of(conversion)
-    found = convert_run(spec_of(conversion), operands, bounds, scale, zero_point, 0, x.size, PREFETCH)
+    found = convert_run(spec_of(conversion), operands, bounds, scale, zero_point, 0, x.size, prefetch_ahead())
     check_nan(conversion, found)
 
 

@@ -6,19 +6,10 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.bitpack import (
-    Bits,
-    LowBits,
-    from_low_bits,
-    load_code,
-    pack_lanes,
-    store_code,
-    unpack_lanes,
-)
+from fastq.kernels import bitpack
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
-from fastq.system import tuning
 
-PREFETCH = tuning.current().prefetch
+prefetch_ahead, _prefetch_codes = v.tuned("prefetch"), v.tuned("prefetch_codes")
 
 
 _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integers
@@ -27,14 +18,14 @@ _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integer
 @traced
 def prefetch_distance(where):
     """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
-    return PREFETCH if where.dtype.bitwidth > 8 else tuning.current().prefetch_codes
+    return prefetch_ahead() if where.dtype.bitwidth > 8 else _prefetch_codes()
 
 
-def _packed(dtype) -> Bits | None:
+def _packed(dtype) -> bitpack.Bits | None:
     """Return the type of packed codes whose bits elements narrower than a byte are, None of wider elements."""
     if isinstance(dtype, Minifloat) and dtype.bitwidth < 8:
-        return Bits(dtype.bitwidth, signed=False)
-    return dtype if isinstance(dtype, Bits) else None
+        return bitpack.Bits(dtype.bitwidth, signed=False)
+    return dtype if isinstance(dtype, bitpack.Bits) else None
 
 
 def group_size(where) -> int:
@@ -60,12 +51,12 @@ def load_bits(where, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
     dtype, packed, octets = where.dtype, _packed(where.dtype), v.cast_pointer(where, types.uint8)
     if packed is not None and not isinstance(kind, v.Vec):
-        return load_code(octets, index, packed)
+        return bitpack.load_code(octets, index, packed)
     if packed is not None:
         lanes = v.Vec(types.uint8, kind.n * packed.bitwidth // 8)
-        return unpack_lanes(v.load(octets, index * packed.bitwidth >> 3, lanes), packed)
-    if isinstance(dtype, LowBits):
-        return from_low_bits(v.load(octets, index, v.with_lane_type(kind, types.uint8)), dtype)
+        return bitpack.unpack_lanes(v.load(octets, index * packed.bitwidth >> 3, lanes), packed)
+    if isinstance(dtype, bitpack.LowBits):
+        return bitpack.from_low_bits(v.load(octets, index, v.with_lane_type(kind, types.uint8)), dtype)
     if isinstance(dtype, _BITS):
         return v.load(v.cast_pointer(where, dtype.bits), index, v.with_lane_type(kind, dtype.bits))
     return v.load(where, index, kind)
@@ -85,9 +76,9 @@ def _storing(write, doc: str):
     def store_elements(where, index, value):
         dtype, packed, octets = where.dtype, _packed(where.dtype), v.cast_pointer(where, types.uint8)
         if packed is not None and not isinstance(value, v.Vec):
-            store_code(octets, index, value, packed)
+            bitpack.store_code(octets, index, value, packed)
         elif packed is not None:
-            write(octets, index * packed.bitwidth >> 3, pack_lanes(value, packed))
+            write(octets, index * packed.bitwidth >> 3, bitpack.pack_lanes(value, packed))
         else:
             write(v.cast_pointer(where, dtype.bits) if isinstance(dtype, _BITS) else where, index, value)
 
@@ -131,4 +122,4 @@ def encode_as(value, where):
         return encode(value, dtype)
     if isinstance(dtype, PowerOfTwo):
         return encode_power(value, dtype)
-    return v.convert(value, dtype.code_type if isinstance(dtype, Bits) else dtype)
+    return v.convert(value, dtype.code_type if isinstance(dtype, bitpack.Bits) else dtype)

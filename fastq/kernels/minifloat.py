@@ -6,10 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import register_model
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, intrinsic, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
@@ -19,16 +18,10 @@ HAS_HALF = TARGET.has("f16c") or TARGET.is_arm
 
 
 class Minifloat(v.Element):
-    """Type of floats of a format.
+    """Type of floats of a format, one with a sign, or of the table of its numbers.
 
-    Parameters
-    ----------
-    row : FloatFormat or Codebook
-        The format, one with a sign, or the table of its numbers.
-    saturate : bool
-        Whether a conversion gives the largest finite number for what is larger.
-    dense : bool
-        Whether floats of fewer than 8 bits share bytes.
+    With `saturate` a conversion gives the largest finite number for what is larger; `dense` floats of fewer than 8 bits
+    share bytes.
     """
 
     def __init__(self, row: FloatFormat | Codebook, saturate: bool = False, dense: bool = True) -> None:
@@ -39,33 +32,24 @@ class Minifloat(v.Element):
         super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
 
 
-register_model(Minifloat)(v.ElementModel)
-
-
 # width, mantissa and exponent bias of the floats that have lanes
 _SOURCES = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 52, 1023)}
 
 
-@intrinsic
-def _bits_to_half(typingctx, x):
+@v.instruction(lambda x: v.Vec(types.float32, x.n)(x))
+def _bits_to_half(context, builder, sig, x):
     """Convert the bits of IEEE half lanes to float32."""
-
-    def emit(context, builder, sig, args):
-        half = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), x.n))
-        return builder.fpext(half, ir.VectorType(ir.FloatType(), x.n))
-
-    return v.Vec(types.float32, x.n)(x), emit
+    n = sig.return_type.n
+    half = builder.bitcast(x, ir.VectorType(ir.HalfType(), n))
+    return builder.fpext(half, ir.VectorType(ir.FloatType(), n))
 
 
-@intrinsic
-def _half_to_bits(typingctx, x):
+@v.instruction(lambda x: v.Vec(types.uint16, x.n)(x))
+def _half_to_bits(context, builder, sig, x):
     """Round float32 lanes to IEEE half and return their bits."""
-
-    def emit(context, builder, sig, args):
-        half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
-        return builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n))
-
-    return v.Vec(types.uint16, x.n)(x), emit
+    n = sig.return_type.n
+    half = builder.fptrunc(x, ir.VectorType(ir.HalfType(), n))
+    return builder.bitcast(half, ir.VectorType(ir.IntType(16), n))
 
 
 # --- to float32 -------------------------------------------------------------------------------------------------------
@@ -241,8 +225,6 @@ class PowerOfTwo(v.Element):
         self.bias, self.bits = bias, types.uint8
         super().__init__(f"PowerOfTwo({bias})", 8)
 
-
-register_model(PowerOfTwo)(v.ElementModel)
 
 _LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
 

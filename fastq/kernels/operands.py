@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 from numba import from_dtype, types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
-from fastq.kernels.args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
+from fastq.engine.jit import traced
+from fastq.kernels.args import ARG_NAMES, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
+from fastq.kernels.storage import widest_bits
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
-
-
-class RangeOperands(NamedTuple):
-    """Pointers of a conversion of ranges to scales and zero points."""
-
-    lo: Any
-    hi: Any
-    scale: Any
-    zero_point: Any
-
-
-class CopyOperands(NamedTuple):
-    """Pointers of a conversion that has no parameters, or has them among the elements."""
-
-    src: Any
-    dst: Any
-
-
-class WeightedOperands(NamedTuple):
-    """Pointers of a conversion to blocks that the importance of columns has a part in."""
-
-    src: Any
-    dst: Any
-    weights: Any
 
 
 class Units(NamedTuple):
@@ -47,53 +24,25 @@ class Units(NamedTuple):
     slot: Any
 
 
-class Args(NamedTuple):
-    """`KERNEL_ARGS` in registers: from memory they would be read anew after each store, which might have changed it."""
-
-    outer: Any
-    length: Any
-    inner: Any
-    block: Any
-    blocks: Any
-    cycle: Any
-    kept: Any
-    lowest: Any
-    highest: Any
-    tensor: Any
-    streaming: Any
-    staging: Any
-    whole_rows: Any
-    outgrows_cache: Any
-    repeat: Any
-    chunk: Any
-    size: Any
-    partials: Any
-    partial_stride: Any
-    grid: Any
-    candidates: Any
+# `KERNEL_ARGS` in registers: from memory they would be read anew after each store, which might have changed it.
+# `streaming` is one of three modes there
+Args = namedtuple("Args", (*ARG_NAMES, "staging", "whole_rows"))  # type: ignore[misc]
 
 
-@njit
+@traced
 def load_args(args, compute):
     """Load numeric arguments, floats in the type to compute in."""
-    indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
-    floats = (v.convert(args.lowest, compute), v.convert(args.highest, compute), v.convert(args.tensor, compute))
-    modes = (args.streaming == STRAIGHT, args.streaming == STAGED, args.streaming == WHOLE_ROWS)
-    return Args(*indexing, *floats, *modes, *_others(args))
+    fields = {name: getattr(args, name) for name in ARG_NAMES}
+    mode = fields["streaming"]
+    fields |= {name: v.convert(fields[name], compute) for name in ("lowest", "highest", "tensor")}
+    fields |= {"streaming": mode == STRAIGHT, "staging": mode == STAGED, "whole_rows": mode == WHOLE_ROWS}
+    return Args(**fields | {"outgrows_cache": fields["outgrows_cache"] != 0})
 
 
-@njit
+@traced
 def without_streaming(args):
     """Return the same arguments for results that stay in the cache."""
-    indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
-    floats = (args.lowest, args.highest, args.tensor)
-    return Args(*indexing, *floats, False, False, False, *_others(args))
-
-
-@njit
-def _others(args):
-    sizes = args.chunk, args.size, args.partials, args.partial_stride, args.grid, args.candidates
-    return args.outgrows_cache != 0, args.repeat, *sizes
+    return args._replace(streaming=False, staging=False, whole_rows=False)
 
 
 @traced
@@ -112,18 +61,10 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
     return dict(zip(operands.fields, operands.types, strict=True))
 
 
-def widest_bits(elements: Iterable[types.Type], scale: types.Type | None = None) -> int:
-    """Return the bits of the widest of these types.
-
-    A scale of fewer bits counts as the float32 that it is decoded to: blocks of 16 and 32 fill registers of no more.
-    """
-    widest: int = max(each.bitwidth for each in elements)
-    return widest if scale is None else max(widest, scale.bitwidth, 32)
-
-
 @traced
 def register_lanes(operands):
     """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
-    widest = widest_bits([dtypes[name] for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale"))
+    elements, scale = [dtypes[name].bitwidth for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale")
+    widest = widest_bits(elements, None if scale is None else scale.bitwidth)
     return v.Vec(operands[0].dtype, v.REGISTER_BITS // widest)

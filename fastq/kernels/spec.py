@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, traced
 from fastq.kernels.formulas import computes_in
@@ -10,52 +12,25 @@ from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 
 
+@dataclass(eq=False, repr=False)
 class KernelSpec(Constants):
-    """Type of an argument that is nothing at run time and chooses the code.
+    """Type of an argument that chooses the code of a loop."""
 
-    Parameters
-    ----------
-    op : str
-        "minmax", "histogram", "quantize", "dequantize", "fake" (quantize and dequantize), "compare", "repack" or
-        "binarize".
-    nan : str
-        "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN, or its block
-        a scale of NaN (see `keeps_nan_in_scale`); "omit": count it in no histogram.
-    range_scheme : str
-        "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what
-        they belong to.
-    block : int
-        Elements in every block, for the loop over blocks that fill registers; 0: known only at run time.
-    rule : Rule
-        The arithmetic.
-    code : Minifloat, optional
-        The float format of the codes; None where they are integers.
-    scale_kind : str
-        "power" where the format prescribes scales that are powers of two; "tensor" where they are in units of one scale
-        for the whole array, which then takes the place of the zero point; else "".
-    streams : bool
-        Whether large results go past the cache.
-    norm : float
-        Which power of errors is summed where ranges are searched for.
-    """
-
-    def __init__(
-        self,
-        op: str,
-        nan: str = "raise",
-        range_scheme: str = "",
-        block: int = 0,
-        rule: Rule = ONNX,
-        code: Minifloat | None = None,
-        scale_kind: str = "",
-        streams: bool = False,
-        norm: float = 2.0,
-    ) -> None:
-        self.op, self.nan, self.range_scheme, self.block = op, nan, range_scheme, block
-        self.rule, self.code, self.scale_kind, self.streams, self.norm = rule, code, scale_kind, streams, norm
-        # everything, since machine code is kept on disk under this name
-        parts = op, nan, range_scheme, block, rule, code, scale_kind, streams, norm
-        super().__init__(name=f"KernelSpec({', '.join(map(str, parts))})")
+    op: str  # "minmax", "histogram", "quantize", "dequantize", "fake" (both), "compare", "repack" or "binarize"
+    # "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN, or its block a scale of NaN (see
+    # `keeps_nan_in_scale`); "omit": count it in no histogram
+    nan: str = "raise"
+    # "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what they
+    # belong to
+    range_scheme: str = ""
+    block: int = 0  # elements in every block, for the loop over blocks that fill registers; 0: known only at run time
+    rule: Rule = ONNX  # the arithmetic
+    code: Minifloat | None = None  # the float format of the codes; None where they are integers
+    # "power" where the format prescribes scales that are powers of two; "tensor" where they are in units of one scale
+    # for the whole array, which then takes the place of the zero point; else ""
+    scale_kind: str = ""
+    streams: bool = False  # whether large results go past the cache
+    norm: float = 2.0  # which power of errors is summed where ranges are searched for
 
     @property
     def nan_widens_range(self) -> bool:

@@ -15,13 +15,12 @@ A weight here is that of a linear layer, of shape (N, K): N outputs, K inputs, b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.layouts import awq, bitsandbytes, compressed_tensors, gptq, matmul_nbits
+from fastq.layouts import bitsandbytes, compressed_tensors, integers
+from fastq.layouts.compressed_tensors import FORMATS
 from fastq.layouts.tensors import Layout, Reading, Writing, check_format
 from fastq.operations.nesting import NestedScale
 from fastq.results import QuantizedArray
@@ -32,38 +31,16 @@ __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 
 Tensors = Mapping[str, ArrayLike]
 
-_GPTQ = ("uint4", "uint8", "uint2", "uint3")
-
-LAYOUTS = {
-    row.name: row
-    for row in (
-        Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, gptq.write, gptq.read, True, 1),
-        Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, gptq.write, gptq.read, True),
-        Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), awq.write, awq.read),
-        Layout(
-            "matmul_nbits",
-            "ONNX Runtime: MatMulNBits",
-            ("uint4", "uint8", "uint2"),
-            matmul_nbits.write,
-            matmul_nbits.read,
-        ),
-        Layout(
-            "bitsandbytes",
-            "bitsandbytes: Linear4bit",
-            ("nf4", "fp4"),
-            bitsandbytes.write,
-            bitsandbytes.read,
-            nests_scales=True,
-        ),
-        Layout(
-            "compressed_tensors",
-            "compressed-tensors (vLLM): CompressedLinear",
-            compressed_tensors.FORMATS,
-            compressed_tensors.write,
-            compressed_tensors.read,
-        ),
-    )
-}
+_GPTQ, _NBITS = ("uint4", "uint8", "uint2", "uint3"), ("uint4", "uint8", "uint2")
+_ROWS = (
+    Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *integers.WORDS, True, 1),
+    Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *integers.WORDS, True),
+    Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), *integers.WORDS, order=integers.AWQ_ORDER),
+    Layout("matmul_nbits", "ONNX Runtime: MatMulNBits", _NBITS, *integers.BLOCKS),
+    Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), *bitsandbytes.WAYS, nests_scales=True),
+    Layout("compressed_tensors", "compressed-tensors (vLLM): CompressedLinear", FORMATS, *compressed_tensors.WAYS),
+)
+LAYOUTS = {row.name: row for row in _ROWS}
 
 
 def to_tensors(
@@ -114,14 +91,17 @@ def to_tensors(
     """
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
-    row = _layout(layout)
+    row = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
     if g_idx is not None and not row.has_g_idx:
         raise ValueError(f"g_idx must be None for layout {layout!r}")
     if nested is not None and not row.nests_scales:
         raise ValueError(f"nested must be None for layout {layout!r}")
     if nested is not None and not is_a(nested, NestedScale):
         raise TypeError(f"nested must be a NestedScale, which fastq.nest_scale returns, not {shown(nested)}")
-    return row.write(q, Writing(row, _float_dtype(scale_dtype), g_idx, nested))
+    dtype = None if scale_dtype is None else as_dtype(scale_dtype, "scale_dtype", "a float dtype")
+    if dtype is not None and dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise TypeError(f"scale_dtype must be float16, bfloat16, float32 or float64, not {dtype}")
+    return row.write(q, Writing(row, dtype, g_idx, nested))
 
 
 def from_tensors(
@@ -173,7 +153,7 @@ def from_tensors(
     >>> np.array_equal(fastq.layouts.from_tensors(tensors, "gptq_v2").dequantize(), q.dequantize())
     True
     """
-    row = _layout(layout)
+    row = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
     qtype = as_qtype(row.formats[0] if dtype is None else dtype)
     check_format(qtype, row, "dtype")
     if as_bool(sort_inputs, "sort_inputs") and not row.has_g_idx:
@@ -185,17 +165,3 @@ def from_tensors(
         raise ValueError(f"block_size must be 0 or more, not {block_size}")
     whole = None if shape is None else as_shape(shape)
     return row.read(Reading(row, arrays, qtype, whole, block_size, bool(sort_inputs)))
-
-
-def _float_dtype(given: DTypeLike | None) -> np.dtype[Any] | None:
-    """Return the dtype that was asked for, if it is one of floats."""
-    if given is None:
-        return None
-    dtype = as_dtype(given, "scale_dtype", "a float dtype")
-    if dtype.name not in ("float16", "bfloat16", "float32", "float64"):
-        raise TypeError(f"scale_dtype must be float16, bfloat16, float32 or float64, not {dtype}")
-    return dtype
-
-
-def _layout(name: str) -> Layout:
-    return LAYOUTS[as_choice(name, "layout", LAYOUTS)]

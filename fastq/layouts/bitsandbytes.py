@@ -17,7 +17,7 @@ from fastq.system.dtypes import Array
 NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers know no other number
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
     check_format(q.dtype, how.row, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
@@ -50,7 +50,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     }
 
 
-def read(given: Reading) -> QuantizedArray:
+def _read(given: Reading) -> QuantizedArray:
     """Return the weight of some tensors."""
     if given.shape is None:
         raise TypeError("from_tensors needs shape, that of the weight, for layout 'bitsandbytes'")
@@ -65,7 +65,17 @@ def read(given: Reading) -> QuantizedArray:
     absmax = given.get("absmax") if nested else given.scales("absmax")
     if absmax.size != blocks:
         raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
-    scale = _nested(given, absmax) if nested else absmax
+    scale = absmax
+    if nested:
+        inner = as_qtype("dynamic8")
+        _check_map(given, "nested_quant_map", inner)
+        scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
+        if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
+            wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
+            raise ValueError(f"absmax must be {wanted}, where it is nested")
+        params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
+        quantized = QuantizedArray(absmax.reshape(-1), params, (absmax.size,))
+        scale = NestedScale(quantized, float(offset.reshape(-1)[0]), absmax.shape).dequantize()
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:size].reshape(shape)
     places = (*shape[:-1], -(-shape[-1] // block_size))
     zeros = np.zeros(places, np.uint8)
@@ -80,13 +90,4 @@ def _check_map(given: Reading, name: str, qtype: QType) -> None:
         raise ValueError(f"{name} is not the table of {qtype}")
 
 
-def _nested(given: Reading, codes: Array) -> Array:
-    inner = as_qtype("dynamic8")
-    _check_map(given, "nested_quant_map", inner)
-    scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
-    if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // NESTED_BLOCK):
-        wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
-        raise ValueError(f"absmax must be {wanted}, where it is nested")
-    params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
-    quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))
-    return NestedScale(quantized, float(offset.reshape(-1)[0]), codes.shape).dequantize()
+WAYS = _write, _read

@@ -34,7 +34,6 @@ from fastq.layouts.tensors import (
     as_words,
     check_format,
     checked_block_size,
-    matrix,
     parameters_of,
     stored_scale,
     with_positive_scales,
@@ -141,8 +140,12 @@ class StoredForm:
         return arrays
 
     def stored_zero_points(self, codes: Array) -> Array:
-        """Return what is stored for zero points, which are codes."""
-        return _columns_to_words(codes, self.qtype) if self._packs_zero_point else codes
+        """Return what is stored for zero points, which are codes: words along the last axis but one, if they are."""
+        if not self._packs_zero_point:
+            return codes
+        columns = np.swapaxes(codes, -1, -2)
+        packed = pack(columns, self.qtype) if self.qtype.packed else np.ascontiguousarray(columns)
+        return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], self.qtype), -1, -2))
 
     def constants(self, global_scale: float | None) -> dict[str, Array]:
         """Return what is stored once for a tensor."""
@@ -155,7 +158,10 @@ class StoredForm:
         """Return zero points as codes: stored as `specs` has them or, by older writers, as integers one by one."""
         packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
-            return _columns_from_words(stored, scales, self.qtype)
+            *outer, rows, columns = scales
+            codes = _from_words(np.swapaxes(stored, -1, -2), rows, self.qtype)
+            codes = unpack(codes, self.qtype, shape=(*outer, columns, rows)) if self.qtype.packed else codes
+            return np.swapaxes(codes, -1, -2)
         if stored.dtype.kind == "c":
             raise ValueError(f"weight_zero_point is {stored.dtype}, which no zero point is")
         numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
@@ -207,20 +213,6 @@ def _to_words(packed: Array, length: int, qtype: QType) -> Array:
 def _from_words(words: Array, length: int, qtype: QType) -> Array:
     packed = np.ascontiguousarray(words).view(np.uint8)[..., : packed_length(length, qtype)]
     return (packed ^ _shift(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
-
-
-def _columns_to_words(codes: Array, qtype: QType) -> Array:
-    """Return codes, one for each element, in words along the last axis but one."""
-    columns = np.swapaxes(codes, -1, -2)
-    packed = pack(columns, qtype) if qtype.packed else np.ascontiguousarray(columns)
-    return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], qtype), -1, -2))
-
-
-def _columns_from_words(words: Array, shape: Shape, qtype: QType) -> Array:
-    *outer, rows, columns = shape
-    packed = _from_words(np.swapaxes(words, -1, -2), rows, qtype)
-    codes = unpack(packed, qtype, shape=(*outer, columns, rows)) if qtype.packed else packed
-    return np.swapaxes(codes, -1, -2)
 
 
 def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
@@ -374,7 +366,7 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 # The row of `LAYOUTS`
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
@@ -385,24 +377,9 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     return tensors
 
 
-def read(given: Reading) -> QuantizedArray:
-    """Return the weight of some tensors."""
-    scheme, shape = _scheme_and_shape(given)
-    form = form_of(scheme, shape, "")
-    for name, (dtype, size) in form.specs().items():
-        if name != "weight_scale" or dtype:
-            given.tensors[name] = given.of_shape(name, numpy_dtype(dtype).name, *size)
-        else:
-            given.tensors[name] = given.of_shape(name, "", *size)
-            given.scales(name)
-    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
-    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
-    return with_positive_scales(q, "weight_scale")
-
-
-def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
-    """Return how some tensors are stored, by their dtypes and shapes."""
-    codes = matrix(given, "weight_packed" if "weight_packed" in given.tensors else "weight")
+def _read(given: Reading) -> QuantizedArray:
+    """Return the weight of some tensors, whose dtypes and shapes tell how they are stored."""
+    codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
     words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
     rows, columns = codes.shape
     if words:
@@ -410,14 +387,26 @@ def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
     elif codes.dtype == np.uint8:
         columns = columns * 8 // bits
     if given.qtype.name in OF_FORMATS:
-        return PRESETS[OF_FORMATS[given.qtype.name]], (rows, columns)
-    scales = given.get("weight_scale")
-    groups, size = scales.shape[-1] if scales.ndim == 2 else 1, 0
-    block: Shape = ()
-    strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
-    if scales.ndim == 2 and kind == "float" and rows > len(scales) > 0 and not (rows % len(scales) or columns % groups):
-        strategy, block = "block", (rows // len(scales), columns // groups)
-    if strategy == "group":
-        size = checked_block_size(given.block_size, columns, groups)
-    weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
-    return LayerScheme("", weights, WORDS if words else f"{kind}-quantized"), (rows, columns)
+        scheme = PRESETS[OF_FORMATS[given.qtype.name]]
+    else:
+        scales = given.get("weight_scale")
+        count, groups = scales.shape if scales.ndim == 2 else (0, 1)
+        block: Shape = ()
+        strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
+        if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
+            strategy, block = "block", (rows // count, columns // groups)
+        size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
+        scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
+    form = form_of(scheme, (rows, columns), "")
+    for name, (dtype, shape) in form.specs().items():
+        of_own = name == "weight_scale" and not dtype  # of any dtype of floats
+        given.tensors[name] = given.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
+        if of_own:
+            given.scales(name)
+    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
+    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
+    return with_positive_scales(q, "weight_scale")
+
+
+WAYS = _write, _read

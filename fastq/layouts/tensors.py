@@ -33,6 +33,7 @@ class Layout:
     has_g_idx: bool = False  # whether a tensor says which block an input belongs to
     zero_points_less: int = 0  # what is taken from zero points before they are stored
     nests_scales: bool = False  # whether scales may be quantized in their turn
+    order: tuple[int, ...] = ()  # which neighbours a word has from its lowest bits on, if not those that follow
 
 
 def check_format(qtype: QType, row: Layout, name: str) -> None:
@@ -81,6 +82,13 @@ class Reading(NamedTuple):
         if not np.isfinite(scales).all():
             raise ValueError(f"{name} has numbers that are not finite in float32")
         return scales
+
+    def matrix(self, name: str, dtype: str = "") -> Array:
+        """Return a tensor with two dimensions; ValueError if it has others."""
+        found = self.get(name, dtype)
+        if found.ndim != 2 or not found.size:
+            raise ValueError(f"{name} must be a matrix with elements, not of shape {found.shape}")
+        return found
 
     def of_shape(self, name: str, dtype: str, *shape: int) -> Array:
         """Return a tensor of some dtype and shape."""
@@ -191,20 +199,26 @@ def as_words(packed: Array) -> Array:
     return np.ascontiguousarray(filled).view("<i4")
 
 
-def to_words(codes: Array, bits: int, axis: int, name: str) -> Array:
-    """Return codes in words of int32 along an axis, the first one in the lowest bits."""
+def to_words(codes: Array, bits: int, axis: int, name: str, order: tuple[int, ...] = ()) -> Array:
+    """Return codes in words of int32 along an axis, the first one in the lowest bits, or in an order along the last."""
+    if order and codes.shape[1] % len(order):
+        raise ValueError(f"{name} needs whole words: a multiple of {len(order)} outputs, not {codes.shape[1]}")
     if codes.shape[axis] * bits % 32:
         raise ValueError(f"{name} needs whole words: a multiple of {32 // math.gcd(bits, 32)}, not {codes.shape[axis]}")
+    if order:
+        codes = codes.reshape(len(codes), -1, len(order))[..., order].reshape(codes.shape)
     rows = np.ascontiguousarray(np.moveaxis(codes, axis, -1))
     words = as_words(pack(rows, f"uint{bits}") if bits < 8 else rows)
     return np.ascontiguousarray(np.moveaxis(words, -1, axis))
 
 
-def from_words(words: Array, bits: int, axis: int) -> Array:
+def from_words(words: Array, bits: int, axis: int, order: tuple[int, ...] = ()) -> Array:
     """Return the codes in words along an axis."""
     rows = np.ascontiguousarray(np.moveaxis(words, axis, -1)).astype("<i4", copy=False).view(np.uint8)
     length = rows.shape[-1] * 8 // bits
     codes = unpack(rows, f"uint{bits}", shape=(*rows.shape[:-1], length)) if bits < 8 else rows
+    if order:
+        codes = codes.reshape(len(codes), -1, len(order))[..., np.argsort(order)].reshape(codes.shape)
     return np.ascontiguousarray(np.moveaxis(codes, -1, axis))
 
 
@@ -214,19 +228,3 @@ def checked_block_size(given: int, inputs: int, blocks: int) -> int:
     if -(-inputs // size) != blocks:
         raise ValueError(f"block_size {size} does not cut {inputs} inputs into {blocks} blocks")
     return size
-
-
-def matrix(given: Reading, name: str, dtype: str = "") -> Array:
-    """Return a tensor with two dimensions; ValueError if it has others."""
-    found = given.get(name, dtype)
-    if found.ndim != 2 or not found.size:
-        raise ValueError(f"{name} must be a matrix with elements, not of shape {found.shape}")
-    return found
-
-
-def scales_of(given: Reading, outputs: int) -> Array:
-    """Return scales of shape (blocks, outputs); ValueError if they have another."""
-    scales = given.scales("scales")
-    if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
-        raise ValueError(f"scales has shape {scales.shape}, but the other tensors need shape (blocks, {outputs})")
-    return scales

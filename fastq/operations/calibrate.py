@@ -19,6 +19,7 @@ from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
+from fastq.system.attributes import Forwarded
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -96,35 +97,12 @@ class Calibrator:
         self._seen: Histogram | None = None
         self._compute = np.dtype(np.float32)
 
-    @property
-    def dtype(self) -> QType:
-        """The code format."""
-        return self._scheme.dtype
-
-    @property
-    def axis(self) -> Axis:
-        """Channel axis or axes."""
-        return self._scheme.axis
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether as many codes are used below the zero point as above it."""
-        return self._scheme.symmetric
-
-    @property
-    def convention(self) -> str | Convention:
-        """Whose arithmetic the parameters follow."""
-        return self._scheme.convention
-
-    @property
-    def bins(self) -> int:
-        """Bins of a histogram on either side of 0."""
-        return self._bins
-
-    @property
-    def nan(self) -> str:
-        """What becomes of NaN."""
-        return self._nan
+    dtype = Forwarded[QType]("_scheme.dtype", "The code format.")
+    axis = Forwarded[Axis]("_scheme.axis", "Channel axis or axes.")
+    symmetric = Forwarded[bool]("_scheme.symmetric", "Whether as many codes are used below the zero point as above it.")
+    convention = Forwarded[str | Convention]("_scheme.convention", "Whose arithmetic the parameters follow.")
+    bins = Forwarded[int]("_bins", "Bins of a histogram on either side of 0.")
+    nan = Forwarded[str]("_nan", "What becomes of NaN.")
 
     @property
     def count(self) -> NDArray[np.int64]:
@@ -150,12 +128,10 @@ class Calibrator:
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
         exponents = _dispatch("histogram").exponents(self._known)
-        edges: NDArray[np.float64] = _dispatch("histogram").edges_of(self._bins, exponents[..., None])
-        return edges
+        return np.asarray(_dispatch("histogram").edges_of(self._bins, exponents[..., None]))
 
     def _rounded(self, ends: Array) -> Array:
-        rounded: Array = _dispatch("calibration").rounded(ends, self._compute)
-        return rounded
+        return np.asarray(_dispatch("calibration").rounded(ends, self._compute))
 
     @property
     def _known(self) -> Histogram:

@@ -44,11 +44,13 @@ def axis_of(ax: Axes | None) -> Axes:
     return pyplot.subplots(figsize=(8.0, 4.5), layout="constrained")[1] if ax is None else ax
 
 
-def percent(share: float) -> str:
-    """Return a share of a whole as text."""
-    return f"{100 * share:.2g} %" if share else "nothing"
+def finished(ax: Axes, title: str, x: str, y: str) -> None:
+    """Set the title and what the axes are."""
+    ax.set(xlabel=x, ylabel=y)
+    ax.set_title(title, fontsize="medium")
 
 
-def legend_below(ax: Axes, columns: int) -> None:
-    """Put the legend below the axis, where it hides nothing."""
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns, fontsize="small", frameon=False)
+def legend_below(ax: Axes, columns: int, place: float = -0.14) -> Axes:
+    """Put the legend below the axis, where it hides nothing, and return the Axes."""
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, place), ncols=columns, fontsize="small", frameon=False)
+    return ax

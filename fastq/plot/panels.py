@@ -1,8 +1,13 @@
-"""Draw an array, its codes, what they decode to, and the error, side by side."""
+"""Draw an array, its codes, what they decode to, and the error, side by side.
+
+A cell of a picture shows the element of the largest magnitude, which is looked for band by band of rows.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare
 from fastq.plot.axes import require_matplotlib
-from fastq.plot.cells import Cells, cells_of, folded, is_square, is_stacked
 from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
-from fastq.results.elements import code_ends
+from fastq.results.elements import code_ends, codes_at
 from fastq.system.arguments import as_array, is_a
 from fastq.system.dtypes import Array
 
@@ -22,7 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.image import AxesImage
 
+Rows = QuantizedArray | Array  # a matrix of which rows can be taken
 
+CELLS = 256  # cells a side at most: fewer than a panel of the default figure has pixels, so that none is left out
+STACKED = 4  # an array this many times wider than high has its panels under each other
+# elements decoded, and looked at together; bound the temporaries. Those of the latter stay in cache
+BAND, AT_ONCE = 1 << 20, 1 << 18
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
 WRITTEN = 144  # numbers written into cells at most
 SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0  # points
@@ -71,10 +80,24 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     """
     require_matplotlib()
     x = as_input(x)
-    given = None if ax is None else _given_axes(ax)
+    from matplotlib.axes import Axes
+
+    given = None if ax is None else as_array(ax, "ax").ravel()
+    if given is not None and given.size != 4:
+        raise ValueError(f"ax must be four Axes, not {given.size}")
+    wrong = [] if given is None else [type(a).__name__ for a in given.tolist() if not is_a(a, Axes)]
+    if wrong:
+        raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     measured = compare(x, q)
-    cells = cells_of(x, q)
-    axes = _new_axes(cells) if given is None else given
+    cells = _cells_of(x, q)
+    if given is None:
+        from matplotlib import pyplot
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
+        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (1, 4, (16.0, 5.2))
+        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object)
+    axes = given
 
     _draw_panels(axes, cells, q)
     for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
@@ -89,63 +112,40 @@ def _titles(
     x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: tuple[int, int]
 ) -> tuple[str, str, str, str]:
     of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
+    shape = " x ".join(map(str, x.shape)) or "one number"
+    matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_folded(x).shape)
+    scheme = "none: q is an array of values"
+    if is_a(q, QuantizedArray) and q.scale.size == 1:
+        zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
+        scheme = f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
+    elif is_a(q, QuantizedArray):
+        scheme = f"{q.dtype}, axis={q.axis}" + (f", block_size={q.block_size}" if q.block_size else "")
     return (
-        f"original\n{_described(x)}{of_cells}",
-        f"codes\n{_scheme(q)}",
+        f"original\n{shape} {x.dtype}{matrix}{of_cells}",
+        f"codes\n{scheme}",
         f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
         f"error\nat most {measured.max_abs_error:.3g}{of_cells}",
     )
 
 
-def _described(x: Array) -> str:
-    shape = " x ".join(map(str, x.shape)) or "one number"
-    matrix = "" if x.ndim == 2 or x.ndim == 0 else " as {} x {}".format(*folded(x).shape)
-    return f"{shape} {x.dtype}{matrix}"
-
-
-def _scheme(q: QuantizedArray | ArrayLike) -> str:
-    if not is_a(q, QuantizedArray):
-        return "none: q is an array of values"
-    if q.scale.size == 1:
-        zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
-        return f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
-    blocks = f", block_size={q.block_size}" if q.block_size else ""
-    return f"{q.dtype}, axis={q.axis}{blocks}"
-
-
 # How it is drawn
 
 
-def _new_axes(cells: Cells) -> NDArray[np.object_]:
-    from matplotlib import pyplot
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    stacked = is_stacked(cells.shape)
-    rows, columns, size = (4, 1, (10.0, 7.0)) if stacked else (1, 4, (16.0, 5.2))
-    engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
-    _, axes = pyplot.subplots(rows, columns, figsize=size, layout=engine)
-    return np.asarray(axes, object)
-
-
-def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
-    from matplotlib.axes import Axes
-
-    axes = as_array(ax, "ax").ravel()
-    if axes.size != 4:
-        raise ValueError(f"ax must be four Axes, not {axes.size}")
-    wrong = [type(a).__name__ for a in axes.tolist() if not is_a(a, Axes)]
-    if wrong:
-        raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
-    return axes
-
-
 def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | ArrayLike) -> None:
-    for a in axes:
-        _set_view(a, cells.shape)
+    from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
+
+    rows, columns = cells.shape
+    for a in axes:  # they count elements, also where a cell shows several
+        a.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+        a.set_aspect("equal" if _is_square(cells.shape) else "auto")
+        for axis in (a.xaxis, a.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
     _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
     if is_a(q, QuantizedArray):
-        _draw(axes[1], cells, cells.codes, "cividis", _scale_of_codes(q), digits=5)
+        codes = Normalize(*code_ends(q.qparams))  # all that the scheme may use, so that unused ones are seen too
+        _draw(axes[1], cells, cells.codes, "cividis", codes, digits=5)
     else:
         axes[1].set_axis_off()
     _draw(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
@@ -165,31 +165,13 @@ def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
     return AsinhNorm(3 * typical, lo, hi) if top > SPREAD * typical else Normalize(lo, hi)
 
 
-def _scale_of_codes(q: QuantizedArray) -> Normalize:
-    """Return the colour scale of all codes that the scheme may use, so that unused ones are seen too."""
-    from matplotlib.colors import Normalize
-
-    return Normalize(*code_ends(q.qparams))
-
-
 def _draw(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
     height, width = (count * step for count, step in zip(values.shape, cells.step, strict=True))
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # the last cells may reach beyond the array
     image = ax.imshow(values, colours, scale, aspect=ax.get_aspect(), interpolation="nearest", extent=extent)
-    _add_colour_bar(ax, image, vertical=is_stacked(cells.shape))
+    _add_colour_bar(ax, image, vertical=_is_stacked(cells.shape))
     if cells.step == (1, 1):
         _write_numbers(ax, image, values, digits)
-
-
-def _set_view(ax: Axes, shape: tuple[int, int]) -> None:
-    """Let the axes count elements, also where a cell shows several."""
-    from matplotlib.ticker import MaxNLocator
-
-    rows, columns = shape
-    ax.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-    ax.set_aspect("equal" if is_square(shape) else "auto")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
 
 
 def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
@@ -213,9 +195,12 @@ def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> No
     """Write each number into its cell with `digits` digits, or as many as fit all cells."""
     if values.size > WRITTEN:
         return
+    box = ax.get_window_extent()
+    width, height = (72 / ax.figure.dpi * n for n in (box.width / values.shape[1], box.height / values.shape[0]))
     for precision in range(digits, 1, -1):
         texts = [f"{value:.{precision}g}" for value in values.ravel()]
-        size = _font_size(ax, values.shape, max(map(len, texts)))
+        # a character is about 0.6 of the size wide
+        size = min(LARGEST_FONT, 0.95 * width / (0.6 * max(map(len, texts))), 0.6 * height)
         if size >= SMALLEST_FONT:
             break
     else:
@@ -225,8 +210,99 @@ def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> No
         ax.text(place[1], place[0], text, ha="center", va="center", size=size, color=ink)
 
 
-def _font_size(ax: Axes, shape: tuple[int, ...], characters: int) -> float:
-    """Return the size in points at which that many characters fit a cell; one is about 0.6 of the size wide."""
-    box = ax.get_window_extent()
-    width, height = (72 / ax.figure.dpi * pixels for pixels in (box.width / shape[1], box.height / shape[0]))
-    return min(LARGEST_FONT, 0.95 * width / (0.6 * characters), 0.6 * height)
+# Cells
+
+
+class Cells(NamedTuple):
+    """What each cell of the picture shows; arrays of one shape, at most CELLS a side; codes of 0 where there are none.
+
+    A cell has `step` rows and columns of a matrix of shape `shape`.
+    """
+
+    shape: tuple[int, int]
+    step: tuple[int, int]
+    original: Array
+    codes: Array
+    decoded: Array
+    error: Array
+
+
+def _folded(a: Array) -> Array:
+    """Return `a` as a matrix of rows along its last axis."""
+    return a.reshape(-1, a.shape[-1] if a.ndim else 1)
+
+
+def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
+    """Return what to show of an array and its approximation."""
+    matrix = _folded(x)
+    shape = matrix.shape[0], matrix.shape[1]
+    # how many elements a cell is high and wide, so that it gets a pixel at least
+    step = math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
+    if _is_square(shape):
+        step = (math.ceil(max(shape) / CELLS),) * 2
+    shown = np.zeros((4, math.ceil(shape[0] / step[0]), math.ceil(shape[1] / step[1])))
+    places = np.empty(shown.shape[1:], np.intp)
+    approximation = _by_rows(q, shape, step[0])
+    height = step[0] * max(BAND // (step[0] * shape[1]), 1)
+    for start in range(0, shape[0], height):
+        row, rows = start // step[0], slice(start, min(start + height, shape[0]))
+        decoded = approximation[rows]
+        values = decoded.dequantize() if isinstance(decoded, QuantizedArray) else decoded
+        for cell, tile in _tiles(row, values.shape, step):
+            original, other = _as_float(matrix[rows][tile]), _as_float(values[tile])
+            largest = _largest(original, step)
+            shown[0][cell], shown[2][cell] = original[largest], other[largest]
+            furthest = _largest(original - other, step)
+            shown[3][cell] = original[furthest].astype(np.float64) - other[furthest].astype(np.float64)
+            places[cell] = (largest[0] + (rows.start + tile[0].start)) * shape[1] + largest[1] + tile[1].start
+    if is_a(q, QuantizedArray):
+        where = np.unravel_index(places, x.shape) if x.ndim else ()
+        shown[1] = codes_at(as_array(q.codes, "q.codes"), q.dtype, where)
+    return Cells(shape, step, *shown)
+
+
+def _by_rows(q: QuantizedArray | ArrayLike, shape: tuple[int, int], step: int) -> Rows:
+    """Return an approximation as a matrix; decoded, if it can't be cut after each `step` rows."""
+    if not is_a(q, QuantizedArray):
+        return _folded(as_array(q, "q"))
+    try:
+        matrix = q.reshape(shape)
+        matrix[step:]
+    except ValueError:  # parameters belong to several axes that are one here, or to blocks of rows
+        return _folded(q.dequantize())
+    return matrix
+
+
+def _is_stacked(shape: tuple[int, int]) -> bool:
+    """Return whether panels are drawn under each other."""
+    return shape[1] >= STACKED * shape[0]
+
+
+def _is_square(shape: tuple[int, int]) -> bool:
+    """Return whether elements are drawn as high as wide, rather than the picture filling its place."""
+    return shape[0] / STACKED < shape[1] < STACKED * shape[0]
+
+
+def _tiles(
+    row: int, shape: tuple[int, ...], step: tuple[int, int]
+) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
+    """Yield the tiles of a band, each a piece of a row of cells: where it is among the cells, and in the band."""
+    width = max(AT_ONCE // (step[0] * step[1]), 1)
+    for k, top in enumerate(range(0, shape[0], step[0])):
+        for column in range(0, math.ceil(shape[1] / step[1]), width):
+            elements = (slice(top, top + step[0]), slice(column * step[1], (column + width) * step[1]))
+            yield (row + k, slice(column, column + width)), elements
+
+
+def _as_float(tile: Array) -> Array:
+    return tile if tile.dtype in (np.float32, np.float64) else tile.astype(np.float64)
+
+
+def _largest(tile: Array, step: tuple[int, int]) -> tuple[Array, Array]:
+    """Return row and column of the element of the largest magnitude in each cell of a row of cells."""
+    magnitude = np.abs(tile)
+    heights = magnitude.max(axis=0)  # and of few columns the row, later: 5 times as fast as `argmax` of all
+    if missing := -heights.size % step[1]:
+        heights = np.append(heights, np.full(missing, -1.0, heights.dtype))
+    column = heights.reshape(-1, step[1]).argmax(axis=1) + np.arange(0, heights.size, step[1])
+    return magnitude[:, column].argmax(axis=0), column

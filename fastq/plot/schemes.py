@@ -1,30 +1,109 @@
-"""Draw what several schemes make of one array."""
+"""Draw what several schemes make of one array.
+
+Candidates are measured on a sample, with the reference: no kernel is compiled for a few numbers.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike
 
+from fastq import reference
+from fastq.formats.qtypes import as_qtype
 from fastq.operations import measure
-from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, legend_below
-from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
+from fastq.operations.measure import minmax
+from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, finished, legend_below
 from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
 from fastq.system.dtypes import Array
+from fastq.system.lazy import cached_property
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Arguments = Mapping[str, Any]  # arguments of `fastq.quantize`
 
+SAMPLE = 1 << 16  # elements at most
+PIECE = 4096  # of an array of one axis: a row of the sample
+
+_ARRAY: Arguments = {}
+_CHANNELS: Arguments = {"axis": 0}
+_BLOCKS: Arguments = {"axis": -1, "block_size": 32}
+# families of schemes: the arguments that their formats share, and the formats
+FAMILIES: dict[str, tuple[Arguments, tuple[str, ...]]] = {
+    "one scale": (_ARRAY, ("int2", "int3", "int4", "int5", "int6", "int8")),
+    "a scale for each row": (_CHANNELS, ("int2", "int3", "int4", "int5", "int6", "int8")),
+    "blocks of 32": (_BLOCKS, ("int2", "int3", "int4", "int5", "int6", "int8")),
+    "float8, a scale for each row": (_CHANNELS, ("float8_e4m3fn", "float8_e5m2")),
+    "MX": (_ARRAY, ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8")),
+    "NVFP4": (_ARRAY, ("nvfp4",)),
+}
 MEASURED = 1 << 26  # elements that `compare` looks at, about; of more, whole rows
 
 _MARKS = tuple(zip((BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY), "osD^vP", strict=True))
+
+
+class Measured(NamedTuple):
+    """What a scheme makes of an array."""
+
+    bits: float  # bits of codes and parameters an element
+    sqnr_db: float  # signal to quantization noise ratio of the sample, in decibels
+
+
+def sample_of(x: Array, scheme: Arguments) -> Array:
+    """Return whole parts of an array that have parameters of their own under a scheme, evenly spread.
+
+    Where one scale is for all or blocks are of the last axis, parts are rows; of an array of one axis, pieces of it.
+    """
+    blocks = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
+    given = scheme.get("axis")
+    kept = [] if given is None else sorted(normalize_axis_tuple(given, x.ndim, "axis"))
+    if not kept or (blocks and kept == [x.ndim - 1]):
+        if x.ndim < 2:
+            flat = x.reshape(-1)
+            x = flat[: flat.size // PIECE * PIECE].reshape(-1, PIECE) if flat.size > SAMPLE else flat.reshape(1, -1)
+        rows = x.reshape(-1, x.shape[-1])
+        return np.ascontiguousarray(rows[_evenly(len(rows), SAMPLE // max(rows.shape[1], 1)), :SAMPLE])
+    free = [axis for axis in range(x.ndim) if axis not in kept] if blocks else kept
+    axis = max(free, key=lambda axis: x.shape[axis])
+    return x.take(_evenly(x.shape[axis], SAMPLE // max(x.size // x.shape[axis], 1)), axis=axis)
+
+
+def _evenly(count: int, wanted: int) -> Array:
+    """Return as many indices as wanted of `count`, one at least, evenly spread."""
+    return np.linspace(0, count - 1, min(max(wanted, 1), count)).astype(np.intp)
+
+
+class Trial:
+    """An array, not empty, of which schemes are tried, each on a sample."""
+
+    def __init__(self, x: Array) -> None:
+        self.x = x
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        """The range of the whole array."""
+        return [end.item() for end in minmax(self.x)]
+
+    def measured(self, scheme: Arguments) -> Measured:
+        """Return bits an element and SQNR of a sample; a scale for the whole array is that of it, or searched for."""
+        qtype, sample, own = as_qtype(scheme["dtype"]), sample_of(self.x, scheme), 0.0
+        if scheme.get("axis") is None and not qtype.block_size:
+            searched = scheme.get("range", "minmax") != "minmax"
+            params = reference.choose_qparams(sample if searched else np.array(self._ends, sample.dtype), **scheme)
+            q = reference.quantize(sample, qparams=params)
+        else:
+            q = reference.quantize(sample, **scheme)
+            has_zero_points = not (qtype.element or qtype.block_size or q.symmetric)  # such formats store none
+            own = 8 * (q.scale.nbytes + (q.zero_point.nbytes if has_zero_points else 0)) / sample.size
+        return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
 
 
 def sqnr(
@@ -77,13 +156,11 @@ def sqnr(
         bits, ratios = zip(*points, strict=True)
         width = 1.5 if len(set(bits)) == len(bits) else 0.0  # formats of the same bits have no line that joins them
         a.plot(bits, ratios, color=colour, marker=mark, linewidth=width, label=name)
-    a.set_xlabel("bits an element, with scales and zero points")
-    a.set_ylabel("SQNR, dB")
     of_sample = f", {SAMPLE:,} elements of it measured" if x.size > SAMPLE else ""
-    a.set_title(f"{' x '.join(map(str, x.shape))} {x.dtype}{of_sample}", fontsize="medium")
+    title = f"{' x '.join(map(str, x.shape))} {x.dtype}{of_sample}"
+    finished(a, title, "bits an element, with scales and zero points", "SQNR, dB")
     a.grid(alpha=0.3)
-    legend_below(a, 3)
-    return a
+    return legend_below(a, 3)
 
 
 def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, ax: Axes | None = None) -> Axes:
@@ -126,7 +203,13 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
     part, every = _some_rows(x, given)
-    rows = [(name, _measured(part[0], q, name), _bits(given[name])) for name, q in zip(given, part[1:], strict=True)]
+    rows: list[tuple[str, Comparison, float]] = []
+    for (name, q), rows_of_q in zip(given.items(), part[1:], strict=True):
+        try:
+            measured = measure.compare(part[0], rows_of_q)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"schemes has {name!r}: {error}") from error
+        rows.append((name, measured, 8 * q.nbytes / max(q.size, 1)))
     rows.sort(key=lambda row: -row[1].sqnr_db)
     lengths = [row.sqnr_db for _, row, _ in rows]
     most = max((n for n in lengths if np.isfinite(n)), default=1.0)
@@ -138,9 +221,8 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     a.set_yticks(range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows])  # else it is mathematics
     a.invert_yaxis()
     a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
-    a.set_xlabel("SQNR, dB")
     of_rows = f", one row in {every} measured" if every > 1 else ""
-    a.set_title(f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", fontsize="medium")
+    finished(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
     return a
 
 
@@ -153,18 +235,6 @@ def _some_rows(x: Array, given: Mapping[str, QuantizedArray | Array]) -> tuple[l
         return [each[::every] for each in whole], every
     except ValueError:  # blocks of several rows
         return whole, 1
-
-
-def _measured(x: Array, q: QuantizedArray | Array, name: str) -> Comparison:
-    try:
-        return measure.compare(x, q)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"schemes has {name!r}: {error}") from error
-
-
-def _bits(q: QuantizedArray | Array) -> float:
-    """Return the bits that an element takes."""
-    return 8 * q.nbytes / max(q.size, 1)
 
 
 def _as_families(schemes: Any) -> dict[str, list[Mapping[str, Any]]]:

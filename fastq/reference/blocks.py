@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.reference import floats as floats
+from fastq.requests.parameters import TENSOR_SCALES
 from fastq.results import QParams
 from fastq.system.dtypes import Array
 
 MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
 NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
-# Within these a scale of a block times that of the array, and the reciprocal of both, is a normal number.
-NVFP4_TENSOR_SCALES = (2.0**-120, 2.0**119)
 
 
 def is_microscaling(qtype: QType) -> bool:
@@ -46,7 +45,7 @@ def chosen_scale(
 
 
 def _shared_exponents(largest: Array, qtype: QType) -> Array:
-    emax = floats.emax(FLOAT_FORMATS[qtype.element]) if qtype.element else 0
+    emax = FLOAT_FORMATS[qtype.element].emax if qtype.element else 0
     exponents = np.frexp(largest)[1].astype(np.int64) - 1 - emax
     return np.where(largest > 0, np.clip(exponents, -127, 127), -127)
 
@@ -55,7 +54,7 @@ def _shared_exponents(largest: Array, qtype: QType) -> Array:
 def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
     """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
-    size, (least, most) = np.max(largest, initial=0), NVFP4_TENSOR_SCALES
+    size, (least, most) = np.max(largest, initial=0), TENSOR_SCALES
     return np.array(min(max(size / full, least), most) if size else 1, np.float32)
 
 

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
-from fastq.reference.arguments import as_input, nan_as_zero, widened
-from fastq.reference.operations import choose_qparams, fake_quantize
+from fastq.reference.arrays import as_input, nan_as_zero, widened
+from fastq.reference.operations import fake_quantize
+from fastq.reference.search import RangeParameters
 from fastq.requests.values import calibrated, compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
@@ -33,7 +34,7 @@ class Calibrator:
         bins: int | None = None,
         nan: str = "raise",
     ) -> None:
-        request = calibrated(dtype, axis, symmetric, convention, nan)
+        self.request = request = calibrated(dtype, axis, symmetric, convention, nan)
         self.dtype, self.axis, self.symmetric = request.qtype, request.axis, request.symmetric
         self.convention, self.nan = convention, request.nan
         self.bins = (4096 if axis is None else 1024) if bins is None else as_int(bins, "bins")
@@ -85,12 +86,9 @@ class Calibrator:
                 counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
         return Histogram(lo, hi, counts)
 
-    def qparams(
-        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
-    ) -> QParams:
+    def qparams(self, method: str = "minmax", **options: Any) -> QParams:
         """Return the parameters of the ranges that a method takes from histograms."""
-        ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
-        return self._parameters(*ends)
+        return self._parameters(*self.clipping_range(method, **options))
 
     def clipping_range(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
@@ -117,12 +115,8 @@ class Calibrator:
         return ends[0].astype(self.compute), ends[1].astype(self.compute)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
-        ends = np.stack([lo, hi]).astype(self.compute)
-        axes = tuple(range(1, ends.ndim))
-        axis = None if self.axis is None else axes[0] if isinstance(self.axis, int) else axes
-        symmetric = self.symmetric and not self.dtype.element
-        params = choose_qparams(ends, self.dtype, axis=axis, symmetric=symmetric, convention=self.convention)
-        return replace(params, axis=self.axis)
+        ends = (end.astype(self.compute) + self.compute(0) for end in (lo, hi))
+        return RangeParameters(self.request, np.zeros(lo.shape, bool), None).of(*ends)
 
     @np.errstate(over="ignore", under="ignore")  # values may be infinite, and their errors too small
     def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> list[Array]:

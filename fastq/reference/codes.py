@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.codebooks import Codebook
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.reference import blocks, floats, tables
+from fastq.reference import blocks, floats
 from fastq.reference.granularity import spread
 from fastq.requests.values import compute_dtype
 from fastq.results import QParams
@@ -34,31 +33,28 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED) -> Arr
         return _positions_by_format(x, p, half)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    x, scale, zero_point, steps = (
+    x, scale, zero_point, inside = (
         x.astype(ftype),
         stored.astype(ftype),
         zero_point.astype(ftype),
-        ftype.type(last - first),
+        row.zero_point_inside,
     )
     if row.zero_point == "offset":
-        x = in_half(x - zero_point, half)
+        x, inside = in_half(x - zero_point, half), False
         zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
     if row.quotient == "divide":
         ratio = x / scale
-    elif row.quotient == "reciprocal":
-        ratio = x * in_half(ftype.type(1) / scale, half)
-    elif row.quotient == "reciprocal_of_double":
-        ratio = x * in_half((1.0 / stored.astype(np.float64)).astype(ftype), half)
+    elif row.quotient == "range":
+        steps = ftype.type(last - first)
+        ratio = x / (stored.astype(np.float64) * float(steps)).astype(ftype) * steps
     else:
-        part = x / (stored.astype(np.float64) * float(steps)).astype(ftype)
-        ratio = part * steps
+        one = ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
+        factor = in_half(one, half)
+        if row.fused and row.zero_point_inside and ftype == np.float32:
+            return rounded(in_half(_fused(x, factor, zero_point), half), row.rounding)
+        ratio = x * factor
     ratio = in_half(ratio, half)
-    if row.fused and "reciprocal" in row.quotient and row.zero_point_inside and ftype == np.float32:
-        factor = (
-            ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
-        )
-        return rounded(in_half(_fused(x, in_half(factor, half), zero_point), half), row.rounding)
-    if row.zero_point_inside and row.zero_point != "offset":
+    if inside:
         return rounded(in_half(ratio + zero_point, half), row.rounding)
     return np.asarray(rounded(ratio, row.rounding).astype(ftype) + zero_point)
 
@@ -69,7 +65,7 @@ def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
     ftype, own = compute_dtype(x.dtype).type, p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
-        return tables.ratios(x.astype(ftype), scale)
+        return floats.in_scales(x.astype(ftype), scale)
     ratios = blocks.ratios(x.astype(ftype), scale, p) if own else in_half(x.astype(ftype) / scale, half)
     if not p.dtype.element:
         return np.asarray(np.rint(ratios))
@@ -81,9 +77,6 @@ def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
 def encode(x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
     form, where, codes = p.dtype.float_format, positions(x, p, precision), np.empty_like(x, p.dtype.storage)
-    if isinstance(form, Codebook):
-        codes[...] = tables.encoded(where, form)
-        return codes
     if form is not None:
         codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
         return codes
@@ -114,13 +107,7 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
     steps = blocks.value_steps(p) if p.dtype.block_size else p.scale.astype(p.compute_dtype)
     ftype, row = steps.dtype, p.dtype.float_format
     scale = spread(steps, codes.shape, p.axis, p.block_size)
-    if isinstance(row, Codebook):
-        return np.asarray(tables.decoded(codes, row).astype(ftype) * scale)
-    numbers = codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)
-    product = numbers * scale
-    if row is not None and row.infinity is not None:  # times 0
-        product = np.where(np.isnan(product), np.abs(product), product)
-    return np.where(np.isnan(numbers), numbers, product)
+    return np.asarray((codes if row is None else floats.decoded(codes, row)).astype(ftype) * scale)
 
 
 def in_half(x: Array, half: str) -> Array:
@@ -136,10 +123,8 @@ def in_half(x: Array, half: str) -> Array:
 def rounded(x: Array, how: str) -> Array:
     """Return `x` rounded to whole numbers."""
     if how == "half_away":
-        towards_zero = np.trunc(x)
-        return np.asarray(
-            towards_zero + np.where(np.abs(x - towards_zero) >= 0.5, np.copysign(1, x), 0).astype(x.dtype)
-        )
+        whole = np.trunc(x)
+        return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype))
     return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
 
 

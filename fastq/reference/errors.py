@@ -6,8 +6,7 @@ from math import inf
 
 import numpy as np
 
-from fastq.formats.codebooks import Codebook
-from fastq.reference import floats, tables
+from fastq.reference import floats
 from fastq.reference.codes import positions, rules_of
 from fastq.requests.parameters import checked_qparams
 from fastq.results import Comparison, QParams
@@ -19,12 +18,9 @@ def clipped_count(x: Array, p: QParams) -> int:
     with np.errstate(over="ignore", under="ignore"):
         x = x.astype(p.compute_dtype)
     where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype)), p.dtype.float_format
-    if isinstance(form, Codebook):
-        return int(np.count_nonzero(tables.outside(where, form)))
-    if form is not None:
-        return int(np.count_nonzero(floats.magnitudes(where, form) > form.largest))
     first, last = rules_of(p)[2]
-    return int(np.count_nonzero((where < first) | (where > last)))
+    outside = (where < first) | (where > last) if form is None else floats.outside(where, form)
+    return int(np.count_nonzero(outside))
 
 
 @np.errstate(all="ignore")

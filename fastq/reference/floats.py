@@ -1,29 +1,28 @@
-"""The float formats of the table in plain NumPy: codes from values and values from codes, by their definition."""
+"""Float formats and codebooks in plain NumPy: codes from values and values from codes, by their definition."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.formats.codebooks import LEAST_SCALE, Codebook
 from fastq.formats.floats import FloatFormat
 from fastq.system.dtypes import Array
 
 
-def unsigned(row: FloatFormat) -> np.dtype[Any]:
-    """Return the unsigned dtype that holds one code."""
-    return np.dtype(np.uint8 if row.bits <= 8 else np.uint16)
+@np.errstate(over="ignore", under="ignore")
+def in_scales(x: Array, scale: Array) -> Array:
+    """Return values in units of the scales of codebooks: products with the reciprocal, at most the least one's."""
+    one, least = x.dtype.type(1), x.dtype.type(LEAST_SCALE)
+    return np.asarray(x * (one / np.maximum(scale, least)))
 
 
-def emax(row: FloatFormat) -> int:
-    """Return the exponent of the largest finite number."""
-    return (row.largest >> row.mantissa) - row.bias
-
-
-def decoded(codes: Array, row: FloatFormat) -> NDArray[np.float64]:
+def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
     """Return the values of codes, which may be integers or of the format's dtype; the sign of NaN is kept."""
-    code = _bits(codes, row).astype(np.int64)
+    codes = np.asarray(codes)
+    if isinstance(row, Codebook):
+        return np.array(row.values, np.float64)[codes.astype(np.intp)]
+    code = (codes if codes.dtype.kind in "iu" else codes.view(f"u{codes.itemsize}")).astype(np.int64)
     negative = (code >> (row.bits - 1) == 1) & row.sign
     magnitude = code & ((1 << (row.bits - row.sign)) - 1)
     field, fraction = magnitude >> row.mantissa, magnitude & ((1 << row.mantissa) - 1)
@@ -36,13 +35,15 @@ def decoded(codes: Array, row: FloatFormat) -> NDArray[np.float64]:
 
 
 @np.errstate(invalid="ignore", under="ignore")  # signalling NaN
-def encoded(values: Array, row: FloatFormat, saturate: bool) -> Array:
+def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool) -> Array:
     """Return the codes nearest to values, ties to even, as unsigned integers.
 
     What rounds beyond the largest finite number, infinities among it, becomes that number, or without `saturate`
     infinity, else NaN, in the formats that have one. NaN is only for formats that have a NaN; it keeps its sign where
-    there are two.
+    there are two. Of a codebook it is the number at the place that counts the thresholds below a value.
     """
+    if isinstance(row, Codebook):
+        return np.array(row.order, np.uint8)[np.searchsorted(np.array(row.thresholds, values.dtype), values)]
     values = np.asarray(values, np.float64)
     beyond = next((code for code in (row.infinity, row.nan) if code is not None and not saturate), row.largest)
     magnitude = magnitudes(values, row)
@@ -51,14 +52,14 @@ def encoded(values: Array, row: FloatFormat, saturate: bool) -> Array:
         code = np.where(np.isnan(values), row.nan, code)
     sign = 1 << (row.bits - 1)
     signed = np.signbit(values) & ((code != 0) | (row.nan != sign))  # where NaN is what -0 would be, 0 has no sign
-    return np.asarray(np.where(signed, code | sign, code).astype(unsigned(row)))
+    return np.asarray(np.where(signed, code | sign, code).astype(np.uint8 if row.bits <= 8 else np.uint16))
 
 
 @np.errstate(invalid="ignore", under="ignore")
 def magnitudes(values: Array, row: FloatFormat) -> NDArray[np.int64]:
     """Return the codes nearest to the absolute values as if exponents had no end; one too many for infinity."""
     absolute = np.abs(np.asarray(values, np.float64))
-    limit = np.ldexp(1.0, emax(row) + 2)
+    limit = np.ldexp(1.0, row.emax + 2)
     absolute = np.where(absolute < limit, absolute, limit)  # NaN too
     lowest = 1 - row.bias
     exponent = np.where(absolute > 0, np.maximum(np.frexp(absolute)[1].astype(np.int64) - 1, lowest), lowest)
@@ -66,11 +67,9 @@ def magnitudes(values: Array, row: FloatFormat) -> NDArray[np.int64]:
     return np.asarray(((exponent - lowest) << row.mantissa) + units)
 
 
-def cast(values: Array, dtype: np.dtype[Any], row: FloatFormat) -> Array:
-    """Return float32 or float64 values as an array of a 16-bit float dtype, rounded once."""
-    return encoded(values, row, saturate=False).view(dtype)
-
-
-def _bits(codes: Array, row: FloatFormat) -> Array:
-    codes = np.asarray(codes)
-    return codes if codes.dtype.kind in "iu" else codes.view(unsigned(row))
+def outside(values: Array, row: FloatFormat | Codebook) -> NDArray[np.bool_]:
+    """Return which values round beyond the largest number, or lie half a step beyond the ends of a codebook."""
+    if not isinstance(row, Codebook):
+        return magnitudes(values, row) > row.largest
+    first, last = (values.dtype.type(bound) for bound in row.bounds)
+    return np.asarray((values < first) | (values > last))

@@ -17,9 +17,9 @@ from fastq.formats.gguf import (
     as_block_format,
 )
 from fastq.reference import gguf_small, gguf_super
+from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
-from fastq.reference.output import check_place, delivered
 from fastq.requests.values import as_input
 from fastq.system.arguments import as_array, as_importance
 from fastq.system.dtypes import Array

@@ -38,7 +38,8 @@ def _placed(parts: Array, field: Field, width: int) -> Array:
 def _fraction(digits: Array) -> Array:
     """Numbers of which these are the digits in base 3, over 243 and in units of 1 / 256, rounded up."""
     powers = np.array([81, 27, 9, 3, 1])[: digits.shape[2]]
-    return np.asarray(-((digits * powers[:, None]).sum(axis=2) * -256 // 243)).astype("<i8")
+    whole: Array = (digits * powers[:, None]).sum(axis=2)
+    return (-(whole * -256 // 243)).astype("<i8")
 
 
 def unpack(blocks: Array, form: BlockFormat) -> Numbers:

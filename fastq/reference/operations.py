@@ -13,42 +13,26 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import blocks
-from fastq.reference.arguments import as_input, check_no_nan, nan_as_zero, ready_to_encode, widened
+from fastq.reference.arrays import (
+    as_input,
+    check_no_nan,
+    check_place,
+    delivered,
+    nan_as_zero,
+    ready_to_encode,
+    stored,
+    widened,
+)
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
-from fastq.reference.output import check_place, delivered, stored
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.search import RangeParameters, least_error
+from fastq.requests import options as named
 from fastq.requests import packing
-from fastq.requests.options import (
-    BinarizeOptions,
-    LinearOptions,
-    MinMaxOptions,
-    PackOptions,
-    QuantizeOptions,
-    RangeOptions,
-    ValuesOptions,
-)
+from fastq.requests import values as requests
 from fastq.requests.parameters import checked_qparams
-from fastq.requests.values import (
-    CARRIED,
-    Request,
-    as_qparams,
-    as_real,
-    by_numbers,
-    by_qparams,
-    by_range,
-    check_approximation,
-    check_beside_qparams,
-    check_comparable,
-    codes_by_numbers,
-    compute_dtype,
-    dtype_of_fakes,
-    dtype_of_values,
-    ranges_of,
-)
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
@@ -69,6 +53,8 @@ __all__ = [
     "unpack",
 ]
 
+Resolved = tuple[requests.Request, Callable[[], QParams]]
+
 
 def quantize(
     x: ArrayLike, dtype: object = None, *, qparams: QParams | None = None, out: Array | None = None, **options: Any
@@ -78,7 +64,7 @@ def quantize(
     ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even.
     """
     x = as_input(x)
-    request, parameters = _resolve(x, qparams, RangeOptions(dtype=dtype, **options))
+    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options))
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
     return QuantizedArray(stored(_encoded(x, p, request), p.dtype, out), p, x.shape)
@@ -86,7 +72,7 @@ def quantize(
 
 def choose_qparams(x: ArrayLike, dtype: object, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _of_range(as_input(x), RangeOptions(dtype=dtype, **options))[1]()
+    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options))[1]()
 
 
 def quantize_linear(
@@ -99,8 +85,8 @@ def quantize_linear(
     **options: Any,
 ) -> Array:
     """Return the codes of `x` as ONNX's QuantizeLinear does: ``clamp(rint(x / scale) + zero_point)``."""
-    x, named = as_input(x), (dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None)
-    asked = by_numbers(x.dtype, LinearOptions(dtype=dtype, **options), *named)
+    x, known = as_input(x), (dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None)
+    asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
     return stored(_encoded(x, p, request), request.qtype, out)
@@ -115,9 +101,9 @@ def dequantize_linear(
     **options: Any,
 ) -> Array:
     """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
-    codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), ValuesOptions(**options)
-    wanted = dtype_of_values(asked.dtype, out, given)
-    request = codes_by_numbers(codes.dtype, given, wanted, asked)
+    codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), named.ValuesOptions(**options)
+    wanted = requests.dtype_of_values(asked.dtype, out, given)
+    request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
     check_place(out, codes.shape, wanted)
     return delivered(decode(codes.astype(request.qtype.storage, copy=False), p), wanted, out)
@@ -128,7 +114,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
     p = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    wanted = dtype_of_values(dtype, out, q.qparams.compute_dtype)
+    wanted = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
     check_place(out, q.shape, wanted)
     return delivered(decode(_unpacked(q), p), wanted, out)
 
@@ -138,25 +124,25 @@ def fake_quantize(
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
     x = as_input(x)
-    request, parameters = _resolve(x, qparams, RangeOptions(dtype=dtype, **options))
-    check_place(out, x.shape, dtype_of_fakes(x.dtype))
+    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options))
+    check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p = parameters()
-    return delivered(decode(_encoded(x, p, request), p), dtype_of_fakes(x.dtype), out)
+    return delivered(decode(_encoded(x, p, request), p), requests.dtype_of_fakes(x.dtype), out)
 
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest element of each range, in the dtype of `x`."""
-    x, asked = as_input(x), MinMaxOptions(**options)
-    where = ranges_of(x.dtype, x.shape, asked)
+    x, asked = as_input(x), named.MinMaxOptions(**options)
+    where = requests.ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
 def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
-    as_real(as_array(x, "x").dtype, "x")
-    x, asked = as_input(x), MinMaxOptions(**options)
-    where = ranges_of(x.dtype, x.shape, asked)
+    requests.as_real(as_array(x, "x").dtype, "x")
+    x, asked = as_input(x), named.MinMaxOptions(**options)
+    where = requests.ranges_of(x.dtype, x.shape, asked)
     size = np.abs(nan_as_zero(widened(x), asked.nan))
     (lo, _), (_, hi) = extremes(np.where(size > 0, size, np.inf), where), extremes(size, where)
     return np.where(hi > 0, lo, 0).astype(x.dtype), hi.astype(x.dtype)
@@ -166,13 +152,13 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     """Return how far an approximation, quantized or not, is from `x`: errors ``x - q`` in float64."""
     x = widened(as_input(x))
     if is_a(q, QuantizedArray):
-        check_comparable(x.shape, q.shape)
+        requests.check_comparable(x.shape, q.shape)
         values = dequantize(q)
     else:
         values = as_array(q, "q")
-        check_approximation(values.dtype)
+        requests.check_approximation(values.dtype)
         values = widened(values.astype(native(values.dtype), copy=False))
-        check_comparable(x.shape, values.shape)
+        requests.check_comparable(x.shape, values.shape)
     check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
@@ -180,7 +166,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
 def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
     """Return `codes` of fewer than 8 bits without gaps between them, the first in the low bits."""
     codes = as_array(codes, "codes")
-    asked = packing.pack(codes.dtype, codes.shape, PackOptions(dtype=dtype, **options))
+    asked = packing.pack(codes.dtype, codes.shape, named.PackOptions(dtype=dtype, **options))
     if not asked.qtype.element and codes.size:  # small integers of ml_dtypes compare with none that they have not
         codes = codes.astype(np.int16) if codes.dtype.kind == "V" else codes
         packing.check_codes(codes.min(), codes.max(), asked.qtype)
@@ -189,7 +175,7 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
     """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
-    x, given = as_input(x), BinarizeOptions(**options)
+    x, given = as_input(x), named.BinarizeOptions(**options)
     asked = packing.binarize(x.dtype, x.shape, given)
     values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
@@ -199,22 +185,26 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
     """Return the codes in `packed`, one an element."""
     packed = as_array(packed, "packed")
-    asked = packing.unpack(packed.dtype, packed.shape, shape, PackOptions(dtype=dtype, **options))
+    asked = packing.unpack(packed.dtype, packed.shape, shape, named.PackOptions(dtype=dtype, **options))
     return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, asked.bitorder)
 
 
-def _resolve(x: Array, qparams: QParams | None, options: RangeOptions) -> tuple[Request, Callable[[], QParams]]:
+def _resolve(
+    x: Array, qparams: QParams | None, options: named.RangeOptions
+) -> tuple[requests.Request, Callable[[], QParams]]:
     """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
     if qparams is None:
         return _of_range(x, options)
-    check_beside_qparams(*(getattr(options, name) for name in CARRIED))
-    given = checked_qparams(as_qparams(qparams), x.shape, compute_dtype(x.dtype))
-    return by_qparams(x.dtype, x.ndim, given, QuantizeOptions(options.saturate, options.nan)), lambda: given
+    requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED))
+    given = checked_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
+    return requests.by_qparams(
+        x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan)
+    ), lambda: given
 
 
-def _of_range(x: Array, options: RangeOptions) -> tuple[Request, Callable[[], QParams]]:
+def _of_range(x: Array, options: named.RangeOptions) -> Resolved:
     """Return what parameters are asked for, and what computes them: values are checked last."""
-    request = by_range(x.dtype, x.ndim, options)
+    request = requests.by_range(x.dtype, x.ndim, options)
     qtype, where = request.qtype, request.granularity
 
     def parameters() -> QParams:
@@ -230,8 +220,8 @@ def _of_range(x: Array, options: RangeOptions) -> tuple[Request, Callable[[], QP
 
 
 def _by_numbers(
-    name: str, shape: tuple[int, ...], request: Request, scale: ArrayLike, zero_point: ArrayLike | None
-) -> tuple[Request, QParams]:
+    name: str, shape: tuple[int, ...], request: requests.Request, scale: ArrayLike, zero_point: ArrayLike | None
+) -> tuple[requests.Request, QParams]:
     """Return the request placed where raw parameters belong, and these as QParams."""
     given = request.rules.ready(scale, zero_point)
     request = request.placed(name, shape, given.scale.shape, given.scale.size)
@@ -242,7 +232,7 @@ def _by_numbers(
     return request, params.with_values(given.scale, given.zero_point)
 
 
-def _encoded(x: Array, p: QParams, request: Request) -> Array:
+def _encoded(x: Array, p: QParams, request: requests.Request) -> Array:
     """Return the codes of `x`, one an element."""
     return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half)
 

@@ -47,8 +47,10 @@ def from_range(
     first, last = (ptype(code) for code in codes)
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
-    if symmetric:
-        scale = _symmetric_scale(lo, hi, row, first, last, steps)
+    if symmetric and row.symmetric_extreme == "signed":
+        scale = np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
+    elif symmetric:
+        scale = np.asarray(size / steps)
     elif row.span_type == "compute":
         scale = (hi.astype(ftype) - lo.astype(ftype)).astype(ptype) / steps
     elif half:
@@ -106,24 +108,13 @@ def _ends_of_few_digits(form: FloatFormat | None, ftype: Any) -> tuple[float, fl
 
 
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
-    span = np.asarray(hi - lo)
-    return np.where(np.isinf(span), _scale_of_overflowing_span(lo, hi, steps), span / steps)
-
-
-def _scale_of_overflowing_span(lo: Array, hi: Array, steps: Any) -> Array:
-    """Return the scale by way of wider numbers; where even that is too large, in formats of 1 bit, the largest."""
-    ftype = lo.dtype.type
+    """Return the scale, by way of wider numbers where the span is infinite; at most the largest number, as of 1 bit."""
+    span, ftype = np.asarray(hi - lo), lo.dtype.type
     if ftype is np.float64:
         scale = np.asarray(hi / steps - lo / steps)
     else:
         scale = np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(ftype)
-    return np.asarray(np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))))
-
-
-def _symmetric_scale(lo: Array, hi: Array, row: Convention, first: Any, last: Any, steps: Any) -> Array:
-    if row.symmetric_extreme == "signed":
-        return np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
-    return np.asarray(np.maximum(-lo, hi) / steps)
+    return np.asarray(np.where(np.isinf(span), np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))), span / steps))
 
 
 def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any, half: str) -> Array:

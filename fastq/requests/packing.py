@@ -16,27 +16,13 @@ DType = np.dtype[Any]
 
 
 class Packing(NamedTuple):
-    """Codes of fewer than 8 bits along an axis.
+    """Codes of fewer than 8 bits along an axis."""
 
-    Attributes
-    ----------
-    qtype : QType
-        Their format.
-    shape : tuple of int
-        Of the codes.
-    axis : int
-        The axis along which neighbours share a byte.
-    bitorder : {"little", "big"}
-        Whether the first code of one bit is in the lowest or the highest bit.
-    dtype : dtype
-        Of the bytes.
-    """
-
-    qtype: QType
-    shape: Shape
-    axis: int
-    bitorder: str
-    dtype: DType = np.dtype(np.uint8)
+    qtype: QType  # their format
+    shape: Shape  # of the codes
+    axis: int  # the axis along which neighbours share a byte
+    bitorder: str  # whether the first code of one bit is in the lowest or the highest bit
+    dtype: DType = np.dtype(np.uint8)  # of the bytes
 
     @property
     def packed(self) -> Shape:

@@ -34,27 +34,14 @@ class Parameters(NamedTuple):
 
 
 class ParameterRules(NamedTuple):
-    """What scale and zero point must be for a code format under a convention.
+    """What scale and zero point must be for a code format under a convention."""
 
-    Attributes
-    ----------
-    qtype : QType
-        The code format.
-    convention : Convention
-        Whose scales may be negative, and whose zero points may be floats.
-    scale_dtype : dtype
-        Type of scales, where the format does not prescribe it.
-    block_size : int
-        Elements in a block.
-    decodes : bool
-        Whether codes are decoded as ONNX does: scales are multiplied with and may be 0, and NaN where that is one of
-        a block.
-    """
-
-    qtype: QType
-    convention: Convention
-    scale_dtype: np.dtype[Any]
-    block_size: int = 0
+    qtype: QType  # the code format
+    convention: Convention  # whose scales may be negative, and whose zero points may be floats
+    scale_dtype: np.dtype[Any]  # type of scales, where the format does not prescribe it
+    block_size: int = 0  # elements in a block
+    # whether codes are decoded as ONNX does: scales are multiplied with and may be 0, and NaN where that is one of a
+    # block
     decodes: bool = False
 
     @property

@@ -23,20 +23,7 @@ from fastq.requests.options import (
 from fastq.requests.parameters import ParameterRules
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters, unfilled
-from fastq.system.arguments import (
-    MOST_AXES,
-    as_array,
-    as_axis,
-    as_block_size,
-    as_bool,
-    as_choice,
-    as_dtype,
-    equal,
-    is_a,
-    is_out,
-    native,
-    shown,
-)
+from fastq.system import arguments
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
@@ -57,23 +44,25 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     """Return the dtype of values that a dtype or its name stands for."""
-    is_name = is_a(dtype, str) and equal(dtype, "bfloat16")  # a dtype beside a string would be parsed: 1 us
-    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, REAL)
+    is_name = arguments.is_a(dtype, str) and arguments.equal(
+        dtype, "bfloat16"
+    )  # a dtype beside a string would be parsed: 1 us
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
     if not is_real(wanted):
         raise TypeError(f"{name} must be {REAL}, not {wanted}")
-    return native(wanted)
+    return arguments.native(wanted)
 
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:
     """Return x as an ndarray of a dtype that can be quantized."""
-    array = as_array(x, name)
+    array = arguments.as_array(x, name)
     check_input(array.dtype, name)
     return array
 
 
 def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    found = _COMPUTE.get(dtype) or _COMPUTE.get(native(dtype))
+    found = _COMPUTE.get(dtype) or _COMPUTE.get(arguments.native(dtype))
     if found is None and not is_real(dtype):
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
     return found or _FLOAT32
@@ -81,7 +70,7 @@ def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the compute type of a dtype of values."""
-    return _COMPUTE.get(native(dtype), _FLOAT32)
+    return _COMPUTE.get(arguments.native(dtype), _FLOAT32)
 
 
 def check_approximation(dtype: np.dtype[Any]) -> None:
@@ -92,7 +81,7 @@ def check_approximation(dtype: np.dtype[Any]) -> None:
 
 def format_of_codes(dtype: np.dtype[Any]) -> QType:
     """Return the format of codes one an element, those of ml_dtypes among them."""
-    dtype = native(dtype)
+    dtype = arguments.native(dtype)
     if dtype == SUMS.storage:
         return SUMS
     if dtype not in CODES and dtype.name not in QTYPES:
@@ -107,20 +96,20 @@ def dtype_of_values(dtype: Any, out: Any, default: DType | None) -> DType:
     """
     if dtype is not None:
         return as_real(dtype, "dtype")
-    if is_out(out):
+    if arguments.is_out(out):
         return as_real(out.dtype, "out")
     return default if default is not None and is_real(default) else _FLOAT32
 
 
 def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of fake quantized values: that of the input, or its compute type."""
-    return native(dtype) if is_real(dtype) else compute_dtype(dtype)
+    return arguments.native(dtype) if is_real(dtype) else compute_dtype(dtype)
 
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: bool = False) -> str:
     """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`."""
     kept, omitted = ("keep",) * (qtype is not None), ("omit",) * omits
-    nan = as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
+    nan = arguments.as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
     if qtype is None or nan != "keep":
         return nan
     if given and qtype.scale_element:
@@ -132,9 +121,9 @@ def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return out if a result of this shape and dtype can be written to it."""
-    if not is_out(out):
+    if not arguments.is_out(out):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
-    if native(out.dtype) != dtype:
+    if arguments.native(out.dtype) != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
@@ -147,46 +136,20 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
 
 
 class Request(NamedTuple):
-    """All of a call that quantizes or dequantizes but its arrays.
+    """All of a call that quantizes or dequantizes but its arrays."""
 
-    Attributes
-    ----------
-    qtype : QType
-        The code format.
-    convention : str or Convention
-        Whose arithmetic to follow, as the caller gave it.
-    symmetric : bool
-        Whether as many codes are used below the zero point as above it.
-    axis : int, tuple of int or None
-        The caller's axis: one counted from the end stays so, for arrays of another rank.
-    granularity : Granularity
-        What each parameter belongs to; the array, where there is one parameter.
-    coding : Coding
-        The code format as the convention uses it.
-    compute : dtype
-        The type to compute in.
-    nan, saturate
-        As the caller gave them.
-    half : HalfPrecision
-        Dtypes of half precision to which results of operations are rounded.
-    search : MSERange or None
-        How a part of each range is searched for.
-    decodes : bool
-        Whether raw codes are decoded.
-    """
-
-    qtype: QType
-    convention: str | Convention
-    symmetric: bool
-    axis: Axis
-    granularity: Granularity
-    coding: Coding
-    compute: DType
-    nan: str = "raise"
+    qtype: QType  # the code format
+    convention: str | Convention  # whose arithmetic to follow, as the caller gave it
+    symmetric: bool  # whether as many codes are used below the zero point as above it
+    axis: Axis  # the caller's axis: one counted from the end stays so, for arrays of another rank
+    granularity: Granularity  # what each parameter belongs to; the array, where there is one parameter
+    coding: Coding  # the code format as the convention uses it
+    compute: DType  # the type to compute in
+    nan: str = "raise"  # as the caller gave them
     saturate: bool = True
-    half: HalfPrecision = UNROUNDED
-    search: MSERange | None = None
-    decodes: bool = False
+    half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
+    search: MSERange | None = None  # how a part of each range is searched for
+    decodes: bool = False  # whether raw codes are decoded
 
     @property
     def rules(self) -> ParameterRules:
@@ -248,9 +211,9 @@ def as_range_method(method: object) -> MSERange | None:
     try:
         return METHODS[cast(str, method)]
     except Exception:  # of what is no name, or has no hash
-        if is_a(method, MSERange):
+        if arguments.is_a(method, MSERange):
             return method
-    raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {shown(method)}")
+    raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {arguments.shown(method)}")
 
 
 def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
@@ -260,13 +223,16 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
+    saturate, symmetric = (
+        arguments.as_bool(options.saturate, "saturate"),
+        arguments.as_bool(options.symmetric, "symmetric"),
+    )
     if not saturate and search is not None:
         raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
-    axis = as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
-    block_size = as_block_size(options.block_size, axis) or as_block_size(qtype.block_size, axis)
+    axis = arguments.as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
+    block_size = arguments.as_block_size(options.block_size, axis) or arguments.as_block_size(qtype.block_size, axis)
     if qtype.block_size and block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
@@ -280,13 +246,13 @@ def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Con
     """Return the request for parameters of arrays that are not known yet, whose ranges are taken piece by piece."""
     if (qtype := as_qtype(dtype)).block_size:
         raise ValueError(f"dtype must be a format without blocks of its own, not {qtype}: they have no range")
-    axis = as_axis(axis)
+    axis = arguments.as_axis(axis)
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
     nan = check_nan(nan, qtype, omits=True)
     options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
     # of so many axes, in which no two of them need be the same
-    return by_range(np.dtype(np.float32), min(ndim, MOST_AXES), options)._replace(nan=nan)
+    return by_range(np.dtype(np.float32), min(ndim, arguments.MOST_AXES), options)._replace(nan=nan)
 
 
 def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
@@ -305,22 +271,22 @@ _DEFAULTS = tuple(RangeOptions._field_defaults[name] for name in CARRIED)
 
 def check_beside_qparams(*given: object) -> None:
     """Raise an error unless the options that QParams carry already are at their defaults."""
-    if not equal(given, _DEFAULTS):
+    if not arguments.equal(given, _DEFAULTS):
         pairs = zip(CARRIED, _DEFAULTS, given, strict=True)
-        names = [name for name, default, value in pairs if not equal(value, default)]
+        names = [name for name, default, value in pairs if not arguments.equal(value, default)]
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 
 
 def as_qparams(qparams: object) -> QParams:
     """Return QParams as they are."""
-    if not (type(qparams) is QParams or is_a(qparams, QParams)):
+    if not (type(qparams) is QParams or arguments.is_a(qparams, QParams)):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
     return qparams
 
 
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by parameters that are ready."""
-    nan, saturate = check_nan(options.nan, params.dtype, given=True), as_bool(options.saturate, "saturate")
+    nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
     half = as_convention(params.convention).rounded_to(dtype)
     return of_qparams(params, ndim, compute_dtype(dtype))._replace(nan=nan, saturate=saturate, half=half)
 
@@ -346,9 +312,9 @@ def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Re
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
     row.check_format(qtype)
-    axis = as_axis(options.axis)
-    where = Granularity(block_size=as_block_size(options.block_size, axis))
-    how = check_nan(options.nan, qtype), as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
+    axis = arguments.as_axis(options.axis)
+    where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
+    how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
     coding = coding_of(row, qtype, False, "array")
     return Request(qtype, options.convention, False, axis, where, coding, compute, *how)
 
@@ -360,8 +326,8 @@ def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: 
     """
     qtype, row = format_of_codes(dtype), as_convention(options.convention)
     row.check_format(qtype)
-    axis = as_axis(options.axis)
-    where = Granularity(block_size=as_block_size(options.block_size, axis))
+    axis = arguments.as_axis(options.axis)
+    where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     kind = wanted if row.stored_type == "float64" else scale
     compute = compute_dtype(kind) if kind is not None and is_real(kind) else _FLOAT32
     coding = coding_of(row, qtype, False, "array")

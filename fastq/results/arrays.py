@@ -26,6 +26,7 @@ from fastq.results.selection import (
 )
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
+from fastq.system.attributes import Forwarded
 
 if TYPE_CHECKING:
     from fastq.results.explanation import Explanation
@@ -91,45 +92,16 @@ class QuantizedArray:
         check_stored_codes(given, qparams.dtype, sizes)
         self.__dict__.update(codes=given, qparams=qparams, shape=sizes)
 
-    @property
-    def scale(self) -> NDArray[Any]:
-        """Value of one code step."""
-        return self.qparams.scale
-
-    @property
-    def zero_point(self) -> NDArray[Any]:
-        """The code of 0.0."""
-        return self.qparams.zero_point
-
-    @property
-    def tensor_scale(self) -> NDArray[np.float32] | None:
-        """What every scale is multiplied with, in formats with two levels of scales."""
-        return self.qparams.tensor_scale
-
-    @property
-    def dtype(self) -> QType:
-        """The code format."""
-        return self.qparams.dtype
-
-    @property
-    def axis(self) -> Axis:
-        """Channel axis or axes, or the axis along which blocks run."""
-        return self.qparams.axis
-
-    @property
-    def block_size(self) -> int:
-        """Elements in a block, 0 without blocks."""
-        return self.qparams.block_size
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether as many codes are used below the zero point as above it."""
-        return self.qparams.symmetric
-
-    @property
-    def convention(self) -> str | Convention:
-        """Whose arithmetic the codes follow."""
-        return self.qparams.convention
+    scale = Forwarded[NDArray[Any]]("qparams.scale", "Value of one code step.")
+    zero_point = Forwarded[NDArray[Any]]("qparams.zero_point", "The code of 0.0.")
+    tensor_scale = Forwarded[NDArray[np.float32] | None](
+        "qparams.tensor_scale", "What every scale is multiplied with, in formats with two levels of scales."
+    )
+    dtype = Forwarded[QType]("qparams.dtype", "The code format.")
+    axis = Forwarded[Axis]("qparams.axis", "Channel axis or axes, or the axis along which blocks run.")
+    block_size = Forwarded[int]("qparams.block_size", "Elements in a block, 0 without blocks.")
+    symmetric = Forwarded[bool]("qparams.symmetric", "Whether as many codes are used below the zero point as above it.")
+    convention = Forwarded[str | Convention]("qparams.convention", "Whose arithmetic the codes follow.")
 
     @property
     def ndim(self) -> int:

@@ -171,8 +171,7 @@ def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of
         _refuse_special()
     if found & status.OUT_OF_RANGE and out_of_range is None:
         _refuse_outside(dtype, _OF_INTEGERS)
-    integers: Array = result
-    return integers
+    return np.asarray(result)
 
 
 @np.errstate(invalid="ignore")  # what is out of range is no integer yet

@@ -120,14 +120,10 @@ class CastValue(_Codec):
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata; what is the default is left out."""
-        configuration: dict[str, Any] = {"data_type": self.data_type.to_json(zarr_format=3)}
-        if self.rounding != "nearest-even":
-            configuration["rounding"] = self.rounding
-        if self.out_of_range is not None:
-            configuration["out_of_range"] = self.out_of_range
-        if self.scalar_map:
-            configuration["scalar_map"] = {way: list(each) for way, each in self.scalar_map.items()}
-        return {"name": "cast_value", "configuration": configuration}
+        scalars = {way: list(each) for way, each in self.scalar_map.items()}
+        units = {"rounding": (self.rounding, "nearest-even"), "out_of_range": (self.out_of_range, None)}
+        configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _named(units)
+        return {"name": "cast_value", "configuration": configuration | _named({"scalar_map": (scalars, {})})}
 
     def is_for(self, dtype: Any) -> bool:
         """Return whether both data types are known."""
@@ -183,6 +179,11 @@ class CastValue(_Codec):
         return int(input_byte_length // wide * narrow)
 
 
+def _named(units: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """Return what is not the default."""
+    return {name: given for name, (given, default) in units.items() if given != default}
+
+
 def _pairs(scalars: Any) -> Iterable[Any]:
     return scalars.items() if isinstance(scalars, Mapping) else scalars or ()
 
@@ -216,8 +217,7 @@ class ScaleOffset(_Codec):
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata; what is the default is left out."""
-        units = {"offset": (self.offset, 0), "scale": (self.scale, 1)}
-        configuration = {name: given for name, (given, default) in units.items() if given != default}
+        configuration = _named({"offset": (self.offset, 0), "scale": (self.scale, 1)})
         return {"name": "scale_offset"} | ({"configuration": configuration} if configuration else {})
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+import called_elsewhere
 import numpy as np
 from fuzzing import exact
 
@@ -27,6 +28,7 @@ from fastq.formats.qtypes import QTYPES, as_qtype
 STATE = Path(__file__).parents[2] / ".pytest_cache" / "exhaustive.json"
 CHUNK = 1 << 20  # patterns, which a cache holds
 INFINITY, SIGN = 0x7F800000, 1 << 31
+FAST = called_elsewhere.api("fastq")
 
 
 # --- what is tried ----------------------------------------------------------------------------------------------------
@@ -355,7 +357,7 @@ def every_half(name, format):
             whole = usable[: usable.size // 64 * 64]
             for shape, axis in (((-1,), 0), ((-1, 64), 1), ((64, -1), 0)):
                 given = whole.reshape(shape)
-                actual, expected = (api.quantize(given, format, axis=axis) for api in (fastq, reference))
+                actual, expected = (api.quantize(given, format, axis=axis) for api in (FAST, reference))
                 same(actual.codes, expected.codes, f"{name} to {format}")
                 same(actual.scale, expected.scale, f"scales of {name} to {format}")
                 done += whole.size
@@ -370,7 +372,7 @@ def every_half(name, format):
             if rounding != "half_even":
                 options["convention"] = row
             args = x, np.float32(scale), zero_point
-            actual, expected = (api.quantize_linear(*args, **options) for api in (fastq, reference))
+            actual, expected = (api.quantize_linear(*args, **options) for api in (FAST, reference))
             same(actual, expected, f"{name} to {format} {rounding} {scale} {zero_point} {saturate}")
             done += x.size
     return done

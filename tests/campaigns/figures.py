@@ -61,17 +61,15 @@ def runs(name):
     return [*last.get("earlier", ()), {key: last[key] for key in last if key != "earlier"}] if last else []
 
 
-def store(name, rows, by=None):
+def store(name, rows, by=()):
     """Replace the rows of a table: what was done and how often, a dictionary for each line.
 
-    Where `by` names a column, only rows are replaced whose value there is that of a new one; others stay, with what
+    Where `by` names columns, only rows are replaced whose values there are those of a new one; others stay, with what
     they were made with.
     """
-    kept = []
-    if by is not None:
-        new = {row[by] for row in rows}
-        for run in runs(name):
-            kept.append(run | {"rows": [row for row in run["rows"] if row[by] not in new]})
+    kept, new = [], [[row[column] for column in by] for row in rows]
+    for run in runs(name) if by else ():
+        kept.append(run | {"rows": [row for row in run["rows"] if [row[column] for column in by] not in new]})
     store_runs(name, [*kept, made_with() | {"rows": rows}])
 
 

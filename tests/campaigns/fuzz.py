@@ -25,6 +25,7 @@ STATE = ROOT / ".pytest_cache" / "fuzz.json"
 KERNELS = 150  # machine code of so many kernels, 3 MiB each where they were compiled, and a process is replaced
 SILENCE = 900  # seconds without a word, after which a process hangs
 BATCH = 50  # cases between two reports of what was counted
+TURN = 25  # cases of a combination, until it is the next one's turn
 
 
 # --- one process ------------------------------------------------------------------------------------------------------
@@ -61,10 +62,16 @@ def run_cases(seeds, report):
         report("counts", [[*key, n] for key, n in counts.items()])
 
 
-def seeds_from(first, place, jobs):
-    """Seeds from one on, of every so many-th combination."""
-    from fuzzing.combinations import CASES
+def seeds_from(first, place, jobs, covering=False):
+    """Seeds from one on, of every so many-th combination; if covering, in turns of what `covering_combinations` has."""
+    from fuzzing.combinations import CASES, covering_combinations
 
+    if covering:
+        numbers = covering_combinations()[place::jobs]
+        turns = itertools.product(range(0, CASES, TURN), numbers)
+        seeds = [number * CASES + k for begin, number in turns for k in range(begin, begin + TURN)]
+        yield from seeds[seeds.index(first) if first in seeds else 0 :]
+        first = (max(covering_combinations()) + 1) * CASES
     for number in itertools.count(first // CASES):
         if number % jobs == place:
             yield from range(max(first, number * CASES), (number + 1) * CASES)
@@ -141,8 +148,8 @@ def command(kind, *numbers):
 class Worker:
     """A process that runs cases from a seed on, one of several beside each other, replaced when it has ended."""
 
-    def __init__(self, first, place=0, jobs=1):
-        self.next, self.place, self.jobs = first, place, jobs
+    def __init__(self, first, place=0, jobs=1, covering=False):
+        self.next, self.share = first, (place, jobs, int(covering))
         self.process = None
 
     def messages(self, until):
@@ -151,7 +158,7 @@ class Worker:
 
         while time.monotonic() < until:
             self.process = subprocess.Popen(
-                command("serve", self.next, self.place, self.jobs),
+                command("serve", self.next, *self.share),
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -222,14 +229,14 @@ def try_again(state):
         del state.failing[seed]
 
 
-def run_for(hours, state, jobs=1):
+def run_for(hours, state, jobs=1, covering=False):
     """Run cases for some hours by some workers, show how it goes, and keep the state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     began, saved, before = time.monotonic(), time.monotonic(), state.seconds
     first = state.cases
-    workers = [Worker(state.next, place, jobs) for place in range(jobs)]
+    workers = [Worker(state.next, place, jobs, covering) for place in range(jobs)]
     with Progress(*columns) as progress:
         task = progress.add_task("", total=hours * 3600)
         for kind, *what in messages_of(workers, began + hours * 3600):
@@ -281,8 +288,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run cases at a time")
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--first", type=int, help="begin at this seed, without a state and without storing figures")
+    parser.add_argument("--covering", action="store_true", help="every operation and format first, each a few times")
     parser.add_argument("--seed", type=int, help="run this case alone")
-    parser.add_argument("--serve", nargs=3, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=4, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--again", nargs="+", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve or given.again:
@@ -292,8 +300,9 @@ def main():
     state = State(given.state if given.first is None else None)
     state.next = state.next if given.first is None else given.first
     try_again(state)
-    run_for(given.hours, state, given.jobs)
-    print(f"{state.cases:,} cases, {len(state.failing)} failures")
+    run_for(given.hours, state, given.jobs, given.covering)
+    there = (f"{len(state.counts.get(axis, ()))} {axis}s" for axis in ("operation", "format"))
+    print(f"{state.cases:,} cases of {' and '.join(there)}, {len(state.failing)} failures")
     if given.first is None:
         operations, axes = state.rows()
         figures.store("fuzz", operations)

@@ -32,7 +32,8 @@ def attempt(command, source, out, options=()):
     if result.exit_code == 0:
         return unreadable(out), True
     lines, starts = result.output.splitlines(), (f"Error: {source.name}: ", f"Error: {source.name} is not a ")
-    if result.exit_code != 1 or len(lines) != 1 or not lines[0].startswith(starts):
+    is_long = source.suffix == ".npy" and len(result.output) > 300
+    if result.exit_code != 1 or len(lines) != 1 or not lines[0].startswith(starts) or is_long:
         return f"exit code {result.exit_code}: {result.output}", False
     return ("" if out.read_bytes() == OLD else "it changed the old file"), False
 
@@ -72,6 +73,13 @@ def npy_files():
     """Names and contents of .npy files, none of which holds what it promises."""
     shapes = [
         "(4, True)",
+        "(True,)",
+        "(True, 4)",
+        "(1.5,)",
+        "[3]",
+        "(3,) * 4",
+        f"{'(' * 3000}{')' * 3000}",
+        f"({2**62}, {2**62})",
         "(2**70,)",
         f"({2**70},)",
         f"({2**63},)",

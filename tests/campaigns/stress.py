@@ -45,7 +45,7 @@ def main():
 
         for name in KINDS if arguments.name == "all" else [arguments.name]:
             rows = KINDS[name](arguments.scale, progress)
-            figures.store("stress", rows, by="kind")
+            figures.store("stress", rows, by=("kind",))
             failures += sum(each["failures"] for each in rows)
     for each in (row for run in figures.runs("stress") for row in run["rows"]):
         print("{kind:11} {times:>11,}  {failures} failures  {what}".format_map(each))

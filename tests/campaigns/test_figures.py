@@ -17,7 +17,7 @@ def page_of_its_own(tmp_path, monkeypatch):
 
 
 def test_rows_of_other_kinds_keep_what_they_were_made_with():
-    figures.store("a", [{"kind": "y", "times": 3000}], by="kind")
+    figures.store("a", [{"kind": "y", "times": 3000}], by=("kind",))
     assert figures.runs("a") == [
         OLD | {"rows": [{"kind": "x", "times": 1}]},
         figures.made_with() | {"rows": [{"kind": "y", "times": 3000}]},
@@ -30,8 +30,8 @@ def test_rows_of_other_kinds_keep_what_they_were_made_with():
 
 
 def test_runs_that_are_alike_are_one():
-    figures.store("a", [{"kind": "x", "times": 5}], by="kind")
-    figures.store("a", [{"kind": "y", "times": 6}], by="kind")
+    figures.store("a", [{"kind": "x", "times": 5}], by=("kind",))
+    figures.store("a", [{"kind": "y", "times": 6}], by=("kind",))
     assert len(figures.runs("a")) == 2
     head, _, first, second, _, made = figures.table("a").splitlines()
     assert (head, first, second) == ("| kind | times |", "| x | 5 |", "| y | 6 |")

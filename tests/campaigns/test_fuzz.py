@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import functools
 import itertools
 import json
 import sys
@@ -19,7 +20,16 @@ from fuzzing import exact
 from fuzzing.arrays import as_dtype
 from fuzzing.cases import Call, Case
 from fuzzing.check import Different, Settings, check, check_call, parts, settings
-from fuzzing.combinations import CASES, OPERATIONS, combination, share_streamed, streams
+from fuzzing.combinations import (
+    CASES,
+    INPUTS,
+    OPERATIONS,
+    combination,
+    covering_combinations,
+    in_turn,
+    share_streamed,
+    streams,
+)
 from fuzzing.functions import function_of
 from fuzzing.product import PRODUCT, met
 from refusals import counts_nothing
@@ -27,25 +37,29 @@ from refusals import counts_nothing
 import fastq
 from fastq import reference
 
-# the first combination of each operation whose kernels other tests need too
 OWN = ("gguf_quantize", "gguf_dequantize", "nest_scale", "pack", "unpack")  # that have formats of their own
-FIRST = {}
-for number in itertools.count():
-    of = combination(number)
-    usual = of.convention == "onnx" and of.dtype == "float32" and of.range == "minmax"
-    if usual and (of.format in ("int8", "uint8") or of.operation in OWN):
-        FIRST.setdefault(of.operation, number)
-    if len(FIRST) == len(OPERATIONS):
-        break
 QUICK = ("quantize_linear", "minmax")
+
+
+@functools.cache
+def first(operation):
+    """The first combination of an operation whose kernels other tests need too."""
+
+    def usual(number):
+        of = combination(number)
+        kind = of.convention, of.dtype, of.range
+        return kind == ("onnx", "float32", "minmax") and (of.format in ("int8", "uint8") or operation in OWN)
+
+    numbers = (each for each in itertools.count() if in_turn(OPERATIONS, each, "operations")[0] == operation)
+    return next(filter(usual, numbers))
 
 
 def seeds(operation, count, size=None):
     """Seeds of an operation's combination, of arrays of one size or any but the largest."""
-    first = FIRST[operation] * CASES
+    begin = first(operation) * CASES
     wanted = [
         seed
-        for seed in range(first, first + CASES)
+        for seed in range(begin, begin + CASES)
         if Case(seed).size in ([size] if size else ["0 to 8", "to 60", "to 600"])
     ]
     return wanted[:count]
@@ -58,7 +72,7 @@ def outcomes(seeds):
 
 
 @pytest.mark.slow("compiles 10 kernels each", quick=lambda operation: operation in QUICK)
-@pytest.mark.parametrize("operation", sorted(FIRST))
+@pytest.mark.parametrize("operation", sorted(OPERATIONS))
 def test_cases_of_an_operation(operation):
     assert outcomes(seeds(operation, 12)).total() == 12
 
@@ -136,11 +150,11 @@ def test_a_wrong_bit_is_found(operation, monkeypatch):
     """In each part of each result: the reference stands for the fast function, right and wrong. No kernel is needed."""
     plain, which, found = function_of(reference, operation), None, Counter()
 
-    def stand_in(*args, **options):
+    def stand_in(operation, *args, **options):
         result = plain(*args, **options)
         return result if which is None else spoiled(result, which)
 
-    monkeypatch.setattr(checking, "function_of", lambda api, _: stand_in if api is fastq else plain)
+    monkeypatch.setattr("fuzzing.functions.fast", stand_in)
     monkeypatch.setattr(exact, "knows", lambda *_: False)
     for seed in seeds(operation, 60):
         which = None
@@ -163,6 +177,7 @@ def test_a_message_that_counts_nothing_is_found(monkeypatch):
     def refuse(*args, **options):
         raise ValueError("x has 0 infinite values: their range has no scale")
 
+    monkeypatch.setattr("fuzzing.functions.fast", lambda operation, *args, **options: refuse(*args, **options))
     monkeypatch.setattr(checking, "function_of", lambda api, operation: refuse)
     with pytest.raises(Different, match="counts none of what it complains about"):
         check_call(Case(seeds("minmax", 1)[0]))
@@ -369,12 +384,24 @@ def test_workers_share_the_combinations():
     assert Counter(name for name, _ in fuzz.messages_of([Reporting("a"), Reporting("b")], 50)) == {"a": 50, "b": 50}
 
 
+def test_turns_cover_all_operations_dtypes_and_formats():
+    """Each worker has its share of the combinations, some cases of each at a time, and goes on where it was."""
+    numbers = covering_combinations()
+    for axis, values in (("operation", OPERATIONS), ("dtype", INPUTS), ("format", PRODUCT["format"])):
+        assert {getattr(combination(number), axis) for number in numbers} >= set(values)
+    share = list(itertools.islice(fuzz.seeds_from(0, 1, 2, covering=True), len(numbers[1::2]) * CASES + 1))
+    assert [seed // CASES for seed in share[: len(numbers[1::2]) * fuzz.TURN : fuzz.TURN]] == numbers[1::2]
+    assert sorted(share[:-1]) == [number * CASES + k for number in numbers[1::2] for k in range(CASES)]
+    assert share[-1] // CASES > max(numbers)
+    assert next(fuzz.seeds_from(share[700], 1, 2, covering=True)) == share[700]
+
+
 def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
     """It fails where a case does."""
     runs = []
 
-    def run(hours, state, jobs):
-        runs.append((hours, state.path, state.next, jobs))
+    def run(hours, state, jobs, covering):
+        runs.append((hours, state.path, state.next, jobs, covering))
         state.failing["7"] = "wrong"
         state.save()
 
@@ -382,7 +409,7 @@ def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
     monkeypatch.setattr("figures.store", lambda *_: pytest.fail("stored"))
     monkeypatch.setattr(sys, "argv", ["fuzz", "--first", "1500", "--hours", "0.05", "--jobs", "2"])
     assert fuzz.main() == 1
-    assert runs == [(0.05, None, 1500, 2)]
+    assert runs == [(0.05, None, 1500, 2, False)]
 
 
 def test_state_goes_on(tmp_path):

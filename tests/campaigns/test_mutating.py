@@ -223,6 +223,7 @@ assert len(seeds) == len(set(seeds)) > 20, seeds
 """
 
 
+@pytest.mark.slow("three seconds")
 def test_cases_are_chosen_without_a_kernel():
     """What stands for kernels is never called, nor are threads started, whatever the cases set for chunks and tiles."""
     assert lines_of(CHOOSE) == []

@@ -1,5 +1,6 @@
 """Ctrl-C at any moment of a command: one line and exit code 130."""
 
+import json
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from commands import invoke
 
 from fastq.cli.app import benchmark_package
 
@@ -17,9 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 INTERRUPTED = (128 + signal.SIGINT, "Interrupted\n")
 
 
-def command(*arguments, before=""):
-    """Start a command, after code."""
-    code = f"""
+HELPERS = """
 import atexit, os, signal, sys
 
 def interrupt(*_, number=signal.SIGINT, **options):
@@ -29,18 +29,59 @@ def after(home, name):
     "Interrupt what a function does, when it is done."
     function = getattr(home, name)
     setattr(home, name, lambda *arguments, **options: (function(*arguments, **options), interrupt())[0])
-
-{before}
-from fastq_command import main
-main()
 """
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which shells ignore in the background
-    )
+MAIN = "from fastq_command import main; main()"
+# forks a process for each line, which has everything imported that a command imports and goes on below the loop
+FORKS = f"""{HELPERS}
+import json
+import fastq.cli.app, fastq.cli.quantizing, fastq.io.quantizing, numba, rich.progress, safetensors.numpy
+
+for line in sys.stdin:
+    code, folder, errors, arguments = json.loads(line)
+    if not os.fork():
+        break
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+else:
+    os._exit(0)
+os.chdir(folder)
+for number, path in enumerate((os.devnull, os.devnull, errors)):
+    os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+signal.alarm(300)
+sys.argv[1:] = arguments
+exec(code)
+{MAIN}
+"""
+
+
+def python(code, *arguments, **options):
+    """Start Python on code, which Ctrl-C reaches also where a shell has this process in the background."""
+    begin = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": begin}
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], **options)
+
+
+def command(*arguments, before=""):
+    """Start a command, after code."""
+    return python(f"{HELPERS}\n{before}\n{MAIN}", *arguments)
+
+
+@pytest.fixture(scope="module")
+def forks():
+    with python(FORKS, stdin=subprocess.PIPE) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def forked(forks, tmp_path, tmp_path_factory):
+    """What runs a command, after code, where its modules are imported: exit code, and what is on standard error."""
+    errors = tmp_path_factory.mktemp("errors") / "errors.txt"
+
+    def run(*arguments, before=""):
+        print(json.dumps([before, str(tmp_path), str(errors), arguments]), file=forks.stdin, flush=True)
+        return int(forks.stdout.readline()), errors.read_text()
+
+    return run
 
 
 def ended(process):
@@ -72,8 +113,8 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_one_line(place):
-    assert ended(command(*QUANTIZE, before=PLACES[place])) == INTERRUPTED
+def test_one_line(forked, place):
+    assert forked(*QUANTIZE, before=PLACES[place]) == INTERRUPTED
     assert set(os.listdir()) <= {"w.npy", "w.safetensors"}
 
 
@@ -94,31 +135,27 @@ def test_one_line_while_modules_are_imported(name):
     assert ended(command(*QUANTIZE, before=IMPORTED.format(name=name))) == INTERRUPTED
 
 
-def test_one_line_of_a_command_that_is_one_itself():
+def test_one_line_of_a_command_that_is_one_itself(forked):
     name = f"{benchmark_package()}.command"
     before = IMPORTED.format(name=name) + "import click; click.Command.invoke = interrupt"
-    assert ended(command("bench", "--list", before=before)) == INTERRUPTED
+    assert forked("bench", "--list", before=before) == INTERRUPTED
     before = f"import fastq.cli.app, {name}; {name}.run.callback = interrupt"
-    assert ended(command("bench", before=before)) == INTERRUPTED
+    assert forked("bench", before=before) == INTERRUPTED
 
 
-def test_a_command_that_is_in_the_background_of_a_shell_is_not_interrupted():
+def test_a_command_that_is_in_the_background_of_a_shell_is_not_interrupted(forked):
     before = "signal.signal(signal.SIGINT, signal.SIG_IGN); import atexit; atexit.register(interrupt)"
-    assert ended(command(*QUANTIZE, before=before)) == (0, "")
+    assert forked(*QUANTIZE, before=before) == (0, "")
 
 
 @pytest.mark.parametrize("arguments", [["info"], ["quantize"], ["quantize", "w.npy", "w.npy"], ["--nonsense"]])
-def test_exit_codes_are_those_of_the_command(arguments):
-    from click.testing import CliRunner
-
-    from fastq.cli import cli
-
-    expected = CliRunner().invoke(cli, arguments)
-    assert ended(command(*arguments)) == (expected.exit_code, expected.stderr.replace("cli", "-c"))
+def test_exit_codes_are_those_of_the_command(forked, arguments):
+    expected = invoke(*arguments)
+    assert forked(*arguments) == (expected.exit_code, expected.stderr.replace("cli", "-c"))
 
 
-def test_an_error_that_nobody_handles_is_told():
-    code, errors = ended(command("info", before="import fastq.cli.app as app; app.print_facts = None"))
+def test_an_error_that_nobody_handles_is_told(forked):
+    code, errors = forked("info", before="import fastq.cli.app as app; app.print_facts = None")
     assert (code, errors.splitlines()[-1]) == (1, "TypeError: 'NoneType' object is not callable")
 
 
@@ -140,14 +177,14 @@ app.print_facts = closed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_a_destructor_is_not_lost(number):
+def test_a_signal_in_a_destructor_is_not_lost(forked, number):
     before = DESTRUCTOR.format(what=f"interrupt(number={number:d})", steps=2000)
     line = "Interrupted\n" if number == signal.SIGINT else ""
-    assert ended(command("info", before=before)) == (128 + number, line)
+    assert forked("info", before=before) == (128 + number, line)
 
 
-def test_other_errors_in_destructors_are_told():
-    code, errors = ended(command("info", before=DESTRUCTOR.format(what="raise ValueError('lost')", steps=0)))
+def test_other_errors_in_destructors_are_told(forked):
+    code, errors = forked("info", before=DESTRUCTOR.format(what="raise ValueError('lost')", steps=0))
     assert (code, errors.splitlines()[-1]) == (0, "ValueError: lost")
 
 

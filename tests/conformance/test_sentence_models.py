@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_folders import invoke
+from commands import invoke
 
 from fastq.formats.compressed_tensors import PRESETS
 

@@ -408,6 +408,7 @@ def test_from_sources_alone(lines):
     assert run(code, setup="") == "7\n"
 
 
+@pytest.mark.slow("a process each", quick=lambda used: used)
 @pytest.mark.parametrize("used", [True, False])
 def test_by_the_entry_point_of_the_distribution(tmp_path, used):
     if not PROJECT.exists():

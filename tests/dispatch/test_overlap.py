@@ -94,14 +94,15 @@ def _of_x(operation, *arguments, **options):
 # each operation with `out=`: a call of a module with arrays, and the arrays
 OPERATIONS = {
     "quantize": _of_x("quantize", "int8"),
-    "quantize rows": _of_x("quantize", "uint8", axis=0),
-    "quantize packed": _of_x("quantize", "int4", axis=1, block_size=16),
+    "quantize rows": _of_x("quantize", "int8", axis=0),
+    "quantize packed": _of_x("quantize", "uint4", axis=1, block_size=32),
     "quantize odd blocks": _of_x("quantize", "int8", axis=1, block_size=5),
     "quantize mse": _of_x("quantize", "int8", axis=0, range="mse"),
     "quantize nvfp4": _of_x("quantize", "nvfp4"),
     "quantize qparams": _with_qparams("quantize"),
     "fake_quantize": _of_x("fake_quantize", "int8"),
     "fake_quantize columns": _of_x("fake_quantize", "int8", axis=1),
+    "fake_quantize blocks of rows": _of_x("fake_quantize", "int8", axis=0, block_size=7),
     "fake_quantize qparams": _with_qparams("fake_quantize"),
     "quantize_linear": _of_x("quantize_linear", 0.1, dtype="int8"),
     "quantize_linear list": _of_x("quantize_linear", [0.1], dtype="int8"),

@@ -1,8 +1,8 @@
 """The five notebooks that the project began from: every figure they print that can be recomputed, and where they err.
 
-The first part repeats the arithmetic of each notebook in plain NumPy and holds it against what the notebook prints.
-The second part gets the same figures from the public functions, fast and reference alike. PyTorch and NumPy 1 compute
-with a Python float beside a float32 array in float32, which is written out here.
+The public functions, fast and reference alike, get what the notebooks print, and what their arithmetic gives, which is
+repeated in plain NumPy. PyTorch and NumPy 1 compute with a Python float beside a float32 array in float32, which is
+written out here.
 """
 
 from dataclasses import replace
@@ -50,8 +50,7 @@ def same(actual, expected):
     np.testing.assert_array_equal(actual, expected)
 
 
-# Part 1: the notebooks in NumPy
-
+# The notebooks in NumPy
 F32, F64 = np.float32, np.float64
 
 
@@ -82,13 +81,6 @@ def absmax_by_bits(x, bits):
     return SimpleNamespace(inverse=inverse, codes=codes, values=codes / inverse)
 
 
-def from_scratch(x, scale, zero_point, qmin, qmax):
-    """Lesson 3: a float64 scale, codes in float32."""
-    unclipped = np.round(x / F32(scale) + F32(zero_point))
-    codes = np.clip(unclipped, qmin, qmax)
-    return SimpleNamespace(unclipped=unclipped, codes=codes, values=(codes - F32(zero_point)) * F32(scale))
-
-
 def mse(x, values):
     return float(np.mean((np.asarray(values, F64) - x) ** 2))
 
@@ -102,19 +94,20 @@ LESSON_1_ERRORS = [[-0.0353, -0.0104, -0.0281], [0.0311, 0.0120, 0.0120], [-0.03
 LESSON_1_RELATIVE = [[0.0064, 0.0016, 0.0031], [-0.0342, -0.0010, 0.0017], [0.0047, -0.0052, -0.0207]]
 
 
-def check_lesson_1(scale, zero_point, codes, values):
-    assert scale == as_printed(LESSON_1_SCALE, 6)
-    assert zero_point == LESSON_1_ZERO_POINT
-    np.testing.assert_array_equal(codes, LESSON_1_CODES)
+def test_lesson_1(impl):
+    q = impl.quantize(LESSON_1, "int8", convention="textbook")
+    assert q.scale == as_printed(LESSON_1_SCALE, 6)
+    assert q.zero_point == LESSON_1_ZERO_POINT
+    np.testing.assert_array_equal(q.codes, LESSON_1_CODES)
+    values = values_of(impl, q)
     assert values == as_printed(LESSON_1_VALUES, 4, slack=1e-4)
     errors = values.astype(F64) - LESSON_1
     assert errors == as_printed(LESSON_1_ERRORS, 4, slack=1.5e-4)
     assert errors / LESSON_1 == as_printed(LESSON_1_RELATIVE, 4, slack=2e-4)
+    measured = impl.compare(LESSON_1, q)
     assert mse(LESSON_1, values) == as_printed(0.0006, 4, slack=1e-5)
-
-
-def test_lesson_1_in_numpy():
-    check_lesson_1(**vars(asymmetric(LESSON_1)))
+    assert measured.mse == as_printed(0.0006, 4, slack=1e-5)
+    assert measured.max_relative_error == as_printed(0.0342, 4, slack=2e-4)
 
 
 # Lesson 2: a (4, 128, 256) tensor of unknown seed; its first values and its extremes are printed
@@ -125,61 +118,27 @@ def tensor_of_lesson_2(*, extremes=True):
     return x
 
 
-def test_lesson_2_in_numpy():
-    x = tensor_of_lesson_2()
-    assert x[0, 0, :3] == as_printed([151, -51, 0], 2)
-    p = zero_point_by_bits(x, 8)
-    assert (round(p.inverse, 3), p.zero_point) == (1.262, 64)
-    assert mse(x, p.values) == pytest.approx((202 / 255) ** 2 / 12, rel=0.02)
-    assert mse(x, absmax_by_bits(x, 8).values) == pytest.approx((151 / 127) ** 2 / 12, rel=0.02)
-
-
 # Lesson 3: three values, three schemes
 LESSON_3 = np.array([0.21535037, 1.2962357, -1.0161772], F32)
 SPAN_SCALE, ABSMAX_SCALE = 0.00906828525019627, 0.01020658016204834
-SCHEMES_OF_LESSON_3 = {  # scale, zero point, first and last code; codes, values, differences
+
+
+SCHEMES_OF_LESSON_3 = {  # codes, values, differences
     "no zero point": (
-        (SPAN_SCALE, 0, -128, 127),
         [24, 127, -112],
         [0.21763885, 1.1516722, -1.0156479],
         [0.00228848, -0.14456344, 0.00052929],
     ),
-    "symmetric": (
-        (ABSMAX_SCALE, 0, -127, 127),
-        [21, 127, -100],
-        [0.21433818, 1.2962357, -1.020658],
-        [-0.00101219, 0, -0.00448084],
-    ),
-    "asymmetric": (
-        (SPAN_SCALE, -16, -128, 127),
-        [8, 127, -128],
-        [0.21763885, 1.2967647, -1.0156479],
-        [0.00228848, 0.00052905, 0.00052929],
-    ),
+    "symmetric": ([21, 127, -100], [0.21433818, 1.2962357, -1.020658], [-0.00101219, 0, -0.00448084]),
+    "asymmetric": ([8, 127, -128], [0.21763885, 1.2967647, -1.0156479], [0.00228848, 0.00052905, 0.00052929]),
 }
 
 
 def check_lesson_3(scheme, codes, values):
-    _, expected_codes, expected_values, differences = SCHEMES_OF_LESSON_3[scheme]
+    expected_codes, expected_values, differences = SCHEMES_OF_LESSON_3[scheme]
     same(codes, np.array(expected_codes, np.int8))
     same(values, np.array(expected_values, F32))
     assert values - LESSON_3 == as_printed(differences, 8)
-
-
-def test_lesson_3_parameters_in_numpy():
-    x = np.random.RandomState(8215).randn(3).astype(F32)
-    same(x, LESSON_3)
-    assert F64(x.max() - x.min()) / 255 == SPAN_SCALE
-    assert F64(np.abs(x).max()) / 127 == ABSMAX_SCALE
-    assert 127 - np.round(F64(x.max()) / SPAN_SCALE) == -16
-
-
-@pytest.mark.parametrize("scheme", SCHEMES_OF_LESSON_3)
-def test_lesson_3_in_numpy(scheme):
-    p = from_scratch(LESSON_3, *SCHEMES_OF_LESSON_3[scheme][0])
-    check_lesson_3(scheme, p.codes.astype(np.int8), p.values)
-    if scheme == "no zero point":
-        assert p.unclipped.tolist() == [24, 143, -112]
 
 
 # Lesson 4: simple scaling; an outlier in uint8; a float zero point
@@ -188,35 +147,6 @@ SIMPLE_CODES = np.array([-127, -64, 0, 64, 127], np.int8)
 OUTLIER = np.array([0, 1, 9, 10, 1000])
 OUTLIER_CODES = np.array([0, 0, 2, 3, 255], np.uint8)
 FAR_FROM_ZERO = np.array([1.345, 2.087, 3.453], F32)
-
-
-def check_simple(scale, values):
-    assert scale == as_printed(0.0784, 4)
-    assert values == as_printed([-9.9608, -5.0196, 0, 5.0196, 9.9608], 4)
-    errors = np.abs(values.astype(F64) - SIMPLE)
-    assert errors == as_printed([0.0392, 0.0196, 0, 0.0196, 0.0392], 4)
-    percent = 100 * errors / np.where(SIMPLE == 0, 1, SIMPLE)  # negative for negative values, as printed
-    assert percent == as_printed([-0.3922, -0.3922, 0, 0.3922, 0.3922], 4)
-
-
-def check_outlier(scale, values):
-    assert scale == as_printed(3.9216, 4)
-    assert values == as_printed([0, 0, 7.8431, 11.7647, 1000], 4)
-    errors = np.abs(values - OUTLIER)
-    assert errors == as_printed([0, 1, 1.1569, 1.7647, 0], 4)
-    assert 100 * errors / np.maximum(OUTLIER, 1) == as_printed([0, 100, 12.8540, 17.6471, 0], 4)
-
-
-def test_lesson_4_in_numpy():
-    scale = (SIMPLE.max() - SIMPLE.min()) / F32(255)
-    same(np.clip(np.rint(SIMPLE / scale), -128, 127), SIMPLE_CODES.astype(F32))
-    check_simple(scale, SIMPLE_CODES * scale)
-    scale = F32(1000) / F32(255)
-    same(np.clip(np.rint(OUTLIER.astype(F32) / scale), 0, 255), OUTLIER_CODES.astype(F32))
-    check_outlier(scale, OUTLIER_CODES * scale)
-    scale = (FAR_FROM_ZERO.max() - FAR_FROM_ZERO.min()) / F32(255)
-    assert scale == as_printed(0.0083, 4)
-    assert 0 - FAR_FROM_ZERO.min() / scale == as_printed(-162.7016, 4)
 
 
 # Lesson 5: the tensor of the course
@@ -233,25 +163,7 @@ RANDOM_4_BY_4 = np.array(
 )
 
 
-def test_lesson_5_in_numpy():
-    assert (float(LESSON_5.min()), float(LESSON_5.max())) == (-184.0, 728.5999755859375)
-    p = asymmetric(LESSON_5)
-    assert (p.scale, p.zero_point) == (LESSON_5_SCALE, LESSON_5_ZERO_POINT)
-    assert -128 - float(LESSON_5.min()) / p.scale == -76.58645490333825
-    assert mse(LESSON_5, p.values) == pytest.approx(1.5, abs=0.1)
-    random = from_scratch(LESSON_5, 3.5, -70, -128, 127)  # the parameters that the lesson before made up
-    assert round(mse(LESSON_5, random.values)) == 171
-
-
-# Part 2: the same figures from the library
-
-
-def test_lesson_1(impl):
-    q = impl.quantize(LESSON_1, "int8", convention="textbook")
-    check_lesson_1(q.scale, q.zero_point, q.codes, values_of(impl, q))
-    measured = impl.compare(LESSON_1, q)
-    assert measured.mse == as_printed(0.0006, 4, slack=1e-5)
-    assert measured.max_relative_error == as_printed(0.0342, 4, slack=2e-4)
+# The library
 
 
 @pytest.mark.slow(
@@ -276,31 +188,22 @@ def test_lesson_1_errs_the_tensor_of_zeros_has_scale_0_and_its_codes_are_nan(imp
     same(values_of(impl, q), x)
 
 
-@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits: impl is reference or bits in (4, 8))
+@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits, **_: impl is reference or bits in (4, 8))
 @pytest.mark.parametrize("bits", range(2, 17))
-def test_lesson_2_zero_point_scheme_by_bits(impl, bits):
-    x, dtype = tensor_of_lesson_2(), "uint8" if bits <= 8 else "uint16"
-    q, expected = impl.quantize(x, dtype, bits=bits, convention="textbook"), zero_point_by_bits(x, bits)
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_lesson_2_schemes_by_bits(impl, bits, symmetric):
+    x, dtype = tensor_of_lesson_2(), f"{'' if symmetric else 'u'}int{8 if bits <= 8 else 16}"
+    q = impl.quantize(x, dtype, bits=bits, symmetric=symmetric, convention="textbook")
+    # the notebook is right here, as the largest value has the largest magnitude
+    expected = (absmax_by_bits if symmetric else zero_point_by_bits)(x, bits)
     same(q.codes, expected.codes.astype(dtype))
-    assert q.zero_point == expected.zero_point
+    assert q.zero_point == (0 if symmetric else expected.zero_point)
     assert 1 / q.scale == pytest.approx(expected.inverse, rel=1e-15)
     np.testing.assert_allclose(values_of(impl, q), expected.values, rtol=1e-13)
-    assert impl.compare(x, q).mse == pytest.approx(mse(x, expected.values), rel=1e-9)
-    if bits >= 4:  # a step's square over 12; a bit more, a quarter of it
-        assert impl.compare(x, q).mse == pytest.approx((202 / (2**bits - 1)) ** 2 / 12, rel=0.03)
-
-
-@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits: impl is reference or bits in (4, 8))
-@pytest.mark.parametrize("bits", range(2, 17))
-def test_lesson_2_absmax_scheme_by_bits(impl, bits):
-    x, dtype = tensor_of_lesson_2(), "int8" if bits <= 8 else "int16"
-    q = impl.quantize(x, dtype, bits=bits, symmetric=True, convention="textbook")
-    expected = absmax_by_bits(x, bits)  # right here, as the largest value has the largest magnitude
-    same(q.codes, expected.codes.astype(dtype))
-    assert q.zero_point == 0
-    assert 1 / q.scale == pytest.approx(expected.inverse, rel=1e-15)
-    np.testing.assert_allclose(values_of(impl, q), expected.values, rtol=1e-13)
-    assert impl.compare(x, q).mse == pytest.approx(mse(x, expected.values), rel=1e-9)
+    measured = impl.compare(x, q).mse
+    assert measured == pytest.approx(mse(x, expected.values), rel=1e-9)
+    if bits >= 4 and not symmetric:  # a step's square over 12; a bit more, a quarter of it
+        assert measured == pytest.approx((202 / (2**bits - 1)) ** 2 / 12, rel=0.03)
 
 
 def test_lesson_2_errs_max_for_the_largest_magnitude_costs_1600_instead_of_0_118(impl):
@@ -376,7 +279,12 @@ def test_lesson_4_simple_scaling(impl):
     codes = impl.quantize_linear(SIMPLE, scale, 0, "int8")
     same(codes, SIMPLE_CODES)
     values = impl.dequantize_linear(codes, scale.astype(F32), axis=None)
-    check_simple(scale, values)
+    assert scale == as_printed(0.0784, 4)
+    assert values == as_printed([-9.9608, -5.0196, 0, 5.0196, 9.9608], 4)
+    errors = np.abs(values.astype(F64) - SIMPLE)
+    assert errors == as_printed([0.0392, 0.0196, 0, 0.0196, 0.0392], 4)
+    percent = 100 * errors / np.where(SIMPLE == 0, 1, SIMPLE)  # negative for negative values, as printed
+    assert percent == as_printed([-0.3922, -0.3922, 0, 0.3922, 0.3922], 4)
     assert 100 * impl.compare(SIMPLE, values).max_relative_error == as_printed(0.3922, 4)
 
 
@@ -387,9 +295,13 @@ def test_lesson_4_the_codes_of_10_and_minus_10_are_ties_that_the_float32_scale_b
 
 def test_lesson_4_an_outlier_in_uint8(impl):
     q = impl.quantize(OUTLIER, "uint8", convention="textbook")
-    assert q.zero_point == 0
+    assert (q.zero_point, q.scale) == (0, as_printed(3.9216, 4))
     same(q.codes, OUTLIER_CODES)
-    check_outlier(q.scale, values_of(impl, q))
+    values = values_of(impl, q)
+    assert values == as_printed([0, 0, 7.8431, 11.7647, 1000], 4)
+    errors = np.abs(values - OUTLIER)
+    assert errors == as_printed([0, 1, 1.1569, 1.7647, 0], 4)
+    assert 100 * errors / np.maximum(OUTLIER, 1) == as_printed([0, 100, 12.8540, 17.6471, 0], 4)
     measured = impl.compare(OUTLIER, q)
     assert measured.max_abs_error == as_printed(1.7647, 4)
     assert measured.max_relative_error == 1.0

@@ -1,13 +1,15 @@
 """What docs/conventions.md and `explain` say of a convention is what the reference computes."""
 
 import json
+from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
 
 import fastq
 from fastq import reference
-from fastq.formats.describe import page, zero_point_formula
+from fastq.formats.describe import zero_point_formula
 from fastq.results.elements import code_ends
 
 ROWS = fastq.CONVENTIONS | {
@@ -53,6 +55,6 @@ def test_nothing_is_said_of_where_a_system_is_undefined_if_that_is_nowhere(tmp_p
     compared = {"version": "a system 1", "values": 7, "undefined": ""}
     stored = tmp_path / "compared.json"
     stored.write_text(json.dumps({"onnx": compared, "torch": compared | {"undefined": "NaN"}}))
-    text = page(stored)
+    text = run_path(str(Path(__file__).parents[2] / "docs" / "conventions_page.py"))["page"](stored)
     assert text.count("verified against: a system 1; 7 values") == 2
     assert text.count("where the system is undefined") == 1

@@ -1,4 +1,4 @@
-"""Fast equals reference, byte for byte."""
+"""Fast equals reference, byte for byte: rows of the table that are about one thing each, and what is no row."""
 
 import dataclasses
 import functools
@@ -9,24 +9,114 @@ import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, specials, ties, values
 from format_cases import GRANULARITIES
+from table import Table, Work, always
 
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
+from fastq.results import QParams
 from fastq.system import tuning
 
 SHAPE = (4, 6, 35)
+ROWS = Table()
+row = ROWS.row
 
 
-@pytest.mark.parametrize("axis", [(0, 2), (1, 3), (1, 4), (0, 2, 4)])
-def test_parameters_of_alternate_axes(axis):
+def shaped(dtype, seed, shape=SHAPE):
+    return values(dtype, math.prod(shape), seed).reshape(shape)
+
+
+@row([(0, 2), (1, 3), (1, 4), (0, 2, 4)], operations="minmax, linear", quick=always)
+def parameters_of_alternate_axes(axis):
     """Kept and reduced axes in turn: the same parameters come again."""
-    x = values("float32", 3 * 4 * 2 * 5 * 70, 1).reshape(3, 4, 2, 5, 70)
-    for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
-        same_bytes(actual, expected)
-    scale = np.linspace(0.1, 2, math.prod(expected.shape), dtype=np.float32).reshape(expected.shape)
-    expected = reference.quantize_linear(x, scale, None, "int8", axis=axis)
-    same_bytes(fastq.quantize_linear(x, scale, None, "int8", axis=axis), expected)
+    x = shaped("float32", 1, (3, 4, 2, 5, 70))
+    kept = [x.shape[k] for k in axis]
+    scale = np.linspace(0.1, 2, math.prod(kept), dtype=np.float32).reshape(kept)
+    yield Work(x, options={"axis": axis}, qparams=QParams(scale, np.zeros(kept, np.int8), "int8", axis=axis))
+
+
+@row(
+    itertools.product(["float32", "float64"], ["int8", "uint8", "int16"]),
+    quick=lambda dtype, code: (dtype, code) == ("float32", "int8"),
+    operations="linear",
+)
+def ties_specials_and_extreme_scales(dtype, code):
+    """By one scale, and by as many as there are elements, which is the loop of the lanes."""
+    info, qtype, kind = np.finfo(dtype), QTYPES[code], np.dtype(dtype).type
+    scales = [1.0, 0.1, 1 / 3, 2.0**-7, 1e-30, 1e30, info.tiny, info.smallest_subnormal, info.max]
+    for scale, zero in itertools.product(scales, (qtype.qmin, 0, 3, qtype.qmax)):
+        with np.errstate(over="ignore", under="ignore"):
+            x = np.concatenate([ties(kind, scale), specials(kind), specials(kind) * kind(scale)])
+        one = QParams(kind(scale), np.array(zero, code), code)
+        each = QParams(np.full(x.shape, scale, dtype), np.full(x.shape, zero, code), code, axis=0)
+        yield Work(x, qparams=one, operations="linear, of linear")
+        yield Work(x, qparams=each)
+
+
+@row([1 << 16, (1 << 18) + 17, (1 << 21) + 5], operations="quantize, values, fake, measures", quick=always)
+def large_arrays_in_parallel(size):
+    yield Work(values("float32", size, 8), "uint8", threads=(1, 2, 4))
+
+
+@row(
+    itertools.product(["float32", "float64", "int16"], ["int8", "uint16", "uint4"]),
+    quick=lambda dtype, code: (dtype, code) == ("float32", "int8"),
+    operations="measures",
+)
+def errors_of_an_approximation(dtype, code):
+    x = (shaped(dtype, 9) / 8).astype(dtype)
+    for options in GRANULARITIES:
+        q = reference.quantize(x, code, **options)
+        for layout in LAYOUTS.values():
+            yield Work(layout(x), q=q, threads=(1, 2))
+
+
+@row(
+    ["float32", "float64", "int16"],
+    quick=lambda dtype: dtype == "float32",
+    operations="minmax, quantize, values",
+)
+def rows_side_by_side(dtype):
+    """Four rows at a time and those that are left, of the whole array and of blocks; all of a vector and the rest."""
+    for shape in ((4, 512), (9, 601), (23, 1000), (2, 7, 640)):
+        x = shaped(dtype, 15, shape).copy()
+        if x.dtype.kind == "f":
+            x[1:, ::9] = np.nan
+        for options in ({"axis": -1}, {"axis": -2, "block_size": 6}, {"axis": (0, -1)}):
+            yield Work(x, "int8", options | {"nan": "zero"}, threads=(1, 4))
+
+
+@row(["sentence-transformers", "cf", "faiss"], operations="quantize")
+def zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention):
+    x = np.abs(shaped("float32", 16, (64, 96)))
+    x[:, ::8], x[:, 3::8] = 0.0, -0.0
+    for where, array in itertools.product([(-1, 32), (0, 16), (-1, 24), (0, 0)], (x, -x)):
+        yield Work(array, "uint8", {"convention": convention, "axis": where[0], "block_size": where[1]})
+
+
+@row([False, True], operations="quantize, minmax")
+def nan_as_zero_in_both_loops_and_both_passes(symmetric):
+    x = shaped("float32", 10).copy()
+    x[np.random.default_rng(1).random(SHAPE) < 0.1] = np.nan
+    x[0, 0] = np.nan
+    for options in GRANULARITIES:
+        options = options | {"nan": "zero", "symmetric": symmetric}
+        yield Work(x, "int8", options, threads=(1, 4))
+        yield Work(x, "uint8", options, threads=(1, 4), operations="fake")
+
+
+@row([()], operations="quantize, values", quick=always)
+def one_parameter_of_any_memory_order():
+    yield Work(np.asfortranarray(shaped("float32", 13, (1, 1, 4, 5))), "int8", {"axis": (0, 1)})
+
+
+test_fast_equals_reference = ROWS.test()
+
+
+def test_one_scale_of_any_rank_for_any_memory_order():
+    x = np.asfortranarray(values("float32", 24, 12).reshape(4, 6))
+    codes = fastq.quantize_linear(x, np.full((1, 1), 0.1, np.float32), np.full((1, 1), 3, np.int8), "int8")
+    same_bytes(codes, reference.quantize_linear(x, np.float32(0.1), 3, "int8"))
 
 
 @pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float32")
@@ -39,7 +129,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     loops = set()
     kernel = planner.kernel_address
     monkeypatch.setattr(
-        planner, "kernel_address", lambda loop, *which, **how: loops.add(loop.__name__) or kernel(loop, *which, **how)
+        planner, "kernel_address", lambda loop, *which, **how: loops.add(loop) or kernel(loop, *which, **how)
     )
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)
@@ -47,44 +137,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
             threads(n)
             for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
                 same_bytes(actual, expected)
-    assert "column_ranges" in loops
-
-
-@pytest.mark.slow(
-    "compiles kernels for each format and dtype", quick=lambda dtype, code: (dtype, code) == (np.float32, "int8")
-)
-@pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_ties_specials_and_extreme_scales(dtype, code):
-    info = np.finfo(dtype)
-    scales = [1.0, 0.1, 1 / 3, 2.0**-7, 1e-30, 1e30, info.tiny, info.smallest_subnormal, info.max]
-    zero_points = [fastq.formats.qtypes.as_qtype(code).qmin, 0, 3, fastq.formats.qtypes.as_qtype(code).qmax]
-    for scale, zero_point in itertools.product(scales, zero_points):
-        with np.errstate(over="ignore", under="ignore"):
-            x = np.concatenate([ties(dtype, scale), specials(dtype), specials(dtype) * dtype(scale)])
-        actual = fastq.quantize_linear(x, dtype(scale), zero_point, code)
-        same_bytes(actual, reference.quantize_linear(x, dtype(scale), zero_point, code))
-        each = np.full(x.shape, scale, dtype)  # the loop of the lanes, with as many scales as elements
-        same_bytes(fastq.quantize_linear(x, each, np.full(x.shape, zero_point), code, axis=0), actual)
-        same_bytes(
-            fastq.dequantize_linear(actual, dtype(scale), zero_point),
-            reference.dequantize_linear(actual, dtype(scale), zero_point),
-        )
-
-
-@pytest.mark.parametrize("size", [1 << 16, (1 << 18) + 17, (1 << 21) + 5])
-def test_large_arrays_in_parallel(size, threads):
-    x = values("float32", size, 8)
-    results = []
-    for n in (1, 2, 4):
-        threads(n)
-        q = fastq.quantize(x, "uint8")
-        results.append((q.codes.tobytes(), q.scale.tobytes(), q.dequantize().tobytes(), fastq.compare(x, q)))
-    assert results[0] == results[1] == results[2]
-    expected = reference.quantize(x, "uint8")
-    same_quantized(q, expected)
-    same_bytes(q.dequantize(), reference.dequantize(expected))
-    same_bytes(fastq.fake_quantize(x, "uint8"), reference.fake_quantize(x, "uint8"))
+    assert "traversal.columns.column_ranges" in loops
 
 
 @pytest.mark.parametrize(
@@ -132,22 +185,6 @@ def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, m
     assert [1 if program else 2 for program in seen] == [passes]
 
 
-@pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype, code, **_: (dtype, code) == ("float32", "int8"))
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
-@pytest.mark.parametrize("code", ["int8", "uint16", "uint4"])
-def test_errors_of_an_approximation(dtype, code, threads):
-    x = (values(dtype, np.prod(SHAPE), 9) / 8).astype(dtype).reshape(SHAPE)
-    for options, (name, layout), n in itertools.product(GRANULARITIES, LAYOUTS.items(), (1, 2)):
-        threads(n)
-        q = fastq.quantize(x, code, **options)
-        actual, expected = fastq.compare(layout(x), q), reference.compare(layout(x), q)
-        assert actual.clipped == expected.clipped, name
-        assert actual.max_abs_error == expected.max_abs_error, name
-        assert actual.max_relative_error == expected.max_relative_error, name
-        for field in ("mse", "mean_abs_error", "mean_relative_error", "sqnr_db"):
-            assert getattr(actual, field) == pytest.approx(getattr(expected, field), rel=1e-11), (name, field)
-
-
 @pytest.mark.slow("compiles 4 kernels a case", quick=lambda convention: convention == "onnx")
 @pytest.mark.parametrize("convention", fastq.CONVENTIONS)
 def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
@@ -173,76 +210,6 @@ def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
         assert fastq.compare(near, q).clipped == reference.compare(near, q).clipped, (code, spread, middle)
         compared += 1
     assert compared
-
-
-@pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype: dtype == "float32")
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
-def test_rows_side_by_side(dtype, threads):
-    """Four rows at a time and those that are left, of the whole array and of blocks; all of a vector and the rest."""
-    for shape, n in itertools.product([(4, 512), (9, 601), (23, 1000), (2, 7, 640)], (1, 4)):
-        threads(n)
-        x = values(dtype, np.prod(shape), 15).reshape(shape).copy()
-        if x.dtype.kind == "f":
-            x[1:, ::9] = np.nan
-        for options in ({"axis": -1}, {"axis": -2, "block_size": 6}, {"axis": (0, -1)}):
-            for actual, expected in zip(*(i.minmax(x, nan="zero", **options) for i in (fastq, reference)), strict=True):
-                same_bytes(actual, expected)
-            q = fastq.quantize(x, "int8", nan="zero", **options)
-            same_bytes(q.dequantize(), reference.dequantize(q))
-
-
-@pytest.mark.slow("compiles 4 kernels a case")
-@pytest.mark.parametrize("convention", ["sentence-transformers", "cf", "faiss"])
-def test_zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention):
-    x = np.abs(values("float32", 64 * 96, 16)).reshape(64, 96)
-    x[:, ::8], x[:, 3::8] = 0.0, -0.0
-    for options in (
-        {"axis": -1, "block_size": 32},
-        {"axis": 0, "block_size": 16},
-        {"axis": -1, "block_size": 24},
-        {"axis": 0},
-    ):
-        for array in (x, -x):
-            q, expected = (i.quantize(array, "uint8", convention=convention, **options) for i in (fastq, reference))
-            same_quantized(q, expected)
-
-
-@pytest.mark.slow("compiles 20 kernels")
-def test_nan_as_zero_in_both_loops_and_both_passes(threads):
-    x = values("float32", np.prod(SHAPE), 10).reshape(SHAPE).copy()
-    x[np.random.default_rng(1).random(SHAPE) < 0.1] = np.nan
-    x[0, 0] = np.nan
-    for options, n, symmetric in itertools.product(GRANULARITIES, (1, 4), (False, True)):
-        threads(n)
-        options = options | {"nan": "zero", "symmetric": symmetric}
-        same_quantized(fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options))
-        same_bytes(fastq.fake_quantize(x, "uint8", **options), reference.fake_quantize(x, "uint8", **options))
-        del options["symmetric"]
-        for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
-            same_bytes(actual, expected)
-
-
-def test_one_scale_of_any_rank_for_any_memory_order():
-    x = np.asfortranarray(values("float32", 24, 12).reshape(4, 6))
-    codes = fastq.quantize_linear(x, np.full((1, 1), 0.1, np.float32), np.full((1, 1), 3, np.int8), "int8")
-    same_bytes(codes, reference.quantize_linear(x, np.float32(0.1), 3, "int8"))
-    x = np.asfortranarray(values("float32", 20, 13).reshape(1, 1, 4, 5))
-    q, expected = fastq.quantize(x, "int8", axis=(0, 1)), reference.quantize(x, "int8", axis=(0, 1))
-    same_quantized(q, expected)
-    same_bytes(q.dequantize(), reference.dequantize(expected))
-
-
-def test_out_may_share_memory_with_any_argument():
-    x, rng = values("float32", 100, 14), np.random.default_rng(14)
-    scale, zero_point = rng.uniform(0.1, 1, 100).astype(np.float32), rng.integers(-9, 9, 100, np.int8)
-    expected = reference.quantize_linear(x, scale, zero_point, "int8", axis=0)
-    shared = zero_point.copy()
-    same_bytes(fastq.quantize_linear(x, scale, shared, "int8", axis=0, out=shared), expected)
-    expected = reference.dequantize_linear(zero_point, scale, axis=0)
-    shared = scale.copy()
-    same_bytes(fastq.dequantize_linear(zero_point, shared, axis=0, out=shared), expected)
-    expected = reference.fake_quantize(x, "int8", axis=0, block_size=7)
-    same_bytes(fastq.fake_quantize(x, "int8", axis=0, block_size=7, out=x), expected)
 
 
 @pytest.mark.parametrize("codes", [np.zeros(5, np.int8), np.zeros((2, 5), np.int8), np.zeros(9, np.uint8)])

@@ -6,11 +6,10 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import FEW, LAYOUTS, same_bytes, same_quantized
+from catalogue import FEW, LAYOUTS, same_bytes
 from format_cases import (
     BLOCKS,
     CODES,
-    ERRORS,
     FLOAT8,
     FLOATS,
     GRANULARITIES,
@@ -27,6 +26,7 @@ from format_cases import (
     inputs,
     rounding_cases,
 )
+from table import Table, Work
 
 import fastq
 from fastq import reference
@@ -40,154 +40,120 @@ def one_each(codes, dtype, shape):
     return reference.unpack(codes, dtype, shape=shape) if QTYPES[dtype].packed else codes
 
 
-# Every format, input, granularity, layout and length
+ROWS = Table()
+row = ROWS.row
 
 
-@pytest.mark.slow("compiles kernels for each format")
-@pytest.mark.parametrize("dtype", [name for name in QTYPES if not QTYPES[name].block_size])
-def test_nothing_by_a_given_scale(dtype):
-    x, given = np.empty((3, 0), np.float32), {"scale": np.float32(1), "dtype": dtype}
-    same_bytes(fastq.quantize_linear(x, **given), reference.quantize_linear(x, **given))
+def given(scale, code, **where):
+    """Parameters of a scale, or of as many as there are, without zero points."""
+    scale = np.asarray(scale)
+    return QParams(scale, np.zeros(scale.shape, QTYPES[code].storage), code, **where)
+
+
+@row(LINEAR, operations="linear")
+def nothing_by_a_given_scale(code):
+    yield Work(np.empty((3, 0), np.float32), qparams=given(np.float32(1), code))
 
 
 # Every 16-bit number through every format, every code back
 
 
-@pytest.mark.slow("compiles kernels for each format")
-@pytest.mark.parametrize("half", HALVES)
-@pytest.mark.parametrize("dtype", LINEAR)
-def test_every_half_through_every_format(dtype, half):
-    x, qtype = every_code(half), QTYPES[dtype]
+@row(itertools.product(LINEAR, HALVES), operations="linear")
+def every_half_through_every_format(code, half):
+    x, qtype = every_code(half), QTYPES[code]
     policies = ["zero"] if qtype.float_format is None or qtype.float_format.nan is None else ["zero", "keep"]
     for scale, nan, saturate in itertools.product((1.0, 0.37, 2.0**-14), policies, (True, False)):
-        options = {"dtype": dtype, "nan": nan, "saturate": saturate}
-        same_bytes(fastq.quantize_linear(x, scale, **options), reference.quantize_linear(x, scale, **options))
-        rough = np.array(scale, x.dtype)
-        same_bytes(fastq.quantize_linear(x, rough, **options), reference.quantize_linear(x, rough, **options))
+        for kind in (np.float32, x.dtype):
+            yield Work(x, options={"nan": nan, "saturate": saturate}, qparams=given(np.array(scale, kind), code))
 
 
-@pytest.mark.slow("compiles kernels for each format")
-@pytest.mark.parametrize("half", HALVES)
-@pytest.mark.parametrize("dtype", BLOCKS)
-def test_every_finite_half_with_parameters_of_its_range(dtype, half):
+@row(itertools.product(BLOCKS, HALVES), operations="quantize, values")
+def every_finite_half_with_parameters_of_its_range(code, half):
     x = every_code(half)
     with np.errstate(invalid="ignore"):
         x = x[np.isfinite(x)]
     for order in (np.arange(x.size), np.random.default_rng(7).permutation(x.size)):
-        q, expected = fastq.quantize(x[order], dtype), reference.quantize(x[order], dtype)
-        same_quantized(q, expected)
-        same_bytes(q.dequantize(dtype=half), reference.dequantize(expected, dtype=half))
+        yield Work(x[order], code, outputs=(half,))
 
 
-@pytest.mark.slow("compiles 5 kernels a case")
-@pytest.mark.parametrize(
-    ("name", "dtype"),
+@row(
     [
         *itertools.product(["float32"], LINEAR),
         *itertools.product([*HALVES, "float64"], [name for name in ("int8", *KINDS) if name in LINEAR]),
     ],
+    operations="of linear, values",
 )
-def test_every_code_is_decoded(dtype, name):
-    qtype = QTYPES[dtype]
-    whole = np.arange(qtype.qmin, qtype.qmax + 1)
-    codes = every_code(qtype.element) if qtype.element else whole.astype(qtype.storage)
-    for scale in (
-        1.0,
-        0.37,
-        1e-30,
-        1e30,
-        np.float64(0.1),
-        np.float64(1e-300),
-        np.float16(0.1),
-        dtype_of("bfloat16").type(3),
-    ):
-        same_bytes(fastq.dequantize_linear(codes, scale), reference.dequantize_linear(codes, scale))
-        actual = fastq.dequantize_linear(codes, scale, dtype=name)
-        same_bytes(actual, reference.dequantize_linear(codes, scale, dtype=name))
-        p = QParams(np.asarray(scale), np.array(0, qtype.storage), qtype)
-        q = QuantizedArray(reference.pack(codes, dtype) if qtype.packed else codes, p, codes.shape)
-        same_bytes(q.dequantize(dtype=name), reference.dequantize(q, dtype=name))
+def every_code_is_decoded(output, code):
+    qtype = QTYPES[code]
+    codes = every_code(qtype.element) if qtype.element else np.arange(qtype.qmin, qtype.qmax + 1).astype(qtype.storage)
+    scales = [*map(np.float32, (1, 0.37, 1e-30, 1e30)), *map(np.float64, (0.1, 1e-300))]
+    for scale in (*scales, np.float16(0.1), dtype_of("bfloat16").type(3)):
+        q = QuantizedArray(reference.pack(codes, code) if qtype.packed else codes, given(scale, code), codes.shape)
+        yield Work(codes, q=q, outputs=(output,))
 
 
-@pytest.mark.slow("compiles 4 kernels a case")
-@pytest.mark.parametrize("dtype", BLOCKS)
-def test_every_code_with_every_scale_is_decoded(dtype):
-    qtype = QTYPES[dtype]
+@row(BLOCKS, operations="values")
+def every_code_with_every_scale_is_decoded(code):
+    qtype = QTYPES[code]
     codes = every_code(qtype.element) if qtype.element else np.arange(-128, 128).astype(np.int8)
     scale = every_code(qtype.scale_element)
     with np.errstate(invalid="ignore"):
         scale = scale[~(scale.astype(np.float32) <= 0)]  # with NaN
     each = np.tile(codes, (scale.size, -(-qtype.block_size // codes.size)))
     scales = scale[:, np.newaxis].repeat(-(-each.shape[1] // qtype.block_size), axis=1)
-    tensor_scale = np.array(0.37, np.float32) if dtype == "nvfp4" else None
+    tensor_scale = np.array(0.37, np.float32) if code == "nvfp4" else None
     p = QParams(scales, np.zeros(scales.shape, qtype.storage), qtype, 1, qtype.block_size, True, "onnx", tensor_scale)
-    q = QuantizedArray(reference.pack(each, dtype) if qtype.packed else each, p, each.shape)
-    for name in FLOATS:
-        same_bytes(q.dequantize(dtype=name), reference.dequantize(q, dtype=name))
+    q = QuantizedArray(reference.pack(each, code) if qtype.packed else each, p, each.shape)
+    yield Work(each, q=q, outputs=tuple(FLOATS))
 
 
-# Ties, special values, NaN
+# Ties, special values, NaN, measures
 
 
-@pytest.mark.slow(
-    "compiles kernels for each format and dtype",
-    quick=lambda dtype, ftype: dtype == "float8_e4m3fn" and ftype is np.float32,
+@row(
+    itertools.product(CODES, ["float32", "float64"]),
+    operations="linear",
+    quick=lambda code, dtype: (code, dtype) == ("float8_e4m3fn", "float32"),
 )
-@pytest.mark.parametrize("ftype", [np.float32, np.float64])
-@pytest.mark.parametrize("dtype", CODES)
-def test_ties_and_their_neighbours(dtype, ftype):
-    cases = rounding_cases(dtype, ftype)
+def ties_and_their_neighbours(code, dtype):
+    kind = np.dtype(dtype).type
+    cases = rounding_cases(code, kind)
     # under these quotients of a tie's neighbour are nearest to the tie, and remainders become subnormal
     small = np.ldexp(2 - 2.0**-23, np.arange(-101, -77, 2))
-    for scale, saturate in itertools.product((1.0, 0.37, 2.0**-60, np.finfo(ftype).tiny, *small), (True, False)):
+    for scale, saturate in itertools.product((1.0, 0.37, 2.0**-60, np.finfo(dtype).tiny, *small), (True, False)):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            x = np.concatenate([cases * ftype(scale), cases])
-        options = {"dtype": dtype, "saturate": saturate}
-        same_bytes(fastq.quantize_linear(x, scale, **options), reference.quantize_linear(x, scale, **options))
-        each = np.full(x.shape, scale, ftype)
-        actual = fastq.quantize_linear(x, each, axis=0, **options)
-        same_bytes(actual, reference.quantize_linear(x, each, axis=0, **options))
+            x = np.concatenate([cases * kind(scale), cases])
+        for p in (given(scale, code), given(np.full(x.shape, scale, dtype), code, axis=0)):
+            yield Work(x, options={"saturate": saturate}, qparams=p)
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
-@pytest.mark.parametrize("dtype", FLOAT8)
-def test_values_out_of_range_with_and_without_saturation(dtype):
+@row(FLOAT8, operations="quantize, fake", quick=lambda code: code in FEW)
+def values_out_of_range_with_and_without_saturation(code):
     x = np.concatenate([inputs("float32", 300, 9) * 200, np.array([np.inf, -np.inf], np.float32)])
-    p = reference.choose_qparams(x[:300] / 50, dtype)
+    p = reference.choose_qparams(x[:300] / 50, code)
     for saturate in (True, False):
-        options = {"qparams": p, "saturate": saturate}
-        same_quantized(fastq.quantize(x, **options), reference.quantize(x, **options))
-        same_bytes(fastq.fake_quantize(x, **options), reference.fake_quantize(x, **options))
+        yield Work(x, options={"saturate": saturate}, qparams=p)
 
 
-# Halves measured
+@row(HALF_LAYOUTS, operations="minmax, measures")
+def minmax_and_errors_of_halves(half, layout):
+    x = LAYOUTS[layout](inputs(half, np.prod(SHAPE), 10).reshape(SHAPE))
+    for options in GRANULARITIES:
+        yield Work(x, "int8", options, threads=(1, 4))
 
 
-@pytest.mark.slow("compiles 10 kernels for each dtype")
-@pytest.mark.parametrize(("name", "layout"), HALF_LAYOUTS)
-def test_minmax_and_errors_of_halves(layout, name, threads):
-    x = LAYOUTS[layout](inputs(name, np.prod(SHAPE), 10).reshape(SHAPE))
-    for options, n in itertools.product(GRANULARITIES, (1, 4)):
-        threads(n)
-        for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
-            same_bytes(actual, expected)
-        q = reference.quantize(x, "int8", **options)
-        actual, expected = fastq.compare(x, q), reference.compare(x, q)
-        assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
-        assert actual.mse == pytest.approx(expected.mse, rel=1e-11)
-
-
-@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype, shape: dtype == "int8")
-@pytest.mark.parametrize("dtype", ["int8", *KINDS])
-@pytest.mark.parametrize("shape", [SHAPE, (3, 5, 64)], ids=str)
-def test_errors_of_formats(dtype, shape):
+@row(
+    itertools.product(["int8", *KINDS], [SHAPE, (3, 5, 64)]),
+    operations="measures",
+    quick=lambda code, shape: code == "int8",
+)
+def errors_of_formats(code, shape):
     x, other = (inputs("float32", np.prod(shape), seed).reshape(shape) for seed in (11, 12))
-    for options in granularities(dtype):
-        q = reference.quantize(x, dtype, **options)
-        for measured in (x, LAYOUTS["strided"](other)):
-            actual, expected = fastq.compare(measured, q), reference.compare(measured, q)
-            assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
-            assert actual.sqnr_db == pytest.approx(expected.sqnr_db, rel=1e-11)
+    for options, measured in itertools.product(granularities(code), (x, LAYOUTS["strided"](other))):
+        yield Work(x, code, options, measured)
+
+
+test_fast_equals_reference = ROWS.test()
 
 
 @pytest.mark.slow("compiles a kernel a format", quick=lambda dtype, bound: dtype == "nvfp4")
@@ -309,12 +275,6 @@ def test_halves_are_overwritten_by_what_is_left_of_them(half):
         expected, shared = reference.fake_quantize(x, dtype), x.copy()
         assert fastq.fake_quantize(shared, dtype, out=shared) is shared
         same_bytes(shared, expected)
-
-
-@pytest.mark.parametrize(("call", "error", "match"), ERRORS)
-def test_wrong_argument(call, error, match):
-    with pytest.raises(error, match=match):
-        call(fastq)
 
 
 @pytest.mark.parametrize(

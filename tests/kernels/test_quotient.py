@@ -142,7 +142,7 @@ def test_the_proof_finds_a_wrong_quotient(wrong_quotient):
     assert 0 < wrong < tried
 
 
-@pytest.mark.slow("2**23 quotients a case", quick=lambda S: S in (FIRST + 1, LAST - 1))
+@pytest.mark.slow("2**23 quotients a case", quick=lambda S: S == LAST - 1)
 @pytest.mark.parametrize("S", [FIRST, FIRST + 1, FIRST + 8, 12_345_676, 12_345_678, LAST - 8, LAST - 2, LAST - 1])
 def test_candidates_are_all_there_are(S):
     X = np.arange(FIRST, LAST)

@@ -12,8 +12,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit
 from fastq.engine.runtime import driver
 from fastq.formats.granularity import Granularity
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.body import BODIES, Body, Reduction
-from fastq.kernels.build import kernel_address
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import nan_mask, status_of
 from fastq.kernels.status import HAS_NAN
@@ -42,27 +42,6 @@ def _merge(state, other):
 
 
 @njit
-def _load(operands, p, kind):
-    return (v.load(operands.most, p, v.lanes_like(kind, operands.most)),)
-
-
-@njit
-def _save(operands, p, state):
-    v.store(operands.most, p, state[0])
-
-
-@njit
-def _finish(operands, p, state, nans):
-    v.store(operands.most, p, state[0])
-
-
-@njit
-def _rebase(operands, args, units):
-    most = v.advance(operands.most, units.slot * args.partial_stride)
-    return MagnitudeOperands(v.advance(operands.src, -units.origin), most)
-
-
-@njit
 def _run(spec, operands, args, p, i, end):
     most, nan = operands.most[p], False
     while i < end:
@@ -73,7 +52,7 @@ def _run(spec, operands, args, p, i, end):
     return status_of(nan, False)
 
 
-BODIES[MagnitudeOperands] = Body(_rebase, _run, reduction=Reduction(_nothing, _add, _merge, _load, _save, _finish))
+BODIES[MagnitudeOperands] = Body(_run, reduction=Reduction(_nothing, _add, _merge))
 
 
 def magnitudes(x, axes, block_size=0):
@@ -88,6 +67,7 @@ def magnitudes(x, axes, block_size=0):
     return result.reshape(layout.shape), status, loop
 
 
+@pytest.mark.slow("compiles 3 kernels a dtype", quick=lambda dtype, **_: dtype == np.float32)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("shape", "axes", "block_size", "loop"),

@@ -7,7 +7,6 @@ which differ from it in a dtype, a format or a size, wait for --all.
 import itertools
 
 import numpy as np
-import pytest
 from catalogue import CODES, FEW, INPUTS, LAYOUTS, PACKED, values
 from format_cases import (
     ALONG,
@@ -24,12 +23,14 @@ from format_cases import (
     inputs,
 )
 from hard_rows import LENGTHS, UNEVEN, hard_values, parameters, ragged_rows, ragged_works, uneven, where_of
-from table import TABLE, Work, cases, check, row
+from table import Table, Work
 
-from fastq.engine.runtime import threadpool
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.qtypes import QTYPES
-from fastq.system import tuning
+from fastq.kernels.args import MOST_ROW
+
+ROWS = Table()
+row = ROWS.row
 
 # --- every format, input, granularity, layout and number of threads ---------------------------------------------------
 
@@ -334,7 +335,7 @@ def runs_of_a_few_registers_by_their_ranges(nan, code):
 )
 def rows_that_are_taken_as_one(columns, dtype):
     """Few rows, as many as are taken as one at most, one less and one more, and rows with some that are left over."""
-    joined = -(-tuning.current().narrow_row // columns)
+    joined = -(-MOST_ROW // columns)
     for rows in (2, 16, 33, joined - 1, joined + 1, 20 * joined + 7):
         x, other = shaped(dtype, 21, 22, shape=(rows, columns))
         yield Work(x, "int8", {"axis": 1}, other, threads=(1, 2))
@@ -463,15 +464,4 @@ def ranges_of_least_error_of_codebooks(dtype, code):
         yield Work(x, code, options | {"range": "mse"})
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "case"), list(cases()))
-def test_fast_equals_reference(name, case, threads, monkeypatch, request):
-    row = TABLE[name]
-    if row.chunk:
-        monkeypatch.setattr(threadpool, "CHUNK", row.chunk)
-    if row.cache:
-        request.getfixturevalue("small_cache")(**row.cache)
-    for work in row.works(*case):
-        check(work, work.operations or row.operations, threads)
+test_fast_equals_reference = ROWS.test()

@@ -7,7 +7,6 @@ from catalogue import INPUTS, LAYOUTS, same_bytes, values
 
 import fastq
 from fastq import reference
-from fastq.engine.runtime import threadpool
 
 SHAPES = [(), (0,), (7,), (8,), (1, 64), (5, 100), (3, 0, 8), (4, 2, 65), (33, 384)]
 
@@ -78,16 +77,11 @@ def test_out():
     same_bytes(np.ascontiguousarray(fastq.binarize(memory, out=out)), packed(x))
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_threads(threads, monkeypatch):
-    monkeypatch.setattr(threadpool, "PARALLEL_FROM", 1)
-    before = fastq.get_num_threads()
-    fastq.set_num_threads(threads)
-    try:
-        for shape in ((300, 768), (1000, 101)):
-            check(values("float32", shape[0] * shape[1], 7).reshape(shape))
-    finally:
-        fastq.set_num_threads(before)
+@pytest.mark.parametrize("n", [1, 4])
+def test_threads(n, threads):
+    threads(n)
+    for shape in ((300, 768), (1000, 101)):
+        check(values("float32", shape[0] * shape[1], 7).reshape(shape))
 
 
 @pytest.mark.parametrize("api", [fastq, reference])

@@ -29,14 +29,12 @@ def chosen(name, api):
     return api.choose_qparams(of, **{"dtype": "int8"} | options), other
 
 
-FAST = "channels", "two axes, swapped", "embeddings"  # that differ in more than their kernels
+FAST = "channels", "two axes, swapped"  # whose kernels other tests need too
 
 
-@pytest.mark.parametrize(
-    ("api", "name"),
-    [(reference, name) for name in SCHEMES] + [(fastq, name) for name in FAST],
-    ids=lambda value: getattr(value, "__name__", value),
-)
+@pytest.mark.slow("kernels of their own", quick=lambda api, name: api is reference or name in FAST)
+@pytest.mark.parametrize("api", [reference, fastq], ids=lambda api: api.__name__)
+@pytest.mark.parametrize("name", SCHEMES)
 def test_an_axis_from_the_end_stays_so(api, name):
     p, other = chosen(name, api)
     assert p.axis == SCHEMES[name][0]["axis"]

@@ -9,67 +9,86 @@ and a network. The last line of a machine has its counts; the exit code is 1 if 
 import argparse
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import called_elsewhere
+
 from tests.campaigns import figures
 from tests.platforms.environments import DEFAULT, HERE, ROOT, environment
 from tests.platforms.machines import MACHINES
 
+JOBS = 2
+VERSIONS = """import platform
+from importlib.metadata import version
+print(f"Python {platform.python_version()}, NumPy {version('numpy')}, Numba {version('numba')}", end="")
+"""
+
 
 def commands(seconds, first):
     """The command of each kind of run."""
+    fuzz = ["-m", "tests.campaigns.fuzz", "--covering", "--jobs", str(JOBS)]
     return {
         "suite": ["-m", "pytest", "-q"],
-        "fuzz": ["-m", "tests.campaigns.fuzz", "--hours", str(seconds / 3600), "--jobs", "2", "--first", str(first)],
+        "fuzz": [*fuzz, "--hours", str(seconds / 3600), "--first", str(first)],
         "patterns": ["-m", "tests.platforms.patterns", str(seconds)],
     }
 
 
 @contextlib.contextmanager
-def settings(machine, folder):
-    """Environment of a machine's processes; for another architecture with a process beside them that compiles."""
+def processes(machine, python, folder):
+    """Python and the environment of a machine's processes.
+
+    What is of another architecture runs in two: calls of fastq are made by emulation, with kernels that others compile,
+    all else on this CPU.
+    """
     kernels = folder / "kernels" / machine.name
     kernels.mkdir(parents=True, exist_ok=True)
-    chosen = os.environ | {"NUMBA_CACHE_DIR": str(kernels), "PYTHONPATH": str(ROOT), "NUMBA_NUM_THREADS": "4"}
+    shared = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_NUM_THREADS": "4"}
+    own = {"NUMBA_CACHE_DIR": str(kernels)}
     if machine.cpu:
-        chosen |= {"NUMBA_CPU_NAME": machine.cpu, "NUMBA_CPU_FEATURES": machine.features}
+        own |= {"NUMBA_CPU_NAME": machine.cpu, "NUMBA_CPU_FEATURES": machine.features}
     if not machine.triple:
-        yield chosen
+        yield python, shared | own
         return
     compiler, _ = environment(machine.compiler, folder)
     with tempfile.TemporaryDirectory(prefix="fastq-") as asked:
         command = [compiler, "-m", "tests.platforms.cross_compiler", asked, machine.triple]
-        process = subprocess.Popen(command, cwd=ROOT, env=chosen | {"PYTHONPATH": f"{ROOT}:{HERE}"})
+        paths = {"PYTHONPATH": f"{ROOT}:{HERE}"}
+        compiling = [subprocess.Popen(command, cwd=ROOT, env=shared | own | paths) for _ in range(JOBS)]
+        settings = [f"{name}={value}" for name, value in {**own, "FASTQ_COMPILED_IN": asked}.items()]
         try:
-            yield chosen | {"FASTQ_COMPILED_IN": asked}
+            yield compiler, shared | {called_elsewhere.VARIABLE: shlex.join(["env", *settings, str(python)])}
         finally:
-            process.kill()
-            process.wait()
+            for process in compiling:
+                process.kill()
+                process.wait()
 
 
-def run(machine, seconds, first, folder):
-    """Run what a machine is for; return whether all is right, and the last line of each run."""
+def run(machine, kinds, seconds, first, folder):
+    """Run some kinds of runs on a machine; return whether all is right, the last line of each run, and versions."""
     python, missing = environment(machine, folder)
     if missing:
         print(f"{machine.name}: the registries have no wheel of {', '.join(missing)}", flush=True)
     right, lines = True, {}
-    with settings(machine, folder) as chosen:
-        for kind in machine.runs:
-            command = [python, *commands(seconds / len(machine.runs), first)[kind]]
+    with processes(machine, python, folder) as (python, chosen):
+        for kind in kinds:
+            command = [python, *commands(seconds / len(kinds), first)[kind]]
             done = subprocess.run(command, cwd=ROOT, env=chosen, stdout=subprocess.PIPE, text=True, check=False)
             print(done.stdout)
             right &= done.returncode == 0
             lines[kind] = done.stdout.strip().rpartition("\n")[2].strip("= ")
-    return right, lines
+    return right, lines, subprocess.run([python, "-c", VERSIONS], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.platforms", description=__doc__)
     parser.add_argument("machines", nargs="*", metavar="NAME", help="machines, as --list names them")
+    parser.add_argument("--run", choices=commands(0, 0), help="of what a machine is for only this")
     parser.add_argument("--minutes", type=float, default=10, help="how long a machine runs; a suite runs to its end")
     parser.add_argument("--first", type=int, default=0, help="the seed at which fuzzing begins")
     parser.add_argument("--folder", type=Path, default=DEFAULT, help="where Pythons and packages are kept")
@@ -85,12 +104,16 @@ def main():
     failed = []
     for name in given.machines or MACHINES:
         began = time.monotonic()
-        right, lines = run(MACHINES[name], given.minutes * 60, given.first, given.folder)
+        kinds = [given.run] if given.run else MACHINES[name].runs
+        right, lines, versions = run(MACHINES[name], kinds, given.minutes * 60, given.first, given.folder)
         failed += [] if right else [name]
         if given.store:
             command = f"python -m tests.platforms {name}"
-            rows = [{"machine": name, "run": kind, "result": line, "command": command} for kind, line in lines.items()]
-            figures.store("platforms", rows, by="machine")
+            rows = [
+                {"machine": name, "what": kind, "result": line, "with": versions, "command": command}
+                for kind, line in lines.items()
+            ]
+            figures.store("platforms", rows, by=("machine", "what"))
         results = "; ".join(f"{kind}: {line}" for kind, line in lines.items())
         print(f"{name}, {(time.monotonic() - began) / 60:.0f} minutes: {results}", flush=True)
     return int(bool(failed))

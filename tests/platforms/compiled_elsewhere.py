@@ -63,13 +63,15 @@ class Asked:
         Raises
         ------
         RuntimeError
-            If the other process has failed to compile.
+            If the other process has failed to compile, or has ended.
         """
         place = os.path.join(FOLDER, f"{os.getpid()}-{next(_numbers)}")
         with open(place, "wb") as file:
             file.write(self.asked)
         os.rename(place, place + REQUEST)
         while not os.path.exists(place + ANSWER):
+            if not os.path.exists(FOLDER):
+                raise RuntimeError(f"{FOLDER} is no more: who compiled there has ended")
             time.sleep(0.01)
         with open(place + ANSWER, "rb") as file:
             code = file.read()

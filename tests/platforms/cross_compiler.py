@@ -1,6 +1,7 @@
 """The other side of `compiled_elsewhere`: `python -m tests.platforms.cross_compiler FOLDER TRIPLE` compiles on demand.
 
-NUMBA_CPU_NAME and NUMBA_CPU_FEATURES say for which CPU. It ends with the process that started it.
+NUMBA_CPU_NAME and NUMBA_CPU_FEATURES say for which CPU. Several share the work of a folder. Each ends with the process
+that started it.
 """
 
 import os
@@ -22,12 +23,17 @@ def serve(folder):
     parent = os.getppid()
     while os.getppid() == parent:
         for path in sorted(folder.glob("*" + REQUEST)):
+            taken = path.with_suffix(".taken")
+            try:
+                path.rename(taken)
+            except FileNotFoundError:  # another process compiles it
+                continue
             try:
                 with jit_enabled():
-                    answer = compile_library(*pickle.loads(path.read_bytes())).machine_code()
+                    answer = compile_library(*pickle.loads(taken.read_bytes())).machine_code()
             except Exception:
                 answer = ERROR + traceback.format_exc().encode()
-            path.unlink()
+            taken.unlink()
             written = path.with_suffix(".written")
             written.write_bytes(answer)
             written.rename(path.with_suffix(ANSWER))

@@ -3,6 +3,8 @@
 import pickle
 import sys
 
+import called_elsewhere
+import numpy as np
 import pytest
 from requirements import VERSIONS
 
@@ -66,3 +68,50 @@ def test_functions_are_handed_over_by_name():
 
     for function in (runs, runs.py_func, build.kernel_address):
         assert pickle.loads(compiled_elsewhere.pickled(function)) is function
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Calls are made in another process of this Python."""
+    monkeypatch.setenv(called_elsewhere.VARIABLE, sys.executable)
+    yield
+    called_elsewhere.other().close()
+
+
+def test_arrays_are_laid_out_in_another_process_as_here(elsewhere):
+    memory = np.full(999, 7, np.uint8)
+    whole = memory[13 : 13 + 480].view(np.float32).reshape(6, 20)
+    out, x = whole[::-2, 3:11], np.arange(8.0, dtype=np.float32)
+    x.flags.writeable = False
+    describe = called_elsewhere.function("tests.platforms.test_platforms", "described")
+    assert describe([x, out, whole, np.broadcast_to(x, (5, 8))], out=out) == described(
+        [x, out, whole, np.broadcast_to(x, (5, 8))], out=out
+    )
+
+
+def described(arrays, *, out):
+    """What a function sees of arrays: where they lie, what may be written, which are one."""
+    lie = [(a.dtype, a.shape, a.strides, a.flags.writeable, a.ctypes.data % 64, a.tobytes()) for a in arrays]
+    together = [a.ctypes.data - out.ctypes.data for a in arrays if np.shares_memory(a, out)]
+    return lie, [a is out for a in arrays], together
+
+
+def test_what_is_written_in_another_process_is_written_here(elsewhere):
+    memory = np.zeros(64, np.uint8)
+    out = memory[5:61:4].view(np.int8)[::-1]
+    assert called_elsewhere.api("numpy").add(np.arange(14, dtype=np.int8), np.int8(1), out=out) is out
+    assert memory[5:61:4].tolist() == [*range(14, 0, -1)]
+    assert memory.sum() == 105
+
+
+def test_errors_of_another_process_are_raised_here(elsewhere):
+    with pytest.raises(ZeroDivisionError, match="float division"):
+        called_elsewhere.function("operator", "truediv")(1.0, 0.0)
+    with pytest.raises(RuntimeError, match="the other process ended with code 3"):
+        called_elsewhere.function("os", "_exit")(3)
+    assert called_elsewhere.function("operator", "add")(1, 2) == 3
+
+
+def test_without_another_process_functions_are_called_here():
+    assert called_elsewhere.api("numpy") is np
+    assert called_elsewhere.function("numpy", "add") is np.add

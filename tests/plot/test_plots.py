@@ -5,7 +5,7 @@ import pytest
 
 import fastq
 from fastq import reference
-from fastq.plot.candidates import Trial
+from fastq.plot.schemes import Trial
 
 pytest.importorskip("matplotlib", reason="no matplotlib")
 from matplotlib import pyplot
@@ -35,7 +35,7 @@ def test_names_of_schemes_are_no_mathematics():
 
 
 def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
-    q = fastq.quantize(X, qparams=CLIPPING)
+    q = reference.quantize(X, qparams=CLIPPING)
     ax = fastq.plot.histogram(X, q)
     counts, edges = shares(ax)
     assert counts.sum() == X.size
@@ -53,7 +53,7 @@ def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
 
 
 def test_a_histogram_of_several_scales_is_one_of_codes():
-    q = fastq.quantize(X, "int8", axis=0)
+    q = reference.quantize(X, "int8", axis=0)
     ax = fastq.plot.histogram(X, q)
     assert ax.get_xlabel() == "code, before it is rounded"
     counts, edges = shares(ax)
@@ -67,7 +67,7 @@ def test_a_histogram_of_several_scales_is_one_of_codes():
 )
 def test_positions_round_to_codes(scheme):
     q = reference.quantize(X, **scheme)
-    positions = fastq.plot.grids._positions(X.astype(np.float64), q, tuple(np.indices(X.shape)))
+    positions = fastq.plot.distributions._positions(X.astype(np.float64), q, tuple(np.indices(X.shape)))
     codes = q.unpacked().astype(np.float64)
     step = 1.0 if not q.dtype.element else 2.0
     assert np.abs(np.clip(positions, codes.min(), codes.max()) - codes).max() <= step + 1e-3
@@ -79,11 +79,11 @@ def test_sixteen_bits_are_drawn_as_a_span():
 
 
 def test_channels_are_those_of_numpy():
-    q = fastq.quantize(X, "int8")
+    q = reference.quantize(X, "int8")
     ax = fastq.plot.channels(X, q, axis=0)
     largest, errors = (patch.get_data().values for patch in ax.patches)
     assert largest.tolist() == np.abs(X).max(axis=1).astype(np.float64).tolist()
-    assert np.allclose(errors, np.sqrt(np.mean((X - q.dequantize().astype(np.float64)) ** 2, axis=1)))
+    assert np.allclose(errors, np.sqrt(np.mean((X - reference.dequantize(q).astype(np.float64)) ** 2, axis=1)))
     assert ax.get_title() == "40 channels of axis 0, 1 outlier"
     assert [text.get_text() for text in ax.texts] == ["7"]
 
@@ -129,12 +129,12 @@ def test_samples_are_of_whole_parts(shape, scheme, elements):
     x = np.random.default_rng(3).standard_normal(shape, np.float32)
     found = Trial(x).measured({"dtype": "int8", "symmetric": True, **scheme})
     assert found.bits == 8 + 32 / elements
-    whole = fastq.quantize(x, "int8", symmetric=True, **scheme)
+    whole = reference.quantize(x, "int8", symmetric=True, **scheme)
     assert found.sqnr_db == pytest.approx(fastq.compare(x, whole).sqnr_db, 0.02)
 
 
 def test_codes_of_tables_are_drawn_by_their_numbers():
-    q = fastq.quantize(X, "nf4", axis=1, block_size=64)
+    q = reference.quantize(X, "nf4", axis=1, block_size=64)
     counts, edges = shares(fastq.plot.histogram(X, q))
     assert counts.sum() == X.size
     assert edges[0] >= -1.2
@@ -142,7 +142,7 @@ def test_codes_of_tables_are_drawn_by_their_numbers():
 
 
 def test_the_best_is_drawn_first():
-    qs = {"coarse": fastq.quantize(X, "int4"), "fine": fastq.quantize(X, "int8"), "exact": X}
+    qs = {"coarse": reference.quantize(X, "int4"), "fine": reference.quantize(X, "int8"), "exact": X}
     ax = fastq.plot.compare(X, qs)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["exact", "fine", "coarse"]
     fine = fastq.compare(X, qs["fine"])
@@ -153,7 +153,7 @@ def test_the_best_is_drawn_first():
 @pytest.mark.parametrize("shape", [(3, 3), (1,), (5, 2, 3)])
 def test_small_arrays_are_drawn_in_the_axes_given(shape):
     x = np.linspace(-1, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
-    q = fastq.quantize(x, "int8")
+    q = reference.quantize(x, "int8")
     _, axes = pyplot.subplots(4)
     draw = (
         lambda ax: fastq.plot.histogram(x, q, ax=ax),
@@ -169,7 +169,7 @@ def test_small_arrays_are_drawn_in_the_axes_given(shape):
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 def test_no_picture_has_colours_that_its_ground_hides(style):
     with pyplot.style.context(style):
-        q = fastq.quantize(X, qparams=CLIPPING)
+        q = reference.quantize(X, qparams=CLIPPING)
         drawn = (fastq.plot.histogram(X, q), fastq.plot.channels(X, q), fastq.plot.compare(X, {"int8": q}))
         for ax in drawn:
             ground = np.array(ax.get_facecolor()[:3])
@@ -178,26 +178,52 @@ def test_no_picture_has_colours_that_its_ground_hides(style):
                 assert np.abs(ink - ground).max() > 0.5
 
 
+plot, COURSE = fastq.plot, X[:3, :3]
+Q, SPOILED = reference.quantize(COURSE, "int8"), np.where(X[:3, :3] == X[0, 0], np.float32(np.nan), X[:3, :3])
+
+
+def seen(axis=None):
+    made = fastq.Calibrator("int8", axis=axis)
+    made.update(COURSE)
+    return made
+
+
+INDEX = "channel must be an index"
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: fastq.plot.histogram(X, X), TypeError, "q must be a QuantizedArray"),
-        (lambda: fastq.plot.histogram(X, reference.quantize(X, "int8"), ax=3), TypeError, "ax must be an Axes, not 3"),
-        (lambda: fastq.plot.channels(X[:0]), ValueError, r"x has shape \(0, .*: there is no channel to draw"),
-        (lambda: fastq.plot.channels(X, X), TypeError, "q must be a QuantizedArray or None"),
-        (lambda: fastq.plot.channels(X, reference.quantize(X[:2], "int8")), ValueError, "x has shape .* and q has"),
-        (lambda: fastq.plot.sqnr(X[:0]), ValueError, "x has no elements to quantize"),
-        (lambda: fastq.plot.sqnr(X, {"rows": []}), TypeError, "schemes must be a mapping of names to lists"),
-        (lambda: fastq.plot.sqnr(X, {"rows": [{"axis": 0}]}), TypeError, "dtype among them, but that of 'rows' is"),
-        (lambda: fastq.plot.sqnr(X, []), TypeError, r"schemes must be a mapping of names .*, not \[\]"),
-        (lambda: fastq.plot.sqnr(X, {"a": [{"dtype": "int8", "axis": 5}]}), np.exceptions.AxisError, "axis 5 is out"),
-        (lambda: fastq.plot.compare(X, []), TypeError, "schemes must be a mapping of names to approximations"),
-        (lambda: fastq.plot.compare(X, {"half": X[::2]}), ValueError, "x has shape"),
-        (lambda: fastq.plot.channels(X, axis=2), np.exceptions.AxisError, "axis 2 is out of bounds"),
-        (lambda: fastq.plot.channels(X, ax="a"), TypeError, "ax must be an Axes, not 'a'"),
-        (lambda: fastq.plot.errors(X, reference.quantize(X, "int8"), ax=[1]), ValueError, "ax must be four Axes"),
-        (lambda: fastq.plot.errors(X, X[:1]), ValueError, "x has shape"),
-        (lambda: fastq.plot.calibration(fastq.Calibrator("int8")), ValueError, "seen"),
+        (lambda: plot.histogram(X, X), TypeError, "q must be a QuantizedArray"),
+        (lambda: plot.histogram(COURSE, Q, ax=3), TypeError, "ax must be an Axes, not 3"),
+        (lambda: plot.channels(X[:0]), ValueError, r"x has shape \(0, .*: there is no channel to draw"),
+        (lambda: plot.channels(X, X), TypeError, "q must be a QuantizedArray or None"),
+        (lambda: plot.channels(X, Q), ValueError, "x has shape .* and q has"),
+        (lambda: plot.channels(X, axis=2), np.exceptions.AxisError, "axis 2 is out of bounds"),
+        (lambda: plot.channels(X, ax="a"), TypeError, "ax must be an Axes, not 'a'"),
+        (lambda: plot.sqnr(X[:0]), ValueError, "x has no elements to quantize"),
+        (lambda: plot.sqnr(X, {"rows": []}), TypeError, "schemes must be a mapping of names to lists"),
+        (lambda: plot.sqnr(X, {"rows": [{"axis": 0}]}), TypeError, "dtype among them, but that of 'rows' is"),
+        (lambda: plot.sqnr(X, []), TypeError, r"schemes must be a mapping of names .*, not \[\]"),
+        (lambda: plot.sqnr(X, {"a": [{"dtype": "int8", "axis": 5}]}), np.exceptions.AxisError, "axis 5 is out"),
+        (lambda: plot.compare(X, []), TypeError, "schemes must be a mapping of names to approximations"),
+        (lambda: plot.compare(X, {"half": X[::2]}), ValueError, "x has shape"),
+        (lambda: plot.errors(COURSE[:2], Q), ValueError, r"x has shape \(2, 3\), but q has shape \(3, 3\)"),
+        (lambda: plot.errors(COURSE, COURSE[:1]), ValueError, "x has shape"),
+        (lambda: plot.errors(COURSE[:0], COURSE[:0]), ValueError, "x is empty"),
+        (lambda: plot.errors(COURSE > 0, Q), TypeError, "x must be float16"),
+        (lambda: plot.errors(COURSE, COURSE > 0), TypeError, "q must be a QuantizedArray"),
+        (lambda: plot.errors(SPOILED, Q), ValueError, "1 NaN"),
+        (lambda: plot.errors(COURSE, Q, ax=[1] * 3), ValueError, "ax must be four Axes, not 3"),
+        (lambda: plot.errors(COURSE, Q, ax=list("abcd")), TypeError, "ax must be four Axes, not str, str, str, str"),
+        (lambda: plot.calibration(COURSE), TypeError, "calibrator must be a Calibrator"),
+        (lambda: plot.calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has seen no array"),
+        (lambda: plot.calibration(seen(), methods="mse"), TypeError, "methods must be a list of minmax"),
+        (lambda: plot.calibration(seen(), methods=["best"]), ValueError, "methods must be of minmax, .* not 'best'"),
+        (lambda: plot.calibration(seen(), channel=0), ValueError, rf"{INDEX} .* shape \(\), not 0"),
+        (lambda: plot.calibration(seen(0)), ValueError, rf"{INDEX} .* shape \(3,\), not \(\)"),
+        *((lambda k=k: plot.calibration(seen(0), channel=k), ValueError, INDEX) for k in (3, -1)),
+        (lambda: plot.calibration(seen(), ax=[1]), TypeError, "ax must be an Axes, not "),
     ],
 )
 def test_what_is_refused(call, error, message):
@@ -207,7 +233,7 @@ def test_what_is_refused(call, error, message):
 
 
 def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
-    qs = {"int4": fastq.quantize(X, "int4", axis=0), "blocks": reference.quantize(X, "int8", axis=1, block_size=32)}
+    qs = {"int4": reference.quantize(X, "int4", axis=0), "blocks": reference.quantize(X, "int8", axis=1, block_size=32)}
     monkeypatch.setattr("fastq.plot.schemes.MEASURED", X.size // 2)
     ax = fastq.plot.compare(X, qs)
     assert ax.get_title() == "40 x 64 float32, one row in 2 measured"
@@ -222,6 +248,6 @@ def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
 
 def test_the_range_of_an_array_is_taken_once(monkeypatch):
     calls = []
-    monkeypatch.setattr("fastq.plot.candidates.minmax", lambda x: calls.append(x) or fastq.minmax(x))
+    monkeypatch.setattr("fastq.plot.schemes.minmax", lambda x: calls.append(x) or fastq.minmax(x))
     fastq.plot.sqnr(X)
     assert len(calls) == 1

@@ -4,6 +4,7 @@ import math
 
 import gguf
 import numpy as np
+from gguf_models import finished
 
 KINDS = gguf.GGMLQuantizationType
 
@@ -14,9 +15,12 @@ def encoded(x, kind):
 
     if kind in ("F32", "F16"):
         return x.astype({"F32": np.float32, "F16": np.float16}[kind])
-    if kind == "BF16":
-        return gguf.quants.quantize(x, KINDS.BF16)
-    return fastq.gguf.quantize(x, kind)
+    return gguf.quants.quantize(x, KINDS.BF16) if kind == "BF16" else fastq.gguf.quantize(x, kind)
+
+
+def decoded(blocks, kind):
+    """The values that the gguf package reads of blocks."""
+    return gguf.quants.dequantize(blocks, KINDS[kind])
 
 
 def values(shape, seed=0):
@@ -24,22 +28,17 @@ def values(shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-def write(path, tensors, *, fields=None, parts=0):
-    """Write tensors, (array, name of a type or None) by name, and fields; in parts of that many tensors, if any."""
-    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=parts)
+def write(path, tensors, *, fields=None, parts=0, architecture="llama"):
+    """Write tensors by name, arrays or (array, name of a type), and fields; in parts of that many tensors, if any."""
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts)
     writer.add_block_count(2)
     for key, value in (fields or {}).items():
-        (writer.add_string if isinstance(value, str) else writer.add_uint32)(key, value)
-    for name, (array, kind) in tensors.items():
-        if array.ndim > 1 and array.dtype == np.uint8:
-            writer.add_tensor(name, array, raw_dtype=KINDS[kind])
-        else:
-            writer.add_tensor(name, array, raw_dtype=None if kind is None else KINDS[kind])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+        kind = {str: "string", float: "float32", list: "array"}.get(type(value), "uint32")
+        getattr(writer, f"add_{kind}")(key, value)
+    for name, each in tensors.items():
+        array, kind = each if isinstance(each, tuple) else (each, None)
+        writer.add_tensor(name, array, raw_dtype=None if kind is None else KINDS[kind])
+    return finished(writer, path)
 
 
 def read(path):
@@ -53,10 +52,10 @@ def meant(path, name, *, is_scaled=True):
     """The values that llama.cpp computes with: those of the tensor times its scale, if the file still has that."""
     tensors = read(path)[1]
     each = tensors[name]
-    found = gguf.quants.dequantize(each.data, each.tensor_type).reshape(each.shape[::-1].tolist())
+    found = decoded(each.data, each.tensor_type.name).reshape(each.shape[::-1].tolist())
     scale = tensors.get(name.removesuffix(".weight") + ".scale")
     if scale is None or not is_scaled:
         return found
-    numbers = gguf.quants.dequantize(scale.data, scale.tensor_type).reshape(-1)
+    numbers = decoded(scale.data, scale.tensor_type.name).reshape(-1)
     matrices = math.prod(found.shape[:-2])
     return (found.reshape(matrices, -1) * np.broadcast_to(numbers, matrices)[:, None]).reshape(found.shape)

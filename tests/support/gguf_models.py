@@ -121,6 +121,15 @@ def weights_of(model, seed=0):
         yield name, values if len(shape) == 1 else _as(values, model.dtype)
 
 
+def finished(writer, path):
+    """Write what a writer of the gguf package has, and return the path."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def _as(values, dtype):
     """Values in a dtype; bfloat16 cut off, as an array of the bits."""
     return (values.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else values.astype(dtype)
@@ -154,11 +163,7 @@ def write(path, model, *, seed=0, extra=None):
             writer.add_tensor(name, values.view(np.uint8), raw_dtype=raw)
         else:
             writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def _add_vocabulary(writer, size):
@@ -203,11 +208,7 @@ def write_imatrix(path, model):
     for name, sums, counts in importance(model):
         writer.add_tensor(f"{name}.in_sum2", sums)
         writer.add_tensor(f"{name}.counts", counts.reshape(-1, 1))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def write_legacy(path, model):

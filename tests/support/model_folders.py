@@ -1,13 +1,10 @@
-"""Small model directories, and compressed-tensors' formats in plain NumPy; the command on them."""
+"""Small model directories, and compressed-tensors' formats in plain NumPy."""
 
 import json
 
 import ml_dtypes
 import numpy as np
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
-
-from fastq.cli import cli
 
 BF16 = ml_dtypes.bfloat16
 LAYER = "model.layers.0"
@@ -69,23 +66,30 @@ def int4_groups(x, group, *, half=7.5):
     return codes.reshape(x.shape).astype(np.int64), scale
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-
-def run(*arguments):
-    result = invoke(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*arguments):
-    """The one line by which a command says what is wrong."""
-    result = invoke(*arguments)
-    assert result.exit_code in (1, 2), result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result.stderr.strip().splitlines()[-1]
-
-
 def all_of(folder):
-    return {name: array for path in folder.glob("*.safetensors") for name, array in load_file(path).items()}
+    """All tensors of a folder by name, which may be changed."""
+    return {
+        name: array.copy() for path in sorted(folder.glob("*.safetensors")) for name, array in load_file(path).items()
+    }
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def sqnr_db(x, y):
+    """The ratio of a signal to what another one is off, in decibels."""
+    x, y = (np.asarray(each).astype(np.float64) for each in (x, y))
+    return 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
+
+
+def write_single(folder, arrays, config=CONFIG):
+    """Write a model of one file without an index."""
+    folder.mkdir()
+    save_file(arrays, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

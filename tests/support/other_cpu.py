@@ -40,7 +40,7 @@ def compiled(function, result, *arguments):
 
 
 jit.c_function = compiled
-boundary.python_function = lambda function: lambda *operands: 0  # the status of a launch
+boundary.python_function = lambda module, name: lambda *operands: 0  # the status of a launch
 threadpool.pool_for = lambda threads: np.zeros(1, np.int64)
 
 import fastq
@@ -55,13 +55,13 @@ SHAPES_AND_OPTIONS = (
 )
 
 
-def kernels(dtype):
-    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel."""
-    for operation, (shape, options) in itertools.product(OPERATIONS, SHAPES_AND_OPTIONS):
+def kernels(dtype, shapes):
+    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel of so many shapes."""
+    for operation, (shape, options) in itertools.product(OPERATIONS, SHAPES_AND_OPTIONS[:shapes]):
         listings.clear()
         operation(np.zeros(shape, dtype), **options)
         yield from ((*each, operation is fastq.minmax) for each in listings)
 
 
 if __name__ == "__main__":
-    print(json.dumps(list(kernels(sys.argv[1]))))
+    print(json.dumps(list(kernels(sys.argv[1], int(sys.argv[2])))))

@@ -30,18 +30,9 @@ VERSIONS = {
 
 
 class Private(NamedTuple):
-    """Names that a module of the package uses, and what for.
+    """Names of a distribution that files of the package use, and what for.
 
-    Attributes
-    ----------
-    owner : str
-        Distribution that they belong to.
-    used_by : str
-        File of the package.
-    what_for : str
-        What they are used for.
-    names : tuple of str
-        "module:attribute" where that can be looked up, else what stands in a header or is an attribute of instances.
+    Those with a colon can be looked up, "module:attribute"; others stand in a header or are attributes of instances.
     """
 
     owner: str
@@ -50,124 +41,102 @@ class Private(NamedTuple):
     names: tuple[str, ...]
 
 
+def _of(**modules: str) -> tuple[str, ...]:
+    """Return the names of modules of Numba, of which each is given with what of it is used."""
+    return tuple(
+        f"numba.{module.replace('__', '.')}:{name}" for module, names in modules.items() for name in names.split()
+    )
+
+
 PRIVATE = (
     Private(
         "numba",
         "engine/jit/pipeline.py",
         "compiles a kernel with the passes that it needs, and what it calls as part of it",
-        (
-            "numba.core.errors:TypingError",
-            "numba.core.registry:cpu_target.options.parse_as_flags",
-            "numba.core.compiler:CompilerBase.define_pipelines",
-            "numba.core.compiler:Flags",
-            "numba.core.compiler:compile_extra",
-            "numba.core.compiler_machinery:PassManager.finalize",
-            "numba.core.typed_passes:NativeLowering",
-            "numba.core.typed_passes:NoPythonBackend",
-            "numba.core.untyped_passes:ReconstructSSA",
-            "numba.core.config:OPT",
-            "numba.core.codegen:JITCodeLibrary._optimize_functions",
-            "numba.core.codegen:JITCodeLibrary._optimize_final_module",
-            "numba.core.codegen:JITCodeLibrary._finalize_final_module",
-            "numba.core.codegen:JITCodeLibrary._finalize_dynamic_globals",
-            "numba.core.codegen:JITCodeLibrary._verify_declare_only_symbols",
-            "numba.core.codegen:JITCodeLibrary._get_module_for_linking",
-            "numba.core.codegen:JITCodeLibrary._ensure_finalized",
-            "numba.core.codegen:JITCPUCodegen._module_pass_manager",
-            "numba.core.callconv:CPUCallConv.call_function",
+        _of(
+            core__errors="TypingError",
+            core__registry="cpu_target.options.parse_as_flags",
+            core__compiler="CompilerBase.define_pipelines Flags compile_extra",
+            core__compiler_machinery="PassManager.finalize",
+            core__typed_passes="NativeLowering NoPythonBackend",
+            core__untyped_passes="ReconstructSSA",
+            core__config="OPT",
+            core__codegen="JITCodeLibrary._optimize_functions JITCodeLibrary._optimize_final_module "
+            "JITCodeLibrary._finalize_final_module JITCodeLibrary._finalize_dynamic_globals "
+            "JITCodeLibrary._verify_declare_only_symbols JITCodeLibrary._get_module_for_linking "
+            "JITCodeLibrary._ensure_finalized JITCPUCodegen._module_pass_manager",
+            core__callconv="CPUCallConv.call_function",
         ),
     ),
     Private(
         "numba",
         "engine/jit/pipeline.py, engine/jit/functions.py",
         "gives a dispatcher a second table of signatures, for calls from compiled code",
-        (
-            "numba.core.registry:CPUDispatcher.get_call_template",
-            "numba.core.registry:CPUDispatcher.fold_argument_types",
-            "numba.core.registry:CPUDispatcher._compile_for_args",
-            "numba.core.registry:CPUDispatcher._numba_type_",
-            "numba.core.typing:make_concrete_template",
+        _of(
+            core__registry="CPUDispatcher.get_call_template CPUDispatcher.fold_argument_types "
+            "CPUDispatcher._compile_for_args CPUDispatcher._numba_type_",
+            core__typing="make_concrete_template",
         ),
     ),
     Private(
         "numba",
         "engine/jit/pipeline.py, engine/jit/tracing.py",
         "types and emits calls of functions that are traced, chosen by type or emit LLVM themselves",
-        (
-            "numba.core.cgutils:if_unlikely",
-            "numba.core.errors:TypingError",
-            "numba.core.typing.templates:AbstractTemplate",
-            "numba.core.types.functions:Function.get_call_type",
-            "numba.core.types.functions:Function.get_impl_key",
-            "numba.core.typing.context:BaseContext.insert_global",
-            "numba.core.typing.context:BaseContext.resolve_value_type_prefer_literal",
-            "numba.core.typing.context:BaseContext.resolve_getattr",
-            "numba.core.base:BaseContext.insert_func_defn",
-            "numba.core.base:BaseContext.get_function",
-            "numba.core.base:BaseContext.get_getattr",
-            "numba.core.base:BaseContext.get_constant_generic",
+        _of(
+            core__cgutils="if_unlikely",
+            core__errors="TypingError",
+            core__typing__templates="AbstractTemplate",
+            core__types__functions="Function.get_call_type Function.get_impl_key",
+            core__typing__context="BaseContext.insert_global BaseContext.resolve_value_type_prefer_literal "
+            "BaseContext.resolve_getattr",
+            core__base="BaseContext.insert_func_defn BaseContext.get_function BaseContext.get_getattr "
+            "BaseContext.get_constant_generic",
         ),
     ),
     Private(
         "numba",
         "engine/jit/compile.py",
         "finds the engine's memory manager",
-        ("numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",),
+        _of(core__config="USE_LLVMLITE_MEMORY_MANAGER"),
     ),
     Private(
         "numba",
         "engine/jit/options.py",
         "tells the target: kernels use its instructions, keys of machine code name it",
-        (
-            "numba.core.codegen:JITCPUCodegen.magic_tuple",
-            "numba.core.registry:cpu_target.target_context.codegen",
-        ),
+        _of(core__codegen="JITCPUCodegen.magic_tuple", core__registry="cpu_target.target_context.codegen"),
     ),
     Private(
         "numba",
         "fastq, engine/jit, engine/runtime/threadpool.py, dispatch/compiled.py, system/tuning.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
-        (
-            "numba.core.compiler_lock:global_compiler_lock.is_locked",
-            "numba.core.config:DISABLE_JIT",
-            "numba.core.config:NUMBA_NUM_THREADS",
-            "numba.core.config:CACHE_DIR",
-            "numba.core.config:CPU_NAME",
-            "numba.core.entrypoints:_already_initialized",
+        _of(
+            core__compiler_lock="global_compiler_lock.is_locked",
+            core__config="DISABLE_JIT NUMBA_NUM_THREADS CACHE_DIR CPU_NAME",
+            core__entrypoints="_already_initialized",
         ),
     ),
     Private(
         "numba",
         "engine, kernels, dispatch/compiled.py",
         "types the functions and lowers the types and operators that are ours",
-        (
-            "numba.core.cgutils:alloca_once",
-            "numba.core.cgutils:get_or_insert_function",
-            "numba.core.extending:intrinsic",
-            "numba.core.extending:models.OpaqueModel",
-            "numba.core.extending:models.PrimitiveModel",
-            "numba.core.extending:overload",
-            "numba.core.extending:register_model",
-            "numba.core.imputils:lower_builtin",
-            "numba.core.imputils:lower_getattr_generic",
-            "numba.core.typing.templates:AttributeTemplate",
-            "numba.core.typing.templates:infer_getattr",
-            "numba.core.typing:signature",
-            "numba.core.typing.templates:AbstractTemplate",
-            "numba.core.typing.templates:infer_global",
+        _of(
+            core__cgutils="alloca_once get_or_insert_function",
+            core__extending="intrinsic models.OpaqueModel models.PrimitiveModel overload register_model",
+            core__imputils="lower_builtin lower_getattr_generic",
+            core__typing__templates="AttributeTemplate infer_getattr AbstractTemplate infer_global",
+            core__typing="signature",
         ),
     ),
     Private(
         "numba",
         "dispatch/compiled.py",
         "has compiled functions of others call the public ones, with global constants of our types",
-        (
-            "numba.core.errors:TypingError",
-            "numba.core.extending:typeof_impl",
-            "numba.core.imputils:lower_constant",
-            "numba.core.registry:cpu_target.typing_context.refresh",
-            "numba.core.registry:cpu_target.target_context.make_array",
-            "numba.np.numpy_support:as_dtype",
+        _of(
+            core__errors="TypingError",
+            core__extending="typeof_impl",
+            core__imputils="lower_constant",
+            core__registry="cpu_target.typing_context.refresh cpu_target.target_context.make_array",
+            np__numpy_support="as_dtype",
         ),
     ),
     Private(

@@ -34,8 +34,8 @@ def cells_of_loops(work):
             yield Cell(work, format_, granularity, dtypes[k % len(dtypes)], layout, out)
 
 
-def size_of_whole_blocks(cell):
-    """The log2 of a size at which all blocks are whole, 0 where there is none."""
+def size_of_whole_blocks(cell, least=12):
+    """The log2 of the first size, of `least` to 12 or of a piece, at which all blocks are whole, 0 where none is."""
     row = grid.GRANULARITIES[cell.granularity]
-    sizes = (k for k in (12, grid.PIECE) if not row.block_size or cell.shape(k)[row.axis] % row.block_size == 0)
-    return next(sizes, 0)
+    sizes = (*range(least, 13), grid.PIECE)
+    return next((k for k in sizes if not row.block_size or cell.shape(k)[row.axis] % row.block_size == 0), 0)

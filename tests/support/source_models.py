@@ -13,32 +13,38 @@ NAMES |= {"float8_e8m0fnu": "F8_E8M0", "int8": "I8", "uint8": "U8", "int16": "I1
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], f32)
 
 
-def write_file(path, tensors):
-    """Write a .safetensors file, of dtypes that its library has no arrays for too."""
-    header, data = {}, b""
+def write_file(path, tensors, entries=None, metadata=None):
+    """Write a .safetensors file, of dtypes that its library has no arrays for too; `entries` change its header."""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, array in tensors.items():
         raw = np.ascontiguousarray(array).tobytes()
-        shape = list(np.shape(array))
-        header[name] = {
-            "dtype": NAMES[array.dtype.name],
-            "shape": shape,
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
+        offsets = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": NAMES.get(array.dtype.name), "shape": list(np.shape(array)), "data_offsets": offsets}
+        header[name] |= (entries or {}).get(name, {})
         data += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def respell(path, name, dtype, bits):
-    """Let a header say that the bytes of a tensor are elements of a dtype in one row."""
+def rewrite_header(path, change):
+    """Apply a change to the header of a .safetensors file."""
     content = path.read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
-    start, stop = header[name]["data_offsets"]
-    header[name] |= {"dtype": dtype, "shape": [(stop - start) * 8 // bits]}
+    change(header)
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + content[end:])
+
+
+def respell(path, name, dtype, bits):
+    """Let a header say that the bytes of a tensor are elements of a dtype in one row."""
+
+    def change(header):
+        start, stop = header[name]["data_offsets"]
+        header[name] |= {"dtype": dtype, "shape": [(stop - start) * 8 // bits]}
+
+    rewrite_header(path, change)
 
 
 OTHERS = {"BOOL": 8, "C64": 64, "F4": 4}  # bits of dtypes that no part of a weight has
@@ -69,14 +75,11 @@ def float8(shape, block, kind=f32, seed=0):
     codes = rng.uniform(-448, 448, shape).astype(E4M3)
     grid = *shape[:-2], -(-shape[-2] // block[0]), -(-shape[-1] // block[1])
     scale = np.exp2(rng.integers(-9, -2, grid)).astype(f32)
-    scale = (scale if kind in (E8M0, np.uint8) else scale * rng.uniform(1, 2, grid).astype(f32)).astype(
-        E8M0 if kind is np.uint8 else kind
-    )
-    return (
-        codes,
-        scale.view(np.uint8) if kind is np.uint8 else scale,
-        codes.astype(f32) * spread(scale.astype(f32), shape, block),
-    )
+    if kind not in (E8M0, np.uint8):
+        scale *= rng.uniform(1, 2, grid).astype(f32)
+    scale = scale.astype(E8M0 if kind is np.uint8 else kind)
+    values = codes.astype(f32) * spread(scale.astype(f32), shape, block)
+    return codes, scale.view(np.uint8) if kind is np.uint8 else scale, values
 
 
 def float4(shape, seed=0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from numba import types
@@ -11,11 +12,19 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 
 
 class Constants(types.Opaque):  # type: ignore[misc]
-    """Type of an argument that is nothing at run time; any function reads attributes that are numbers or types."""
+    """Type of an argument that is nothing at run time; any function reads attributes that are numbers or types.
+
+    A subclass is a dataclass without an order and `eq` of its own: its name has all fields, since machine code is kept
+    on disk under that.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         register_model(cls)(models.OpaqueModel)
+
+    def __post_init__(self) -> None:
+        values = ", ".join(repr(getattr(self, each.name)) for each in fields(self))
+        super().__init__(name=f"{type(self).__name__}({values})")
 
 
 @infer_getattr

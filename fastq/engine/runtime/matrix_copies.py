@@ -2,77 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from fastq.engine import jit
-from fastq.engine.jit import Constants, intrinsic, njit, traced
-from fastq.engine.simd import (
-    GRANULE,
-    LINE,
-    Vec,
-    address_of,
-    constant,
-    convert,
-    count,
-    load,
-    load_columns,
-    load_square,
-    pointer,
-    prefetch,
-    scratch,
-    square_lanes,
-    store,
-    store_rows,
-    transpose,
-)
+from fastq.engine import simd as v
+from fastq.engine.jit import Constants, njit, traced
 
-_LINE, _LINES = Vec(types.uint8, LINE), 16 * LINE  # bytes of as many lines as there are lanes at most
+_LINE, _LINES = v.Vec(types.uint8, v.LINE), 16 * v.LINE  # bytes of as many lines as there are lanes at most
 
 
+@dataclass(eq=False, repr=False)
 class Copy(Constants):
-    """Type of the first argument of `copy`, which is nothing at run time and chooses the code.
+    """Type of the first argument of `copy`, which chooses the code."""
 
-    Parameters
-    ----------
-    size : int
-        Bytes of an element.
-    swapped : bool
-        Whether their order is to be reversed.
-    infinity : int
-        Bits of infinity if what is copied is whether an element is NaN; 0: elements themselves.
-    """
+    size: int  # bytes of an element
+    swapped: bool = False  # whether their order is to be reversed
+    infinity: int = 0  # bits of infinity if what is copied is whether an element is NaN; 0: elements themselves
 
-    def __init__(self, size: int, swapped: bool = False, infinity: int = 0) -> None:
-        self.size, self.result_size, self.swapped, self.infinity = size, 1 if infinity else size, swapped, infinity
-        self.element, self.is_plain = types.Integer.from_bitwidth(8 * size, signed=False), not (swapped or infinity)
-        super().__init__(name=f"Copy({size}, {swapped}, {infinity})")
+    def __post_init__(self) -> None:
+        self.element, self.is_plain = (
+            types.Integer.from_bitwidth(8 * self.size, False),
+            not (self.swapped or self.infinity),
+        )
+        self.result_size = 1 if self.infinity else self.size
+        super().__post_init__()
 
 
-@intrinsic
-def _reversed_bytes(typingctx: Any, value: Any) -> Any:
-    return value(value), lambda context, builder, sig, args: builder.bswap(args[0])
+@v.instruction(lambda value: value(value))
+def _reversed_bytes(context: Any, builder: Any, sig: Any, value: Any) -> Any:
+    return builder.bswap(value)
 
 
 @traced
 def _copy_element(kind, src, k, dst, j):  # type: ignore[no-untyped-def]
     """Copy element k from one address to element j of another; or 1 where it is NaN, else 0."""
-    value = load(pointer(src, kind.element), k, kind.element)
+    value = v.load(v.pointer(src, kind.element), k, kind.element)
     if kind.swapped:
         value = _reversed_bytes(value)
     if not kind.infinity:
-        store(pointer(dst, kind.element), j, value)
+        v.store(v.pointer(dst, kind.element), j, value)
     else:
-        magnitude = value & constant((1 << kind.element.bitwidth - 1) - 1, value)
-        store(pointer(dst, types.uint8), j, convert(magnitude > constant(kind.infinity, value), types.uint8))
+        magnitude = value & v.constant((1 << kind.element.bitwidth - 1) - 1, value)
+        v.store(v.pointer(dst, types.uint8), j, v.convert(magnitude > v.constant(kind.infinity, value), types.uint8))
 
 
 @traced
 def _lanes(kind):  # type: ignore[no-untyped-def]
     """Vec type of elements of which as many are transposed in registers."""
-    return square_lanes(kind.element)
+    return v.square_lanes(kind.element)
+
+
+@traced
+def _at(kind, where):  # type: ignore[no-untyped-def]
+    """Return a pointer to elements from an address."""
+    return v.pointer(where, kind.element)
 
 
 @traced
@@ -81,24 +68,17 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
     if not kind.is_plain:
         _transpose_elements(kind, src, dst, src_row, dst_step)
         return
-    vec = square_lanes(kind.element)
-    rows = transpose(load_square(pointer(src, kind.element), src_row, vec))
-    for r in range(vec.n):  # the lines beside these, which the next square begins with
-        prefetch(pointer(src, types.uint8), r * src_row + LINE)
-    store_rows(pointer(dst, kind.element), dst_step, rows)
+    rows = v.transpose(v.load_square(_at(kind, src), src_row, _lanes(kind)))
+    for r in range(len(rows)):  # the lines beside these, which the next square begins with
+        v.prefetch(v.pointer(src, types.uint8), r * src_row + v.LINE)
+    v.store_rows(_at(kind, dst), dst_step, rows)
 
 
 @njit
 def _transpose_elements(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
-    for r in range(count(_lanes(kind))):
-        for c in range(count(_lanes(kind))):
+    for r in range(v.count(_lanes(kind))):
+        for c in range(v.count(_lanes(kind))):
             _copy_element(kind, src + r * src_row, c, dst + c * dst_step, r)
-
-
-@traced
-def _at(kind, where):  # type: ignore[no-untyped-def]
-    """Return a pointer to elements from an address."""
-    return pointer(where, kind.element)
 
 
 @njit
@@ -107,14 +87,14 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
 
     One core of a Zen 4, bytes, 2**24 and 2**18, Gelem/s: stores of 16 bytes 4.2 and 14, of lines 8.4 and 13.
     """
-    n, line, r = count(_lanes(kind)), LINE // kind.result_size, 0
-    lines = address_of(scratch(_LINES, types.uint8))
+    n, line, r = v.count(_lanes(kind)), v.LINE // kind.result_size, 0
+    lines = v.address_of(v.scratch(_LINES, types.uint8))
     while r <= rows - line and line > n:
         for k in range(0, line, n):
-            _transpose(kind, src + (r + k) * src_row, lines + k * dst_row, src_row, LINE)
+            _transpose(kind, src + (r + k) * src_row, lines + k * dst_row, src_row, v.LINE)
         for c in range(n):
-            whole = load(pointer(lines + c * LINE, types.uint8), 0, _LINE)
-            store(pointer(dst + r * dst_row + c * dst_step, types.uint8), 0, whole)
+            whole = v.load(v.pointer(lines + c * v.LINE, types.uint8), 0, _LINE)
+            v.store(v.pointer(dst + r * dst_row + c * dst_step, types.uint8), 0, whole)
         r += line
     while r < rows:
         r = min(r, rows - n)
@@ -125,47 +105,68 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
 # --- few columns or rows, such as the channels of pixels --------------------------------------------------------------
 
 
+def _if_plain(function: Any) -> Any:
+    """Have a function that returns how many it has copied, in registers, copy none of what is not copied as it is."""
+
+    @traced
+    def done(kind, *where):  # type: ignore[no-untyped-def]
+        return function(kind, *where) if kind.is_plain else 0
+
+    return done
+
+
+def _for_two_to_four(make: Callable[[int], Any]) -> Any:
+    """Make a function of a number and of what functions take that `make` makes for 2, 3 and 4; of others it is 0."""
+    of_two, of_three, of_four = map(make, (2, 3, 4))
+
+    @njit
+    def chosen(n, *where):  # type: ignore[no-untyped-def]
+        if n == 2:
+            return of_two(*where)
+        if n == 3:
+            return of_three(*where)
+        return of_four(*where) if n == 4 else 0
+
+    return chosen
+
+
 def _transpose_dense(length: int) -> Any:
     """Make a function that transposes rows of so many elements, one after the other: of the channels of a pixel."""
 
     @traced
     def columns_at(kind, src):  # type: ignore[no-untyped-def]
-        return load_columns(pointer(src, kind.element), square_lanes(kind.element), length)
+        return v.load_columns(_at(kind, src), _lanes(kind), length)
 
     @njit
     def transposed(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
-        n, r = count(_lanes(kind)), 0
+        n, r = v.count(_lanes(kind)), 0
         while r <= rows - n:
-            store_rows(_at(kind, dst + r * dst_row), dst_step, columns_at(kind, src + r * length * kind.size))
+            v.store_rows(_at(kind, dst + r * dst_row), dst_step, columns_at(kind, src + r * length * kind.size))
             r += n
         return r
 
     return transposed
 
 
-_transpose_pairs, _transpose_threes, _transpose_fours = map(_transpose_dense, (2, 3, 4))
+_transpose_channels = _for_two_to_four(_transpose_dense)
 
 
+@_if_plain
 @njit
 def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose rows of fewer columns than there are lanes; return how many rows, from the first on.
 
     Vecs are loaded that reach into the rows behind, so not the last ones.
     """
-    n, r = count(_lanes(kind)), 0
-    if src_row == columns * kind.size:
-        if columns == 2:
-            return _transpose_pairs(kind, src, dst, rows, dst_row, dst_step)
-        if columns == 3:
-            return _transpose_threes(kind, src, dst, rows, dst_row, dst_step)
-        if columns == 4:
-            return _transpose_fours(kind, src, dst, rows, dst_row, dst_step)
-    square = address_of(scratch(_LINES, types.uint8))
+    n, r = v.count(_lanes(kind)), 0
+    if src_row == columns * kind.size and 2 <= columns <= 4:
+        return _transpose_channels(columns, kind, src, dst, rows, dst_row, dst_step)
+    square = v.address_of(v.scratch(_LINES, types.uint8))
     while r <= rows - n and (r + n - 1) * src_row + n * kind.size <= (rows - 1) * src_row + columns * kind.size:
-        _transpose(kind, src + r * src_row, square, src_row, LINE)
+        _transpose(kind, src + r * src_row, square, src_row, v.LINE)
         for c in range(columns):
-            row = load(_at(kind, square + c * LINE), 0, _lanes(kind))
-            store(_at(kind, dst + r * dst_row + c * dst_step), 0, row)
+            row = v.load(_at(kind, square + c * v.LINE), 0, _lanes(kind))
+            v.store(_at(kind, dst + r * dst_row + c * dst_step), 0, row)
         r += n
     return r
 
@@ -173,51 +174,33 @@ def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
 @traced
 def _granule(kind):  # type: ignore[no-untyped-def]
     """Vec type of the elements of a granule."""
-    return Vec(kind.element, 8 * GRANULE // kind.element.bitwidth)
+    return v.Vec(kind.element, 8 * v.GRANULE // kind.element.bitwidth)
 
 
+@_if_plain
 @njit
 def _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose fewer rows than there are lanes, by squares of a granule; return how many rows, from the first on."""
-    n, r = count(_granule(kind)), 0
+    n, r = v.count(_granule(kind)), 0
     while r <= rows - n and n <= columns:
         for k in range(0, columns, n):
             c = min(k, columns - n)
-            square = load_square(_at(kind, src + r * src_row + c * kind.size), src_row, _granule(kind))
-            store_rows(_at(kind, dst + r * dst_row + c * dst_step), dst_step, transpose(square))
+            square = v.load_square(_at(kind, src + r * src_row + c * kind.size), src_row, _granule(kind))
+            v.store_rows(_at(kind, dst + r * dst_row + c * dst_step), dst_step, v.transpose(square))
         r += n
     return r
 
 
-@njit
-def _copy_few_columns(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Copy rows of fewer columns than there are lanes, to contiguous columns."""
-    done = _narrow_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
-    src, dst = src + done * src_row, dst + done * dst_row
-    _copy(kind, src, dst, columns, rows - done, kind.size, src_row, dst_step, dst_row)
-
-
-@njit
-def _copy_few_rows(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Copy fewer contiguous rows than there are lanes to columns."""
-    done = _granules_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
-    src, dst = src + done * src_row, dst + done * dst_row
-    _copy(kind, src, dst, rows - done, columns, src_row, kind.size, dst_row, dst_step)
-
-
-@traced
-def _narrow_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose in registers what is copied as it is; return how many rows."""
-    return _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step) if kind.is_plain else 0
-
-
-@traced
-def _granules_done(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose in registers what is copied as it is; return how many rows."""
-    return _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step) if kind.is_plain else 0
-
-
 # --- a matrix ---------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Copy contiguous rows to columns, the longer axis in the inner loop."""
+    if columns < v.count(_lanes(kind)):
+        _copy(kind, src, dst, columns, rows, kind.size, src_row, dst_step, dst_row)
+    else:
+        _copy(kind, src, dst, rows, columns, src_row, kind.size, dst_row, dst_step)
 
 
 @njit
@@ -226,11 +209,13 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
 
     The last square of a row or column may overlap the one before.
     """
-    n = count(_lanes(kind))
-    if columns < n:
-        _copy_few_columns(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
-    elif rows < n:
-        _copy_few_rows(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+    n = v.count(_lanes(kind))
+    if columns < n or rows < n:
+        if columns < n:
+            done = _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+        else:
+            done = _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+        _copy_rest(kind, src + done * src_row, dst + done * dst_row, rows - done, columns, src_row, dst_row, dst_step)
     elif abs(src_row) < abs(dst_step):  # to the lines of an array
         for k in range(0, columns, n):
             c = min(k, columns - n)
@@ -263,44 +248,33 @@ def _pick_every(step: int) -> Any:
 
     @traced
     def first_of(kind, src):  # type: ignore[no-untyped-def]
-        return load_columns(pointer(src, kind.element), square_lanes(kind.element), step)[0]
+        return v.load_columns(_at(kind, src), _lanes(kind), step)[0]
 
     @njit
     def picked(kind, src, dst, columns):  # type: ignore[no-untyped-def]
-        n, c = count(_lanes(kind)), 0
+        n, c = v.count(_lanes(kind)), 0
         while c + n < columns:  # what lies behind the last element may not be memory
-            store(_at(kind, dst), c, first_of(kind, src + c * step * kind.size))
+            v.store(_at(kind, dst), c, first_of(kind, src + c * step * kind.size))
             c += n
         return c
 
     return picked
 
 
-_pick_every_second, _pick_every_third, _pick_every_fourth = map(_pick_every, (2, 3, 4))
+_pick_apart = _for_two_to_four(_pick_every)
 
 
+@_if_plain
 @njit
 def _pick(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
     """Copy elements that lie a little apart in registers; return how many."""
-    if src_step == 2 * kind.size:
-        return _pick_every_second(kind, src, dst, columns)
-    if src_step == 3 * kind.size:
-        return _pick_every_third(kind, src, dst, columns)
-    if src_step == 4 * kind.size:
-        return _pick_every_fourth(kind, src, dst, columns)
-    return 0
-
-
-@traced
-def _picked(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
-    """Copy in registers what is copied as it is; return how many elements."""
-    return _pick(kind, src, dst, columns, src_step) if kind.is_plain else 0
+    return _pick_apart(src_step // kind.size, kind, src, dst, columns) if src_step % kind.size == 0 else 0
 
 
 @njit
 def _copy_with_gaps(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
     """Copy elements that lie apart to neighbours."""
-    for c in range(_picked(kind, src, dst, columns, src_step), columns):
+    for c in range(_pick(kind, src, dst, columns, src_step), columns):
         _copy_element(kind, src + c * src_step, 0, dst, c)
 
 
@@ -327,7 +301,6 @@ def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step): 
                 _copy_element(kind, s + c * src_step, 0, d + c * dst_step, 0)
 
 
-def address_of_copy(dtype: np.dtype[Any], copies_isnan: bool = False) -> int:
-    """Return the address of `copy` for elements of a dtype, which become native, or native ones that become of it."""
-    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if copies_isnan else 0
-    return jit.kernel(copy, types.int64, Copy(dtype.itemsize, not dtype.isnative, infinity), *[types.int64] * 8)
+def address_of_copy(size: int, swapped: bool, infinity: int) -> int:
+    """Compile `copy` for elements of what `Copy` says, or load it; return its address."""
+    return jit.kernel(copy, types.int64, Copy(size, swapped, infinity), *[types.int64] * 8)

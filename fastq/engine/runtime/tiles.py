@@ -15,42 +15,18 @@ Two tilers visit the elements of an array in C order:
 
 from __future__ import annotations
 
-from numba import types
+from numba import from_dtype, types
 
+from fastq.engine import jit
+from fastq.engine import simd as v
 from fastq.engine.jit import njit
-from fastq.engine.runtime.threadpool import call_address
-from fastq.engine.simd import LINE, address_of, record, record_at, scratch
-from fastq.system import tuning
-
-BUFFER = tuning.current().tile_bytes  # of both buffers
-TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
-
-TILE = record(
-    *("kernel", "args"),  # of the launch that is cut
-    "unit",  # elements of a unit of the kernel
-    *("fill_x", "fill_y", "empty_y"),  # functions that copy to the buffers of the operands, and back; 0: none
-    *("bits_x", "bits_y"),  # of elements as the kernel has them
-    *("unit_bits_x", "unit_bits_y"),  # of a unit of the kernel, in operands that are not copied
-    "origin_unit",  # elements of what the kernel counts its origin in
-    "y_buffer",  # bytes before the second buffer
-    "piece",  # elements of a piece
-    *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns
-    *("down", "along"),  # how many squares, at most, lie along that axis and along that of the columns
-    "span",  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
-    "following",  # whether the rows of a square follow each other in C order
-    *("pitch_x", "pitch_y"),  # bytes from row to row of a square in the buffers
-    *("line_step_x", "line_step_y"),  # bytes from row to row of the operand with whose lines squares begin, 0: any row
-    "sum_bytes",  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-    *("period", "period_stride"),  # rows of the axis of rows before it goes on with another; elements to the next
-    *("ndim", "axes"),  # how many axes there are, and the address of their records:
-)
-AXIS = record("length", "x", "y", "elements")  # strides of the operands in bytes, and of the kernel in elements
-_AXIS_BYTES = AXIS.itemsize
+from fastq.engine.runtime.layout import AXIS, AXIS_BYTES, BUFFER, TILE, TOGETHER
+from fastq.engine.runtime.workers import call_address
 
 
 @njit
 def _axis(tile, k):  # type: ignore[no-untyped-def]
-    return record_at(tile.axes + k * _AXIS_BYTES, AXIS)
+    return v.record_at(tile.axes + k * AXIS_BYTES, AXIS)
 
 
 @njit
@@ -109,7 +85,7 @@ def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-de
 
 def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on elements start..stop, piece by piece; a C entry point."""
-    x_buffer = address_of(scratch(BUFFER, types.uint8))
+    x_buffer = v.address_of(v.scratch(BUFFER, types.uint8))
     y_buffer, status = x_buffer + tile.y_buffer, 0
     while start < stop:
         count, unit = min(tile.piece - start % tile.piece, stop - start), start // tile.unit
@@ -147,8 +123,8 @@ def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # 
 def _rows_before_line(tile, a, b):  # type: ignore[no-untyped-def]
     """Return how many rows the first line of the operands begins before they do, where squares begin with lines."""
     if tile.line_step_x:
-        return a % LINE // tile.line_step_x
-    return b % LINE // tile.line_step_y if tile.line_step_y else 0
+        return a % v.LINE // tile.line_step_x
+    return b % v.LINE // tile.line_step_y if tile.line_step_y else 0
 
 
 @njit
@@ -162,7 +138,7 @@ def _place_of(tile, square):  # type: ignore[no-untyped-def]
 
 def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on squares start..stop, row by row of each unless they follow each other; a C entry point."""
-    x_buffer = address_of(scratch(BUFFER, types.uint8))
+    x_buffer = v.address_of(v.scratch(BUFFER, types.uint8))
     y_buffer, status = x_buffer + tile.y_buffer, 0
     e += start // TOGETHER * tile.sum_bytes
     in_last = 1 if tile.span else 0  # axes of which the columns of a square take all
@@ -215,3 +191,8 @@ def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # t
         y = y_buffer + r * tile.pitch_y if tile.fill_y or tile.empty_y else b + (unit * tile.unit_bits_y >> 3)
         status |= _run(tile, x, y, others, k, count, slot)
     return status
+
+
+def address_of_tiler(name: str) -> int:
+    """Compile a tiler, which has the arguments of a kernel, or load it; return its address."""
+    return jit.kernel(globals()[name], types.int64, *[types.int64] * 6, from_dtype(TILE), *[types.int64] * 4)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq.engine import jit
+from fastq.engine.code import code
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
-from fastq.engine.runtime.matrix_copies import address_of_copy
-from fastq.engine.runtime.tiles import AXIS, BUFFER, TILE, TOGETHER, tile_runs, tile_squares
-from fastq.engine.simd import LINE
+from fastq.engine.runtime.layout import AXIS, BUFFER, TILE, TOGETHER
+from fastq.system.cpu import LINE
 
 Array = NDArray[Any]
 # Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
 # kernels may assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
+_address_of_tiler = code("fastq.engine.runtime.tiles", "address_of_tiler")
+_address_of_copy = code("fastq.engine.runtime.matrix_copies", "address_of_copy")
 _NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
@@ -32,53 +31,35 @@ _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands.
+    """How a launch reaches the elements of one of its first two operands."""
 
-    Attributes
-    ----------
-    bits : int
-        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
-    strides : tuple of int
-        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
-    dtype : dtype, optional
-        Of that array.
-    is_result : bool
-        Whether the kernel writes it.
-    copies_isnan : bool
-        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
-    """
-
+    # of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move
     bits: int
+    # of an array that kernels cannot work on, in bytes; empty: they work on it where it is
     strides: tuple[int, ...] = ()
-    dtype: np.dtype[Any] | None = None
-    is_result: bool = False
-    copies_isnan: bool = False
+    dtype: np.dtype[Any] | None = None  # of that array
+    is_result: bool = False  # whether the kernel writes it
+    copies_isnan: bool = False  # whether the kernel gets not its elements but 1 where they are NaN, else 0
 
     @property
     def copy(self) -> int:
         """Address of the function that copies it, 0 where it is not copied."""
-        return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
+        if self.dtype is None:
+            return 0
+        size, infinity = self.dtype.itemsize, 0
+        if self.copies_isnan:
+            infinity = int(np.array(np.inf, self.dtype.newbyteorder("=")).view(f"u{size}"))
+        return _address_of_copy(size, not self.dtype.isnative, infinity)
 
 
 class Axes(NamedTuple):
-    """The axes of a launch, whose elements kernels see in C order.
+    """The axes of a launch, whose elements kernels see in C order."""
 
-    Attributes
-    ----------
-    sizes : list of int
-        Elements along each.
-    x, y : list of int
-        Strides of the first two operands in bytes, 0 of those that kernels can work on.
-    elements : list of int
-        Strides of the kernel in elements.
-    period : tuple of int
-        After how many rows of a square one axis ends and another goes on, and the stride of that one in elements.
-    """
-
-    sizes: list[int]
-    x: list[int]
+    sizes: list[int]  # elements along each
+    x: list[int]  # strides of the first two operands in bytes, 0 of those that kernels can work on
     y: list[int]
-    elements: list[int]
+    elements: list[int]  # strides of the kernel in elements
+    # after how many rows of a square one axis ends and another goes on, and the stride of that one in elements
     period: tuple[int, int] = (_ALL, 0)
 
 
@@ -87,7 +68,7 @@ class Cut(NamedTuple):
 
     Attributes
     ----------
-    tiler : function
+    tiler : str
     units : int
         Of the tiler: elements, or squares.
     unit_size : int
@@ -98,7 +79,7 @@ class Cut(NamedTuple):
         Of `TILE`.
     """
 
-    tiler: Any
+    tiler: str
     units: int
     unit_size: int
     multiple: int
@@ -106,26 +87,13 @@ class Cut(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What a kernel demands of what it gets.
+    """What a kernel demands of what it gets."""
 
-    Attributes
-    ----------
-    unit : int
-        Elements of a unit of the kernel.
-    multiple : int
-        Elements that follow each other in C order of which it, and a thread, has to get a multiple.
-    packed : bool
-        Whether it has elements of an operand packed in bytes.
-    refuse_rereads : bool
-        Whether lines of transposed memory are to be read once.
-    adds : bool
-        Whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins.
-    """
-
-    unit: int
-    multiple: int
-    packed: bool
-    refuse_rereads: bool
+    unit: int  # elements of a unit of the kernel
+    multiple: int  # elements that follow each other in C order of which it, and a thread, has to get a multiple
+    packed: bool  # whether it has elements of an operand packed in bytes
+    refuse_rereads: bool  # whether lines of transposed memory are to be read once
+    # whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins
     adds: bool
 
 
@@ -133,7 +101,7 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
     """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
     piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
     fields = {"y_buffer": piece * bits_x >> 3, "piece": piece}
-    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
+    return Cut("tile_runs", size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
 
 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
@@ -169,7 +137,7 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     fields = {"across": axis, "rows": rows, "columns": columns, "down": down, "along": along, "span": span}
     fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // LINE) * LINE if bits_x else 0}
     fields |= {"pitch_x": pitches[0], "pitch_y": pitches[1], "line_step_x": lines[0], "line_step_y": lines[1]}
-    return Cut(tile_squares, units, rows * columns, 1, fields)
+    return Cut("tile_squares", units, rows * columns, 1, fields)
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
@@ -235,49 +203,27 @@ def _even_part(size: int, most: int, multiple: int) -> int:
 
 
 def in_tiles(
-    plan: LaunchPlan,
-    shape: tuple[int, ...],
-    x: Operand,
+    plan: LaunchPlan,  # for contiguous arrays
+    shape: tuple[int, ...],  # of the elements, which kernels see in C order
+    x: Operand,  # the first two operands
     y: Operand,
     *,
-    unit: int = 1,
-    whole: int = 1,
-    chunk_multiple: int = 1,
-    sum_bytes: int = 0,
+    unit: int = 1,  # elements of a unit of the kernel
+    whole: int = 1,  # elements that the kernel has to get together
+    chunk_multiple: int = 1,  # elements that a thread has to get together
+    sum_bytes: int = 0,  # bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none
+    # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
+    # origin in units; then only one of the operands is strided, whose elements all others are
     unit_bits: tuple[int, int] | None = None,
+    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
+    # Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
+    # rows 0.2 Gelem/s, minima in the order of memory first 3.5
     refuse_rereads: bool = False,
+    # fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of one that adds
     args: Mapping[str, int] = _NO_FIELDS,
     args_in_squares: Mapping[str, int] = _NO_FIELDS,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch for strided arrays; None where a buffer is too small.
-
-    Parameters
-    ----------
-    plan : LaunchPlan
-        For contiguous ones.
-    shape : tuple of int
-        Of the elements, which kernels see in C order.
-    x, y : Operand
-        The first two operands.
-    unit : int
-        Elements of a unit of the kernel.
-    whole : int
-        Elements that the kernel has to get together.
-    chunk_multiple : int
-        Elements that a thread has to get together.
-    sum_bytes : int
-        Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
-    unit_bits : tuple of int, optional
-        Bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
-        origin in units; then only one of the operands is strided, whose elements all others are.
-    refuse_rereads : bool
-        Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
-        Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
-        rows 0.2 Gelem/s, minima in the order of memory first 3.5.
-    args, args_in_squares : mapping
-        Fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of a kernel that
-        adds to sums.
-    """
+    """Return a plan of one launch for strided arrays; None where a buffer is too small."""
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
     packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)
@@ -288,7 +234,7 @@ def in_tiles(
         return None
     units = {"unit": unit, "origin_unit": unit if unit_bits else 1, "sum_bytes": sum_bytes}
     units["unit_bits_x"], units["unit_bits_y"] = unit_bits or (x.bits * unit, y.bits * unit)
-    in_squares = sum_bytes > 0 and cut.tiler is tile_squares
+    in_squares = sum_bytes > 0 and cut.tiler == "tile_squares"
     inner = plan.with_args(**(args_in_squares if in_squares else args))
     return _replanned(inner, cut, _tiles(axes, cut, x, y, units), TOGETHER if in_squares else 0)
 
@@ -396,9 +342,3 @@ def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     kept = [k for k in range(len(sizes)) if k != other]
     sizes, x, y, elements = ([each[k] for k in kept] for each in (sizes, axes.x, axes.y, axes.elements))
     return Axes(sizes, x, y, elements, (size, axes.elements[other])), axis - (other < axis)
-
-
-@functools.cache
-def _address_of_tiler(function: Any) -> int:
-    """Return the address of a tiler, which has the arguments of a kernel."""
-    return jit.kernel(function, types.int64, *[types.int64] * 6, from_dtype(TILE), *[types.int64] * 4)

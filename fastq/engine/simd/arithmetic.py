@@ -8,15 +8,14 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import overload
 from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
-from fastq.engine.jit import intrinsic
 from fastq.engine.simd.vector import (
     Vec,
     call_llvm,
+    instruction,
     is_float,
     is_signed,
     is_value,
@@ -29,51 +28,38 @@ from fastq.engine.simd.vector import (
 )
 
 
-@intrinsic
-def full(typingctx, value, kind):
+def _full(kind, like):
+    return None if kind is None else kind(lane_type(kind), like)
+
+
+@instruction(lambda value, kind: _full(named_type(kind), kind))
+def full(context, builder, sig, value, kind):
     """Broadcast `value` to the lanes of `kind`."""
-    if (result := named_type(kind)) is None:
-        return None
-
-    def emit(context, builder, sig, args):
-        return splat(builder, args[0], llvm_type(result)) if isinstance(result, Vec) else args[0]
-
-    return result(lane_type(result), kind), emit
+    return _broadcast(builder, value, sig.args[0], sig.return_type)
 
 
-@intrinsic
-def full_like(typingctx, value, like):
+@instruction(lambda value, like: _full(types.unliteral(like), types.unliteral(like)))
+def full_like(context, builder, sig, value, like):
     """Broadcast `value`, a scalar of the lane type of `like`, to as many lanes as `like` has."""
-    result = types.unliteral(like)
-
-    def emit(context, builder, sig, args):
-        return splat(builder, args[0], llvm_type(result)) if isinstance(result, Vec) else args[0]
-
-    return result(lane_type(result), result), emit
+    return _broadcast(builder, value, sig.args[0], sig.return_type)
 
 
-@intrinsic
-def constant(typingctx, value, like):
+@instruction(lambda value, like: lane_type(like)(lane_type(like), like))
+def constant(context, builder, sig, value, like):
     """Convert `value` to a scalar of the lane type of `like`, which keeps float32 arithmetic in float32."""
-    dtype = lane_type(like)
-
-    def emit(context, builder, sig, args):
-        return args[0]
-
-    return dtype(dtype, like), emit
+    return value
 
 
-@intrinsic
-def lanes_from(typingctx, k, like):
+@instruction(lambda k, like: with_lane_type(like, types.boolean)(types.int64, like))
+def lanes_from(context, builder, sig, k, like):
     """Mask of the lanes of `like` from number k on, an int64 from 0 to how many there are."""
+    n = sig.return_type.n
+    integers = ir.VectorType(ir.IntType(lane_type(sig.args[1]).bitwidth), n)
+    first = splat(builder, builder.trunc(k, integers.element), integers)
+    return builder.icmp_unsigned(">=", ir.Constant(integers, list(range(n))), first)
 
-    def emit(context, builder, sig, args):
-        integers = ir.VectorType(ir.IntType(lane_type(like).bitwidth), like.n)
-        numbers = ir.Constant(integers, list(range(like.n)))
-        return builder.icmp_unsigned(">=", numbers, splat(builder, builder.trunc(args[0], integers.element), integers))
 
-    return with_lane_type(like, types.boolean)(types.int64, like), emit
-
+# --- operations on lanes of one type ----------------------------------------------------------------------------------
 
 Emit = Callable[[Any, Any, list[Any]], Any]  # (builder, type of the lanes, LLVM values) to an LLVM value
 
@@ -86,22 +72,27 @@ def _mask_like(kind):
     return with_lane_type(kind, types.boolean)
 
 
-def _operation(emit_lanes: Emit, result_of: Callable[[Any], Any] = _same_type) -> Any:
-    """Return the typing function of an operation on lanes of one type; scalars are broadcast where any is a Vec."""
+def _kind_of(operands) -> Any:
+    """Return the type of the lanes: that of the first Vec, else of a scalar."""
+    return next((operand for operand in operands if isinstance(operand, Vec)), types.unliteral(operands[0]))
 
-    def typed(typingctx, *operands):
-        if len(operands) == 1 and isinstance(operands[0], types.BaseTuple):
-            operands = tuple(operands[0])
-        kind = next((operand for operand in operands if isinstance(operand, Vec)), types.unliteral(operands[0]))
-        wanted = tuple(kind if isinstance(operand, Vec) else lane_type(kind) for operand in operands)
 
-        def emit(context, builder, sig, args):
-            values = zip(args, wanted, strict=True)
-            return emit_lanes(builder, kind, [_broadcast(builder, value, of, kind) for value, of in values])
+def _operation(emit_lanes: Emit, result_of: Callable[[Any], Any] = _same_type) -> tuple[Any, Any]:
+    """Return typing and emission of an operation on lanes of one type; scalars are broadcast where any is a Vec."""
 
-        return signature(result_of(kind), *wanted), emit
+    def typed(*operands):
+        if not all(map(is_value, operands)):
+            return None
+        kind = _kind_of(operands)
+        wanted = (kind if isinstance(operand, Vec) else lane_type(kind) for operand in operands)
+        return signature(result_of(kind), *wanted)
 
-    return typed
+    def emit(context, builder, sig, *values):
+        kind = _kind_of(sig.args)
+        lanes = [_broadcast(builder, value, of, kind) for value, of in zip(values, sig.args, strict=True)]
+        return emit_lanes(builder, kind, lanes)
+
+    return typed, emit
 
 
 def _broadcast(builder, value, of, kind):
@@ -109,24 +100,9 @@ def _broadcast(builder, value, of, kind):
     return splat(builder, value, llvm_type(kind)) if isinstance(kind, Vec) and not isinstance(of, Vec) else value
 
 
-def _unary(name: str, emit_lanes: Emit, doc: str):
-    typed = _operation(emit_lanes)
-
-    def unary(typingctx, x):
-        return typed(typingctx, x) if is_value(x) else None
-
-    unary.__name__, unary.__doc__ = name, doc
-    return intrinsic(unary)
-
-
-def _binary(name: str, emit_lanes: Emit, doc: str):
-    typed = _operation(emit_lanes)
-
-    def binary(typingctx, a, b):
-        return typed(typingctx, a, b) if is_value(a) and is_value(b) else None
-
-    binary.__name__, binary.__doc__ = name, doc
-    return intrinsic(binary)
+def _named(name: str, emit_lanes: Emit, doc: str, result_of: Callable[[Any], Any] = _same_type):
+    typed, emit = _operation(emit_lanes, result_of)
+    return instruction(typed, name, doc)(emit)
 
 
 def _compare(builder, comparison: str, kind: types.Type, a, b):
@@ -138,12 +114,7 @@ def _compare(builder, comparison: str, kind: types.Type, a, b):
 
 def emit_extreme(comparison: str) -> Emit:
     """Return what emits ``a if a <comparison> b else b``."""
-
-    def emit(builder, kind, values: list[Any]):
-        a, b = values
-        return builder.select(_compare(builder, comparison, kind, a, b), a, b)
-
-    return emit
+    return lambda builder, kind, v: builder.select(_compare(builder, comparison, kind, *v), *v)
 
 
 def _llvm_call(name: str) -> Emit:
@@ -157,53 +128,40 @@ def _absolute(builder, kind, values: list[Any]):
     return emit_extreme(">")(builder, kind, [values[0], negative]) if is_signed(kind) else values[0]
 
 
+def _unordered(builder, kind, values: list[Any]):
+    return builder.fcmp_unordered("uno", values[0], values[-1])
+
+
 # Hazard: where b is a constant, LLVM makes FMINNM and FMAXNM of these on AArch64, which give NaN where a is a signaling
 # NaN, and -0.0 as the minimum of -0.0 and 0.0. So a is what arithmetic gives, no -0.0 if b is 0.0, or b no constant.
-minimum = _binary("minimum", emit_extreme("<"), "``a if a < b else b``, lane by lane: b where either is NaN.")
-maximum = _binary("maximum", emit_extreme(">"), "``a if a > b else b``, lane by lane: b where either is NaN.")
-absolute = _unary("absolute", _absolute, "Magnitude; that of the most negative integer is itself.")
-rint = _unary("rint", _llvm_call("rint"), "Nearest whole number, ties to even.")
-floor = _unary("floor", _llvm_call("floor"), "Largest whole number not above x.")
-sqrt = _unary("sqrt", _llvm_call("sqrt"), "Square root of float lanes.")
-ceil = _unary("ceil", _llvm_call("ceil"), "Smallest whole number not below x.")
-trunc = _unary("trunc", _llvm_call("trunc"), "Whole part, towards zero.")
-copysign = _binary("copysign", _llvm_call("copysign"), "Float lanes with the magnitude of a and the sign of b.")
+minimum = _named("minimum", emit_extreme("<"), "``a if a < b else b``, lane by lane: b where either is NaN.")
+maximum = _named("maximum", emit_extreme(">"), "``a if a > b else b``, lane by lane: b where either is NaN.")
+absolute = _named("absolute", _absolute, "Magnitude; that of the most negative integer is itself.")
+rint = _named("rint", _llvm_call("rint"), "Nearest whole number, ties to even.")
+floor = _named("floor", _llvm_call("floor"), "Largest whole number not above x.")
+sqrt = _named("sqrt", _llvm_call("sqrt"), "Square root of float lanes.")
+ceil = _named("ceil", _llvm_call("ceil"), "Smallest whole number not below x.")
+trunc = _named("trunc", _llvm_call("trunc"), "Whole part, towards zero.")
+copysign = _named("copysign", _llvm_call("copysign"), "Float lanes with the magnitude of a and the sign of b.")
+fma = _named("fma", _llvm_call("fma"), "Compute ``a * b + c``, rounded once.")
+is_nan = _named("is_nan", _unordered, "Mask of the lanes that are NaN.", _mask_like)
+either_nan = _named("either_nan", _unordered, "Mask of the lanes where a or b is NaN, in one comparison.", _mask_like)
 
 
-@intrinsic
-def fma(typingctx, a, b, c):
-    """Compute ``a * b + c``, rounded once."""
-    return _operation(_llvm_call("fma"))(typingctx, a, b, c)
-
-
-@intrinsic
-def is_nan(typingctx, x):
-    """Mask of the lanes that are NaN."""
-    return _operation(lambda builder, kind, v: builder.fcmp_unordered("uno", v[0], v[0]), _mask_like)(typingctx, x)
-
-
-@intrinsic
-def either_nan(typingctx, a, b):
-    """Mask of the lanes where a or b is NaN, in one comparison."""
-    return _operation(lambda builder, kind, v: builder.fcmp_unordered("uno", *v), _mask_like)(typingctx, a, b)
-
-
-@intrinsic
-def select(typingctx, mask, a, b):
-    """Select ``a if mask else b``, lane by lane."""
+def _selected(mask, a, b):
     kind = a if isinstance(a, Vec) else b
     if isinstance(mask, Vec) and not isinstance(kind, Vec):
         kind = Vec(lane_type(kind), mask.n)
-    wanted = tuple(v if isinstance(v, Vec) else lane_type(kind) for v in (a, b))
+    return kind(mask, *(each if isinstance(each, Vec) else lane_type(kind) for each in (a, b)))
 
-    def emit(context, builder, sig, args):
-        chosen = [_broadcast(builder, value, of, kind) for value, of in zip(args[1:], wanted, strict=True)]
-        test = args[0]
-        if not isinstance(mask, Vec) and test.type.width > 1:  # Numba passes a bool as a byte
-            test = builder.trunc(test, ir.IntType(1))
-        return builder.select(test, *chosen)
 
-    return kind(mask, *wanted), emit
+@instruction(_selected)
+def select(context, builder, sig, mask, a, b):
+    """Select ``a if mask else b``, lane by lane."""
+    chosen = [_broadcast(builder, value, of, sig.return_type) for value, of in zip((a, b), sig.args[1:], strict=True)]
+    if not isinstance(sig.args[0], Vec) and mask.type.width > 1:  # Numba passes a bool as a byte
+        mask = builder.trunc(mask, ir.IntType(1))
+    return builder.select(mask, *chosen)
 
 
 def _arithmetic(on_float: str, on_integer: str) -> Emit:
@@ -223,6 +181,8 @@ _OPERATORS: dict[Any, tuple[Emit, Callable[[Any], Any]]] = {
     operator.sub: (_arithmetic("fsub", "sub"), _same_type),
     operator.mul: (_arithmetic("fmul", "mul"), _same_type),
     operator.truediv: (lambda builder, kind, v: builder.fdiv(*v), _same_type),
+    operator.neg: (_arithmetic("fneg", "neg"), _same_type),
+    operator.invert: (lambda builder, kind, v: builder.not_(*v), _same_type),
     operator.and_: (lambda builder, kind, v: builder.and_(*v), _same_type),
     operator.or_: (lambda builder, kind, v: builder.or_(*v), _same_type),
     operator.xor: (lambda builder, kind, v: builder.xor(*v), _same_type),
@@ -238,38 +198,21 @@ _OPERATORS: dict[Any, tuple[Emit, Callable[[Any], Any]]] = {
 
 
 def _overload_operator(symbol, emit_lanes, result_of) -> None:
-    typed = _operation(emit_lanes, result_of)
+    typed, emit = _operation(emit_lanes, result_of)
 
     class Operator(AbstractTemplate):
         key = symbol
 
         def generic(self, args, kws):
-            return typed(self.context, *args)[0] if any(isinstance(arg, Vec) for arg in args) else None
+            return typed(*args) if any(isinstance(arg, Vec) for arg in args) else None
 
     def lower(context, builder, sig, args):
-        return typed(context, *sig.args)[1](context, builder, sig, args)
+        return emit(context, builder, sig, *args)
 
     infer_global(symbol)(Operator)
-    for operands in ((Vec, Vec), (Vec, types.Any), (types.Any, Vec)):
+    for operands in ((Vec,), (Vec, Vec), (Vec, types.Any), (types.Any, Vec)):
         lower_builtin(symbol, *operands)(lower)
 
 
 for _symbol, _row in _OPERATORS.items():
     _overload_operator(_symbol, *_row)
-
-
-_invert = _unary("_invert", lambda builder, kind, v: builder.not_(v[0]), "Every bit flipped.")
-
-_negate = _unary(
-    "_negate", lambda builder, kind, v: builder.fneg(v[0]) if is_float(kind) else builder.neg(v[0]), "Sign changed."
-)
-
-
-@overload(operator.invert, strict=False)
-def _overload_invert(x):
-    return (lambda x: _invert(x)) if isinstance(x, Vec) else None
-
-
-@overload(operator.neg, strict=False)
-def _overload_negate(x):
-    return (lambda x: _negate(x)) if isinstance(x, Vec) else None

@@ -5,42 +5,30 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import TARGET, intrinsic
-from fastq.engine.simd.vector import call_llvm
+from fastq.engine.jit import TARGET
+from fastq.engine.simd.vector import call_llvm, instruction
 
 _WORD = types.CPointer(types.int64)
 
 
-@intrinsic
-def atomic_load(typingctx, where):
+@instruction(lambda where: types.int64(_WORD))
+def atomic_load(context, builder, sig, where):
     """Return ``where[0]``."""
-
-    def emit(context, builder, sig, args):
-        return builder.load_atomic(args[0], "seq_cst", 8)
-
-    return types.int64(_WORD), emit
+    return builder.load_atomic(where, "seq_cst", 8)
 
 
-@intrinsic
-def atomic_store(typingctx, where, value):
+@instruction(lambda where, value: types.void(_WORD, types.int64))
+def atomic_store(context, builder, sig, where, value):
     """Set ``where[0]`` to `value`."""
-
-    def emit(context, builder, sig, args):
-        builder.store_atomic(args[1], args[0], "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(_WORD, types.int64), emit
+    builder.store_atomic(value, where, "seq_cst", 8)
 
 
 def _fetch(name: str, operation: str, doc: str):
-    def typed(typingctx, where, value):
-        def emit(context, builder, sig, args):
-            return builder.atomic_rmw(operation, args[0], args[1], "seq_cst")
+    @instruction(lambda where, value: types.int64(_WORD, types.int64), name, doc)
+    def fetch(context, builder, sig, where, value):
+        return builder.atomic_rmw(operation, where, value, "seq_cst")
 
-        return types.int64(_WORD, types.int64), emit
-
-    typed.__name__, typed.__doc__ = name, doc
-    return intrinsic(typed)
+    return fetch
 
 
 fetch_add = _fetch("fetch_add", "add", "Add `value` to ``where[0]`` and return what was there before.")
@@ -48,14 +36,10 @@ fetch_or = _fetch("fetch_or", "or", "Set the bits of `value` in ``where[0]`` and
 exchange = _fetch("exchange", "xchg", "Set ``where[0]`` to `value` and return what was there before.")
 
 
-@intrinsic
-def compare_exchange(typingctx, where, expected, value):
+@instruction(lambda where, expected, value: types.boolean(_WORD, types.int64, types.int64))
+def compare_exchange(context, builder, sig, where, expected, value):
     """Set ``where[0]`` to `value` if it is `expected`; return whether it was."""
-
-    def emit(context, builder, sig, args):
-        return builder.extract_value(builder.cmpxchg(*args, "seq_cst", "seq_cst"), 1)
-
-    return types.boolean(_WORD, types.int64, types.int64), emit
+    return builder.extract_value(builder.cmpxchg(where, expected, value, "seq_cst", "seq_cst"), 1)
 
 
 # LLVM's intrinsic for a spin loop, "" of none, and its operands
@@ -66,14 +50,9 @@ elif TARGET.triple.startswith("x86_64"):
     _PAUSE = "llvm.x86.sse2.pause", []
 
 
-@intrinsic
-def pause(typingctx):
+@instruction(lambda: types.void())
+def pause(context, builder, sig):
     """Tell the CPU that this thread spins, where it has an instruction for that."""
-
-    def emit(context, builder, sig, args):
-        name, operands = _PAUSE
-        if name:
-            call_llvm(builder, name, ir.VoidType(), [ir.IntType(32)(operand) for operand in operands])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    name, operands = _PAUSE
+    if name:
+        call_llvm(builder, name, ir.VoidType(), [ir.IntType(32)(operand) for operand in operands])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import intrinsic, traced
+from fastq.engine.jit import traced
 from fastq.engine.simd.shuffles import emit_columns
 from fastq.engine.simd.vector import (
-    GRANULE,
-    LINE,
     call_llvm,
+    instruction,
     is_value,
     lane_count,
     lane_type,
@@ -21,55 +19,36 @@ from fastq.engine.simd.vector import (
     named_type,
     with_lane_type,
 )
+from fastq.system import tuning
+from fastq.system.cpu import GRANULE, LINE
 
 
-@intrinsic
-def pointer(typingctx, address, dtype):
+def _pointer_to(dtype):
+    return types.CPointer(named_type(dtype))
+
+
+@instruction(lambda address, dtype: _pointer_to(dtype)(types.intp, dtype))
+def pointer(context, builder, sig, address, dtype):
     """Make a pointer to `dtype` from an integer address."""
-    result = types.CPointer(named_type(dtype))
-
-    def emit(context, builder, sig, args):
-        return builder.inttoptr(args[0], context.get_value_type(result))
-
-    return result(types.intp, dtype), emit
+    return builder.inttoptr(address, context.get_value_type(sig.return_type))
 
 
-def record(*fields: str | tuple[str, int]) -> np.dtype[Any]:
-    """Return the dtype of a record of words, int64, and of several words where a field is a name and a number."""
-    named = ((each, np.int64) if isinstance(each, str) else (each[0], np.int64, each[1]) for each in fields)
-    return np.dtype([*named])
-
-
-@intrinsic
-def record_at(typingctx, address, dtype):
+@instruction(lambda address, dtype: dtype.dtype(types.intp, dtype))
+def record_at(context, builder, sig, address, dtype):
     """Refer to the record of a dtype at an integer address; its fields are read where they are named."""
-    result = dtype.dtype
-
-    def emit(context, builder, sig, args):
-        return builder.inttoptr(args[0], context.get_value_type(result))
-
-    return result(types.intp, dtype), emit
+    return builder.inttoptr(address, context.get_value_type(sig.return_type))
 
 
-@intrinsic
-def cast_pointer(typingctx, where, dtype):
+@instruction(lambda where, dtype: _pointer_to(dtype)(where, dtype))
+def cast_pointer(context, builder, sig, where, dtype):
     """Cast a pointer to one to `dtype`."""
-    result = types.CPointer(named_type(dtype))
-
-    def emit(context, builder, sig, args):
-        return builder.bitcast(args[0], context.get_value_type(result))
-
-    return result(where, dtype), emit
+    return builder.bitcast(where, context.get_value_type(sig.return_type))
 
 
-@intrinsic
-def advance(typingctx, where, count):
+@instruction(lambda where, count: where(where, types.intp))
+def advance(context, builder, sig, where, count):
     """Add `count` elements, which are whole bytes, to a pointer."""
-
-    def emit(context, builder, sig, args):
-        return _address(builder, where, *args)
-
-    return where(where, types.intp), emit
+    return _address(builder, sig.args[0], where, count)
 
 
 def _address(builder, kind: types.CPointer, where, index):
@@ -83,83 +62,75 @@ def _vector_address(builder, where, index, vec: types.Type):
     return builder.bitcast(builder.gep(where, [index]), llvm_type(vec).as_pointer())
 
 
-@intrinsic
-def scratch(typingctx, count, dtype):
+@instruction(lambda n, dtype: _pointer_to(dtype)(n, dtype) if isinstance(n, types.IntegerLiteral) else None)
+def scratch(context, builder, sig, count, dtype):
     """Allocate `count` elements, a literal, on the stack, aligned to a cache line; a pointer to them."""
-    if not isinstance(count, types.IntegerLiteral):
-        return None
-    element = named_type(dtype)
-
-    def emit(context, builder, sig, args):
-        with builder.goto_entry_block():  # Numba's own way fills it with zeros, element by element
-            memory = builder.alloca(ir.ArrayType(llvm_type(element), count.literal_value))
-        memory.align = LINE
-        return builder.bitcast(memory, llvm_type(element).as_pointer())
-
-    return types.CPointer(element)(count, dtype), emit
+    element = llvm_type(sig.return_type.dtype)
+    with builder.goto_entry_block():  # Numba's own way fills it with zeros, element by element
+        memory = builder.alloca(ir.ArrayType(element, sig.args[0].literal_value))
+    memory.align = LINE
+    return builder.bitcast(memory, element.as_pointer())
 
 
-@intrinsic
-def load(typingctx, where, index, kind):
+def _lanes_at(where, kind):
+    """Return the type of lanes that a type argument names, None where a pointer is not to such."""
+    found = named_type(kind)
+    return found if isinstance(where, types.CPointer) and found and lane_type(found) == where.dtype else None
+
+
+def _loaded(where, index, kind):
+    result = _lanes_at(where, kind)
+    return None if result is None else result(where, types.intp, kind)
+
+
+@instruction(_loaded)
+def load(context, builder, sig, where, index, kind):
     """Load the lanes of the Vec or scalar type `kind` from ``where[index]`` on; no alignment is assumed."""
-    result = named_type(kind)
-    if not isinstance(where, types.CPointer) or result is None or lane_type(result) != where.dtype:
-        return None
-
-    def emit(context, builder, sig, args):
-        value = builder.load(_vector_address(builder, args[0], args[1], result))
-        value.align = 1
-        return value
-
-    return result(where, types.intp, kind), emit
+    value = builder.load(_vector_address(builder, where, index, sig.return_type))
+    value.align = 1
+    return value
 
 
-@intrinsic
-def load_square(typingctx, where, step, kind):
+def _square_of_rows(where, step, kind):
+    vec = _lanes_at(where, kind)
+    return None if vec is None else types.UniTuple(vec, lane_count(vec))(where, types.intp, kind)
+
+
+@instruction(_square_of_rows)
+def load_square(context, builder, sig, where, step, kind):
     """Load as many Vecs of the type `kind` as it has lanes, which are `step` bytes apart; no alignment is assumed."""
-    vec = named_type(kind)
-    if not isinstance(where, types.CPointer) or vec is None or lane_type(vec) != where.dtype:
-        return None
-    rows = types.UniTuple(vec, lane_count(vec))
-
-    def emit(context, builder, sig, args):
-        return context.make_tuple(builder, rows, _loaded_rows(builder, args[0], args[1], vec, rows.count))
-
-    return rows(where, types.intp, kind), emit
+    rows = sig.return_type
+    return context.make_tuple(builder, rows, _loaded_rows(builder, where, step, rows.dtype, rows.count))
 
 
-@intrinsic
-def load_columns(typingctx, where, kind, count):
+def _columns_of_rows(where, kind, count):
+    vec = _lanes_at(where, kind) if isinstance(count, types.IntegerLiteral) else None
+    return None if vec is None else types.UniTuple(vec, count.literal_value)(where, kind, count)
+
+
+@instruction(_columns_of_rows)
+def load_columns(context, builder, sig, where, kind, count):
     """Load rows of `count` elements, a literal, one after the other: a Vec of the type `kind` for each column of them.
 
     There are as many rows as it has lanes. No alignment is assumed.
     """
-    vec = named_type(kind)
-    if not isinstance(where, types.CPointer) or vec is None or lane_type(vec) != where.dtype:
-        return None
-    if not isinstance(count, types.IntegerLiteral):
-        return None
-    columns, step = types.UniTuple(vec, count.literal_value), lane_count(vec) * lane_type(vec).bitwidth // 8
-
-    def emit(context, builder, sig, args):
-        values = _loaded_rows(builder, args[0], ir.IntType(64)(step), vec, columns.count)
-        return context.make_tuple(builder, columns, emit_columns(builder, values))
-
-    return columns(where, kind, count), emit
+    columns, vec = sig.return_type, sig.return_type.dtype
+    step = ir.IntType(64)(lane_count(vec) * lane_type(vec).bitwidth // 8)
+    values = _loaded_rows(builder, where, step, vec, columns.count)
+    return context.make_tuple(builder, columns, emit_columns(builder, values))
 
 
-@intrinsic
-def store_rows(typingctx, where, step, rows):
+def _stored_rows(where, step, rows):
+    fits = isinstance(where, types.CPointer) and lane_type(rows.dtype) == where.dtype
+    return types.void(where, types.intp, rows) if fits else None
+
+
+@instruction(_stored_rows)
+def store_rows(context, builder, sig, where, step, rows):
     """Store Vecs, `step` bytes apart; no alignment is assumed."""
-    if not isinstance(where, types.CPointer) or lane_type(rows.dtype) != where.dtype:
-        return None
-
-    def emit(context, builder, sig, args):
-        for k, row in enumerate(_rows(builder, args[0], args[1], rows.dtype, rows.count)):
-            builder.store(builder.extract_value(args[2], k), row).align = 1
-        return context.get_dummy_value()
-
-    return types.void(where, types.intp, rows), emit
+    kind = sig.args[2]
+    for k, row in enumerate(_rows(builder, where, step, kind.dtype, kind.count)):
+        builder.store(builder.extract_value(rows, k), row).align = 1
 
 
 def _loaded_rows(builder, where, step, vec: types.Type, count: int):
@@ -178,63 +149,48 @@ def _rows(builder, where, step, vec: types.Type, count: int):
         yield builder.bitcast(builder.gep(first, [builder.mul(step, step.type(k))]), target)
 
 
-def _store_with(streamed: int = 0):
-    """Make a store of a Vec: into the cache, or past it where `streamed` is the alignment of the address."""
-
-    def typed(typingctx, where, index, value):
-        if not isinstance(where, types.CPointer) or not is_value(value):
-            return None
-        value = with_lane_type(value, where.dtype)
-
-        def emit(context, builder, sig, args):
-            line = builder.store(args[2], _vector_address(builder, args[0], args[1], value))
-            line.align = min(where.dtype.bitwidth // 8 * lane_count(value), streamed) if streamed else 1
-            if streamed:
-                line.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
-            return context.get_dummy_value()
-
-        return types.void(where, types.intp, value), emit
-
-    return typed
+def _stored(where, index, value):
+    fits = isinstance(where, types.CPointer) and is_value(value)
+    return types.void(where, types.intp, with_lane_type(value, where.dtype)) if fits else None
 
 
-@intrinsic
-def store(typingctx, where, index, value):
-    """Store the lanes of `value` to ``where[index]`` onwards; no alignment is assumed."""
-    return _store_with()(typingctx, where, index, value)
+def _storing(name: str, aligned_to: int, doc: str):
+    """Make a store of a Vec: into the cache, or past it where the address is aligned to so many bytes."""
+
+    @instruction(_stored, name, doc)
+    def stored(context, builder, sig, where, index, value):
+        kind = sig.args[2]
+        line = builder.store(value, _vector_address(builder, where, index, kind))
+        line.align = min(lane_type(kind).bitwidth // 8 * lane_count(kind), aligned_to) if aligned_to else 1
+        if aligned_to:
+            line.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+
+    return stored
 
 
-@intrinsic
-def stream(typingctx, where, index, value):
-    """Store past the cache; the CPU faults where the address is aligned neither to the Vec nor to a cache line."""
-    return _store_with(streamed=LINE)(typingctx, where, index, value)
+store = _storing("store", 0, "Store the lanes of `value` to ``where[index]`` onwards; no alignment is assumed.")
+stream = _storing(
+    "stream",
+    LINE,
+    "Store past the cache; the CPU faults where the address is aligned neither to the Vec nor to a cache line.",
+)
+stream_granules = _storing(
+    "stream_granules",
+    GRANULE,
+    "Store past the cache, a granule at a time; the CPU faults where the address is aligned to less than that.",
+)
 
 
-@intrinsic
-def stream_granules(typingctx, where, index, value):
-    """Store past the cache, a granule at a time; the CPU faults where the address is aligned to less than that."""
-    return _store_with(streamed=GRANULE)(typingctx, where, index, value)
-
-
-@intrinsic
-def fence(typingctx):
+@instruction(lambda: types.void())
+def fence(context, builder, sig):
     """Make streamed stores visible to other threads before anything that follows."""
-
-    def emit(context, builder, sig, args):
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    builder.fence("seq_cst")
 
 
-@intrinsic
-def address_of(typingctx, where):
+@instruction(lambda where: types.intp(where))
+def address_of(context, builder, sig, where):
     """Integer address of a pointer."""
-
-    def emit(context, builder, sig, args):
-        return builder.ptrtoint(args[0], ir.IntType(types.intp.bitwidth))
-
-    return types.intp(where), emit
+    return builder.ptrtoint(where, ir.IntType(types.intp.bitwidth))
 
 
 @traced
@@ -244,13 +200,31 @@ def misalignment(where, index, kind):
     return (address_of(where) + index * size) % (size * lane_count(kind)) // size
 
 
-@intrinsic
-def prefetch(typingctx, where, index):
+@instruction(lambda where, index: types.void(where, types.intp))
+def prefetch(context, builder, sig, where, index):
     """Prefetch the cache line of ``where[index]``; any address is allowed."""
+    i32, kind = ir.IntType(32), sig.args[0]
+    line = builder.bitcast(_address(builder, kind, where, index), ir.IntType(8).as_pointer())
+    call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), [line, i32(0), i32(3), i32(1)])
 
-    def emit(context, builder, sig, args):
-        i32, line = ir.IntType(32), builder.bitcast(_address(builder, where, *args), ir.IntType(8).as_pointer())
-        call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), [line, i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
 
-    return types.void(where, types.intp), emit
+def tuned(name: str) -> Any:
+    """Make the instruction that reads a number of fastq/system/tuning.py from the record of its module.
+
+    The record is that of this CPU, unless the machine code is loaded on another one: it is written then.
+    """
+    place = tuning.READ_BY_KERNELS.index(name)
+
+    @instruction(lambda: types.intp())
+    def read(context, builder, sig):
+        row, word = tuning.numbers(), ir.IntType(64)
+        kind = ir.ArrayType(word, len(row))
+        record = builder.module.globals.get(tuning.RECORD)
+        if record is None:
+            record = ir.GlobalVariable(builder.module, kind, tuning.RECORD)
+            record.linkage, record.initializer = "weak", kind([int(each) for each in row])
+        number = builder.load(builder.gep(record, [word(0), word(place)]))
+        number.set_metadata("invariant.load", builder.module.add_metadata([]))  # or it is read after each store
+        return number
+
+    return read

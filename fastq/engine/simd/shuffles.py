@@ -8,36 +8,24 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import intrinsic
 from fastq.engine.simd.arithmetic import Emit, emit_extreme
-from fastq.engine.simd.vector import Vec, emit_shuffle, is_value, lane_count, lane_type, llvm_type
+from fastq.engine.simd.vector import Vec, emit_shuffle, instruction, is_value, lane_count, lane_type, llvm_type
 
 
-@intrinsic
-def first(typingctx, x):
+@instruction(lambda x: x.dtype(x))
+def first(context, builder, sig, x):
     """Extract lane 0."""
-
-    def emit(context, builder, sig, args):
-        return builder.extract_element(args[0], ir.IntType(32)(0))
-
-    return x.dtype(x), emit
+    return builder.extract_element(x, ir.IntType(32)(0))
 
 
 def _shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
-    """Make an intrinsic that picks lanes of a Vec; `lanes_of` gives their indices for its number of lanes."""
+    """Make an instruction that picks lanes of a Vec; `lanes_of` gives their indices for its number of lanes."""
 
-    def across(typingctx, x):
-        if not isinstance(x, Vec):
-            return None
-        lanes = lanes_of(x.n)
+    @instruction(lambda x: Vec(x.dtype, len(lanes_of(x.n)))(x) if isinstance(x, Vec) else None, name, doc)
+    def across(context, builder, sig, x):
+        return emit_shuffle(builder, x, lanes_of(sig.args[0].n))
 
-        def emit(context, builder, sig, args):
-            return emit_shuffle(builder, args[0], lanes)
-
-        return Vec(x.dtype, len(lanes))(x), emit
-
-    across.__name__, across.__doc__ = name, doc
-    return intrinsic(across)
+    return across
 
 
 lower = _shuffled("First half of the lanes.", "lower", lambda n: list(range(n // 2)))
@@ -46,16 +34,10 @@ even = _shuffled("Lanes 0, 2, 4, ...", "even", lambda n: list(range(0, n, 2)))
 odd = _shuffled("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
 
 
-@intrinsic
-def join(typingctx, a, b):
+@instruction(lambda a, b: Vec(a.dtype, 2 * a.n)(a, b) if isinstance(a, Vec) and a == b else None)
+def join(context, builder, sig, a, b):
     """Return the lanes of a, then those of b."""
-    if not isinstance(a, Vec) or a != b:
-        return None
-
-    def emit(context, builder, sig, args):
-        return emit_shuffle(builder, args[0], list(range(2 * a.n)), args[1])
-
-    return Vec(a.dtype, 2 * a.n)(a, b), emit
+    return emit_shuffle(builder, a, list(range(sig.return_type.n)), b)
 
 
 def emit_columns(builder, values):
@@ -79,63 +61,45 @@ def _emit_column(builder, values, places):
     return column
 
 
-@intrinsic
-def transpose(typingctx, rows):
-    """Transpose n Vecs of n lanes: Vec k of the result has lane k of each."""
-    if not isinstance(rows, types.UniTuple) or not isinstance(rows.dtype, Vec) or rows.count != rows.dtype.n:
-        return None
-    n = rows.count
-    assert n & n - 1 == 0
-
-    def emit(context, builder, sig, args):
-        columns = emit_columns(builder, [builder.extract_value(args[0], k) for k in range(n)])
-        return context.make_tuple(builder, rows, columns)
-
-    return rows(rows), emit
+def _square(rows):
+    is_square = isinstance(rows, types.UniTuple) and isinstance(rows.dtype, Vec) and rows.count == rows.dtype.n
+    return rows(rows) if is_square else None
 
 
-@intrinsic
-def any_lane(typingctx, mask):
+@instruction(_square)
+def transpose(context, builder, sig, rows):
+    """Transpose n Vecs of n lanes, a power of two: Vec k of the result has lane k of each."""
+    values = [builder.extract_value(rows, k) for k in range(sig.return_type.count)]
+    return context.make_tuple(builder, sig.return_type, emit_columns(builder, values))
+
+
+@instruction(lambda mask: types.boolean(mask))
+def any_lane(context, builder, sig, mask):
     """Return whether any lane of a mask is true."""
-
-    def emit(context, builder, sig, args):
-        if not isinstance(mask, Vec):
-            return args[0]
-        bits = builder.bitcast(args[0], ir.IntType(mask.n))
-        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-
-    return types.boolean(mask), emit
+    if not isinstance(sig.args[0], Vec):
+        return mask
+    bits = builder.bitcast(mask, ir.IntType(sig.args[0].n))
+    return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
 
 def _reduction(name: str, combine: Emit, doc: str):
-    def reduce(typingctx, x):
-        if not is_value(x):
-            return None
+    @instruction(lambda x: lane_type(x)(types.unliteral(x)) if is_value(x) else None, name, doc)
+    def reduce(context, builder, sig, x):
+        (kind,) = sig.args
+        n = lane_count(kind)
+        while n > 1:
+            n //= 2
+            x = combine(builder, kind, [emit_shuffle(builder, x, list(range(at, at + n))) for at in (0, n)])
+        return builder.extract_element(x, ir.IntType(32)(0)) if isinstance(kind, Vec) else x
 
-        def emit(context, builder, sig, args):
-            value, n = args[0], lane_count(x)
-            while n > 1:
-                n //= 2
-                halves = [emit_shuffle(builder, value, list(range(first, first + n))) for first in (0, n)]
-                value = combine(builder, x, halves)
-            return builder.extract_element(value, ir.IntType(32)(0)) if isinstance(x, Vec) else value
-
-        return lane_type(x)(types.unliteral(x)), emit
-
-    reduce.__name__, reduce.__doc__ = name, doc
-    return intrinsic(reduce)
+    return reduce
 
 
 reduce_min = _reduction("reduce_min", emit_extreme("<"), "Smallest lane; any lane where one is NaN.")
 reduce_max = _reduction("reduce_max", emit_extreme(">"), "Largest lane; any lane where one is NaN.")
 
 
-@intrinsic
-def mask_to_bits(typingctx, mask):
+@instruction(lambda mask: types.Integer.from_bitwidth(mask.n, signed=False)(mask))
+def mask_to_bits(context, builder, sig, mask):
     """Convert a mask of 8, 16, 32 or 64 lanes to an unsigned integer, lane 0 the lowest bit."""
-    result = types.Integer.from_bitwidth(mask.n, signed=False)
-
-    def emit(context, builder, sig, args):
-        return builder.bitcast(args[0], llvm_type(result))
-
-    return result(mask), emit
+    return builder.bitcast(mask, llvm_type(sig.return_type))

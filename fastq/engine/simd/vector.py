@@ -5,6 +5,8 @@ A type argument of compiled code is a scalar type, which stands for one lane, or
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -12,12 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import models, register_model
 
-from fastq.engine.jit import traced
-
-LINE = 64  # bytes of a cache line
-GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
-REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
-
+from fastq.engine.jit import intrinsic, traced
+from fastq.system.cpu import LINE, REGISTER_BITS
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
@@ -41,22 +39,18 @@ class Element(types.Type):
     the first in the lowest bits.
     """
 
+    def __init_subclass__(cls) -> None:
+        register_model(cls)(_Model)
+
     def __init__(self, name: str, bitwidth: int) -> None:
         self.bitwidth = bitwidth
         super().__init__(name=name)
 
 
-class ElementModel(models.PrimitiveModel):
-    """Data model of an Element as an LLVM integer, to be registered for each subclass."""
-
-    def __init__(self, manager, element: Element) -> None:
-        super().__init__(manager, element, llvm_type(element))
-
-
 @register_model(Vec)
-class _VecModel(models.PrimitiveModel):
-    def __init__(self, manager, vec: Vec) -> None:
-        super().__init__(manager, vec, llvm_type(vec))
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager, kind: types.Type) -> None:
+        super().__init__(manager, kind, llvm_type(kind))
 
 
 def llvm_type(kind: types.Type) -> ir.Type:
@@ -87,6 +81,29 @@ def named_type(kind: types.Type) -> types.Type | None:
         return kind.dtype
     found = kind.instance_type if isinstance(kind, types.TypeRef) else None
     return found if isinstance(found, Vec | Element) else None
+
+
+def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Callable[..., Any]:
+    """Declare an instruction by what emits it, ``f(context, builder, sig, *values)``, None where there is no result.
+
+    `typed` gives the signature for the types of arguments, None for others. What makes several has a name for each.
+    """
+
+    def declare(emit: Callable[..., Any]) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            found = emit(context, builder, sig, *args)
+            return context.get_dummy_value() if found is None else found
+
+        def typing(typingctx: Any, *kinds: Any) -> Any:
+            sig = typed(*kinds)
+            return None if sig is None else (sig, lower)
+
+        _, _, *parameters = inspect.signature(emit).parameters.values()  # the first one left is that of the context
+        typing.__name__, typing.__doc__, typing.__module__ = name or emit.__name__, doc or emit.__doc__, emit.__module__
+        vars(typing)["__signature__"] = inspect.Signature(parameters)
+        return intrinsic(typing)
+
+    return declare
 
 
 def splat(builder, value, vector: ir.Type):
@@ -145,16 +162,7 @@ def lanes_of_line(where, target):
     return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
 
 
-@traced
-def count(kind):
-    """Return the number of lanes of a Vec type, 1 of a scalar type."""
-    return lane_count(kind)
-
-
-@traced
-def dtype_of(where):
-    """Scalar type that a pointer points to, or of which a Vec type has lanes."""
-    return lane_type(where)
+count, dtype_of = traced(lane_count), traced(lane_type)  # as compiled code calls them
 
 
 @traced

@@ -36,23 +36,19 @@ def quantized_config(
         targets.setdefault(matrix.scheme, []).append(matrix.module)
     main = targets.pop(rules.scheme, [])
     groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
-    groups += [(_general(main, groups), rules.scheme)] if main else []
+    named, experts = [module for modules, _ in groups for module in modules], any(map(EXPERT.fullmatch, main))
+    # The general scheme is for the class of layers, and for what is no such layer or has to be named: vLLM asks for the
+    # class of a layer before it asks for the names of matrices that it reads as one, and transformers takes the first
+    # group for experts, unless one names them in a pattern.
+    if any(fused_with(module) != module for module in named):
+        general = [*[EXPERTS] * experts, *(each for each in main if not EXPERT.fullmatch(each))]
+    else:
+        others = [module for module in main if kind_of(module) in ("output head", "embedding")]
+        general = [LINEAR, *[EXPERTS] * bool(groups and experts), *others]
+    groups += [(general, rules.scheme)] if main else []
     ignored = plan.ignored(tensors)
     ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
     return {**config, KEY: quantized_entry(groups, ignored)}
-
-
-def _general(main: list[str], others: list[tuple[list[str], LayerScheme]]) -> list[str]:
-    """Return targets of the general scheme: the class of layers, and what is no such layer or has to be named.
-
-    vLLM asks for the class of a layer before it asks for the names of matrices that it reads as one, and transformers
-    takes the first group for experts, unless one names them in a pattern.
-    """
-    named = [module for modules, _ in others for module in modules]
-    if any(fused_with(module) != module for module in named):
-        return [*[EXPERTS] * any(map(EXPERT.fullmatch, main)), *(each for each in main if not EXPERT.fullmatch(each))]
-    experts = [EXPERTS] if others and any(map(EXPERT.fullmatch, main)) else []
-    return [LINEAR, *experts, *(module for module in main if kind_of(module) in ("output head", "embedding"))]
 
 
 def quantized_entry(
@@ -140,20 +136,31 @@ class StoredSchemes:
         raise ValueError(f"no config group of {KEY} is for {module}")
 
 
+def _wrong(name: str, what: str) -> ValueError:
+    return ValueError(f"config group {shown(name)} has {what}")
+
+
 def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
     """Return targets and scheme of a config group: one without weights has none, a list is that of a preset."""
     if isinstance(group, list) and name.upper() in PRESETS:
-        return [(_target(name, target), PRESETS[name.upper()]) for target in group]
-    if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
-        raise ValueError(f"config group {shown(name)} has no list of targets")
-    if group.get("weights") is None:
-        return []
-    weights = _weights(name, group["weights"])
-    form = group.get("format") or general_format
-    if form not in FORMATS:
-        raise ValueError(f"config group {shown(name)} has format {shown(form)}; known are {', '.join(FORMATS)}")
-    scheme = LayerScheme(name, weights, form, _frozen(group.get("input_activations") or {}))
-    return [(_target(name, target), scheme) for target in group["targets"]]
+        targets, scheme = list[Any](group), PRESETS[name.upper()]
+    else:
+        if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+            raise _wrong(name, "no list of targets")
+        targets = group["targets"]
+        if group.get("weights") is None:
+            return []
+        weights = _weights(name, group["weights"])
+        form = group.get("format") or general_format
+        if form not in FORMATS:
+            raise _wrong(name, f"format {shown(form)}; known are {', '.join(FORMATS)}")
+        scheme = LayerScheme(name, weights, form, _frozen(group.get("input_activations") or {}))
+    for target in targets:
+        try:
+            check_pattern(str(target))
+        except re.error as error:
+            raise _wrong(name, f"target {shown(target)}, which is not a regular expression: {error}") from error
+    return [(str(target), scheme) for target in targets]
 
 
 def _frozen(entry: Any) -> Any:
@@ -163,54 +170,34 @@ def _frozen(entry: Any) -> Any:
     return tuple(map(_frozen, entry)) if isinstance(entry, list) else entry
 
 
-def _target(name: str, target: Any) -> str:
-    """Return a target that can be matched."""
-    try:
-        check_pattern(str(target))
-    except re.error as error:
-        raise ValueError(
-            f"config group {shown(name)} has target {shown(target)}, which is not a regular expression: {error}"
-        ) from error
-    return str(target)
-
-
 def _weights(name: str, entry: Any) -> WeightScheme:
     """Return the scheme that an entry of config.json stands for."""
     if not isinstance(entry, dict):
         raise ValueError(f"weights of config group {shown(name)} must be an object of JSON")
     bits, kind = entry.get("num_bits"), entry.get("type")
-    strategy, size, block = entry.get("strategy"), entry.get("group_size") or 0, entry.get("block_structure")
+    strategy, size = entry.get("strategy"), entry.get("group_size") or 0
+    block: Any = entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}
     if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
-        raise ValueError(
-            f"config group {shown(name)} has {shown(kind)} weights of {shown(bits)} bits, which are not known here"
-        )
+        raise _wrong(name, f"{shown(kind)} weights of {shown(bits)} bits, which are not known here")
     if strategy is None and type(size) is int:
         strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
     if strategy not in STRATEGIES:
-        raise ValueError(
-            f"config group {shown(name)} has strategy {shown(strategy)}; known are {', '.join(STRATEGIES)}"
-        )
+        raise _wrong(name, f"strategy {shown(strategy)}; known are {', '.join(STRATEGIES)}")
     in_groups = strategy in ("group", "tensor_group")
     if type(size) is not int or (in_groups and size < 1):
-        raise ValueError(f"config group {shown(name)} has group_size {shown(size)}, which must be a positive integer")
+        raise _wrong(name, f"group_size {shown(size)}, which must be a positive integer")
     symmetric, scales = entry.get("symmetric", True), entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
-        raise ValueError(f"config group {shown(name)} has symmetric {shown(symmetric)}, which must be true or false")
+        raise _wrong(name, f"symmetric {shown(symmetric)}, which must be true or false")
     if kind == "float" and bits == 4 and not scales:  # older versions leave it out
         scales = {16: E4M3, 32: E8M0}.get(size, "")
     if scales not in ("", E4M3, E8M0):
-        raise ValueError(f"config group {shown(name)} has scales of {shown(scales)}, which are not known here")
-    blocks = _block(name, block) if strategy == "block" else ()
-    return WeightScheme(bits, kind, strategy, size if in_groups else 0, blocks, symmetric, scales)
-
-
-def _block(name: str, block: Any) -> tuple[int, ...]:
-    """Return rows and columns of a block."""
+        raise _wrong(name, f"scales of {shown(scales)}, which are not known here")
     if isinstance(block, str):  # as older writers have it: 128x128
         block = [int(n) for n in block.split("x") if n.isdecimal()]
-    if not (isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)):
-        raise ValueError(
-            f"config group {shown(name)} has block_structure {shown(block)}, which must be rows and columns"
-        )
-    return tuple(block)
+    fits = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
+    if strategy == "block" and not fits:
+        raise _wrong(name, f"block_structure {shown(block)}, which must be rows and columns")
+    blocks = tuple(block) if strategy == "block" else ()
+    return WeightScheme(bits, kind, strategy, size if in_groups else 0, blocks, symmetric, scales)

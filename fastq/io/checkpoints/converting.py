@@ -5,23 +5,30 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol
+
+from numpy.typing import NDArray
 
 from fastq import __version__
-from fastq.io.checkpoints.companions import companions
-from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
-from fastq.io.checkpoints.writing import GrowingShard, has_digests
-from fastq.io.containers import Header, TensorSpec
-from fastq.io.pipeline import Converted, Errors, Progress, Task, run
+from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, companions, read_json
+from fastq.io.containers import Header, SafetensorsSource, SafetensorsWriter, bytes_of
+from fastq.io.pipeline import Converted, Errors, Progress, Task, header_of, run
 from fastq.system.atomic import is_temporary, replacing
+from fastq.system.dtypes import Array
 
 JOURNAL = ".fastq-convert.json"  # what is finished, next to the shards
 VERSION = 2
+PIECE = 1 << 22  # bytes that are written and, while they are in the cache, digested
+WAITING = 8  # pieces in memory at most that are not written yet
+BEHIND = 16  # pieces after which the system begins to bring what is written to disk: the end then waits for less
 
 
 class UnfitOut(ValueError):
@@ -33,9 +40,6 @@ class Conversion(Protocol):
 
     source: ModelFolder  # the model
     key: dict[str, Any]  # all that the result depends on apart from the source: values of JSON
-
-    def specs(self, shard: str) -> list[TensorSpec]:
-        """Return the tensors of a shard of the result."""
 
     def tasks(self, shard: str) -> Iterable[list[Task]]:
         """Yield what is done with each tensor of a shard of the model."""
@@ -73,7 +77,7 @@ def convert(
     holds something else.
     """
     source = conversion.source
-    headers = {name: Header(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
+    headers = {name: header_of(conversion.tasks(name), shard.metadata) for name, shard in source.shards.items()}
     check_names(tensor for header in headers.values() for tensor in header.specs)
     config = conversion.config()
     inner, lines = companions(source.path, out)
@@ -85,17 +89,25 @@ def convert(
     for name, shard in source.shards.items():
         kept = journal.shards.get(name)
         if kept is not None and has_digests(out / name, kept["digests"]):
-            rows += map(_row, kept["rows"])
+            rows += kept["rows"]
             progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
             continue
         with replacing(out / name) as file, GrowingShard(file, headers[name]) as growing:
-            done = run(conversion.tasks(name), growing, progress, in_parallel=True)
+            done = run(_read_ahead(shard, conversion.tasks(name)), growing, progress, in_parallel=True)
             digests = growing.digests()
-        journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
+        journal.shards[name] = {"digests": digests, "rows": done}
         journal.save(out)
         rows += done
     _finish(source, out, headers, copies, config)
     return rows
+
+
+def _read_ahead(shard: SafetensorsSource, tasks: Iterable[list[Task]]) -> Iterator[list[Task]]:
+    """Yield the tasks of each tensor of a shard while the system reads the next one."""
+    for following, each in zip([*list(shard.tensors)[1:], ""], tasks, strict=False):  # a shard may be empty
+        if following:
+            shard.read_ahead(following)
+        yield each
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -177,14 +189,12 @@ def _unfinished(out: Path) -> Journal | None:
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError, AttributeError):
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:
-            entries = {str(name): _entry(entry) for name, entry in content["shards"].items()}
-            return Journal(str(content["job"]), str(content.get("program", "an earlier version")), entries)
+            journal = Journal(str(content["job"]), str(content.get("program", "an earlier version")))
+            for name, entry in content["shards"].items():
+                digests = {str(tensor): str(digest) for tensor, digest in entry["digests"].items()}
+                journal.shards[str(name)] = {"digests": digests, "rows": [_row(row) for row in entry["rows"]]}
+            return journal
     return None
-
-
-def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    rows = [asdict(_row(row)) for row in entry["rows"]]
-    return {"digests": {str(name): str(digest) for name, digest in entry["digests"].items()}, "rows": rows}
 
 
 def _row(entry: dict[str, Any]) -> Converted:
@@ -201,11 +211,62 @@ def _job(conversion: Conversion) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
-    """Yield the tensors of a shard while the system reads the next one."""
-    opened = source.shards[shard]
-    specs = list(opened.tensors.values())
-    for spec, following in zip(specs, [*specs[1:], None], strict=False):  # a shard may be empty
-        if following is not None:
-            opened.read_ahead(following.name)
-        yield spec
+class GrowingShard(SafetensorsWriter):
+    """Appends rows to the tensors of a header; a thread of its own writes and digests what was appended."""
+
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        super().__init__(file, header)
+        self._digests = {name: hashlib.sha256() for name in header.specs}
+        self._executor = ThreadPoolExecutor(1)
+        self._behind: list[tuple[int, int]] = []
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> GrowingShard:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, which must stay as they are, and return their bytes."""
+        data = bytes_of(rows)
+        for start in range(0, data.size, PIECE):
+            piece = data[start : start + PIECE]
+            self._wait(WAITING - 1)
+            self._waiting.append(self._executor.submit(self._write, name, piece, self.take(name, piece.nbytes)))
+        return data.nbytes
+
+    def _wait(self, left: int) -> None:
+        """Wait until at most `left` pieces are not written; raise what went wrong with the others."""
+        while len(self._waiting) > left:
+            self._waiting.popleft().result()
+
+    def _write(self, name: str, data: NDArray[Any], start: int) -> None:
+        self.write_raw(data, start)
+        self._digests[name].update(data.data)
+        self._behind.append((start, data.nbytes))
+        if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
+            self._file.flush()
+            with contextlib.suppress(OSError):  # a hint, which not all file systems take: dirty pages go to disk
+                for place, nbytes in self._behind:
+                    os.posix_fadvise(self._file.fileno(), place, nbytes, os.POSIX_FADV_DONTNEED)
+            self._behind.clear()
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each tensor, all of which must be whole."""
+        self._wait(0)
+        self.finish()
+        return {name: digest.hexdigest() for name, digest in self._digests.items()}
+
+
+def has_digests(path: Path, digests: dict[str, str]) -> bool:
+    """Whether a shard is there and holds what its digests say, and nothing else."""
+    try:
+        source = SafetensorsSource(path)
+    except Exception:  # missing or damaged: it is written again
+        return False
+    if set(source.tensors) != set(digests):
+        return False
+    return all(hashlib.sha256(source.raw(name).data).hexdigest() == digest for name, digest in digests.items())

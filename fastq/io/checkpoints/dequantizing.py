@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.checkpoints.config import plain_config
-from fastq.io.checkpoints.converting import read_ahead
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
 from fastq.io.checkpoints.stored import StoredWeight
@@ -35,8 +34,6 @@ class Dequantization:
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
         self.source, self.dtype = source, dtype or source.dtype
         self.weights = stored_weights(source)
-        self.by_codes = {weight.codes.name: weight for weight in self.weights.values()}
-        self.parts = {spec.name for weight in self.weights.values() for spec in weight.found.values()}
         caches = bool(source.quantization.get("kv_cache_scheme"))  # of layers that may not be quantized
         modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
         self._parents = {module.rpartition(".")[0] for module in modules}
@@ -54,44 +51,27 @@ class Dequantization:
             if weight in self.weights
         )
 
-    def specs(self, shard: str) -> list[TensorSpec]:
-        """Return the tensors of a shard of the result: weights are where their codes were."""
-        specs = []
-        for spec in self.source.shards[shard].tensors.values():
-            weight = self.by_codes.get(spec.name)
-            if weight is not None:
-                specs.append(spec_of(weight.name, self.dtype, weight.shape))
-            elif spec.name not in self.parts | self.dropped:
-                specs.append(self._plain(spec))
-        return specs
-
-    def _plain(self, spec: TensorSpec) -> TensorSpec:
-        """Return what a tensor that is not quantized becomes: floats have the dtype of the model."""
-        return spec_of(spec.name, self.dtype, spec.shape) if spec.dtype in HALVES else spec
-
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
         return plain_config(self.source.config, HALVES[self.dtype])
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield what becomes of each tensor of a shard; parts of a weight are read with its codes."""
-        for spec in read_ahead(self.source, shard):
-            weight = self.by_codes.get(spec.name)
+        """Yield what becomes of each tensor of a shard: weights are where their codes were, and read with them."""
+        for spec in self.source.shards[shard].tensors.values():
+            about, weight = (spec.name, spec.shape, spec.nbytes), self.weights.by_codes.get(spec.name)
             if weight is not None:
-                yield [self.dequantized(weight)]
+                work = [partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
+                made = spec_of(weight.name, self.dtype, weight.shape)
+                yield [Task(weight.name, weight.shape, weight.nbytes, weight.label, work, [made])]
             elif spec.name in self.dropped:
-                work = functools.partial(Piece, {}, spec.nbytes)
-                yield [Task(spec.name, spec.shape, spec.nbytes, "dropped: of activations", [work])]
+                yield [Task(*about, "dropped: of activations", [partial(Piece, {}, spec.nbytes)])]
+            elif spec.name in self.weights.parts:
+                yield []
+            elif spec.dtype in HALVES and spec.dtype != self.dtype:  # floats have the dtype of the model
+                made = spec_of(spec.name, self.dtype, spec.shape)
+                yield [Task(*about, f"{spec.dtype} to {self.dtype}", [partial(self._cast, spec)], [made])]
             else:
-                yield [] if spec.name in self.parts else [self.copied(spec)]
-
-    def copied(self, spec: TensorSpec) -> Task:
-        """Return what becomes of a tensor that is not quantized."""
-        target = self._plain(spec)
-        if target == spec:
-            return copied(spec, self.source.raw)
-        work = [functools.partial(self._cast, spec)]
-        return Task(spec.name, spec.shape, spec.nbytes, f"{spec.dtype} to {target.dtype}", work)
+                yield [copied(spec, self.source.raw)]
 
     def _cast(self, spec: TensorSpec) -> Piece:
         values = self.source.load(spec.name)
@@ -108,11 +88,6 @@ class Dequantization:
         if (infinite if values is None else infinite & ~np.isinf(values)).any():
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
-    def dequantized(self, weight: StoredWeight) -> Task:
-        """Return what becomes of a weight."""
-        work = [functools.partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
-        return Task(weight.name, weight.shape, weight.nbytes, weight.label, work)
-
     def _values(self, weight: StoredWeight, start: int, stop: int) -> Piece:
         """Decode some rows of a weight; with the last, all that is stored of it is done."""
         with np.errstate(over="ignore"):  # refused below
@@ -125,26 +100,24 @@ class _PlainShard(SafetensorsSource):
     """A shard of a quantized model with the tensors that `Dequantization` makes of it, each when it is asked for."""
 
     def __init__(self, made: Dequantization, name: str) -> None:
-        self._made, self._stored = made, made.source.shards[name]
+        self._stored = made.source.shards[name]
         self.path, self.metadata = self._stored.path, self._stored.metadata
-        self.tensors = {spec.name: spec for spec in made.specs(name)}
-        self._weights = {weight.name: weight for weight in made.weights.values()}
+        tasks = [task for each in made.tasks(name) for task in each if task.specs]
+        self.tensors, self._tasks = {task.name: task.specs[0] for task in tasks}, {task.name: task for task in tasks}
+
+    def _is_stored(self, name: str) -> bool:
+        return self._stored.tensors.get(name) == self.tensors[name]
 
     def load(self, name: str) -> Array:
         """Return a tensor, all in memory where it was quantized."""
-        weight, spec = self._weights.get(name), self.tensors[name]
-        if weight is None and self._stored.tensors[name] == spec:
+        if self._is_stored(name):
             return self._stored.load(name)
-        task = self._made.copied(self._stored.tensors[name]) if weight is None else self._made.dequantized(weight)
-        return np.concatenate([work().stored[name] for work in task.pieces]).reshape(spec.shape)
+        pieces = [work().stored[name] for work in self._tasks[name].pieces]
+        return np.concatenate(pieces).reshape(self.tensors[name].shape)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor."""
-        return (
-            self._stored.raw(name)
-            if self._stored.tensors.get(name) == self.tensors[name]
-            else bytes_of(self.load(name))
-        )
+        return self._stored.raw(name) if self._is_stored(name) else bytes_of(self.load(name))
 
     def read_ahead(self, name: str) -> None:
         """Leave it to the system: a tensor may be of several that are stored."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.compressed_tensors import E8M0, MICROSCALING, LayerScheme, WeightScheme
@@ -102,7 +101,12 @@ def choose(
     if not np.isfinite(largest).all():
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
     if weights.scale_dtype == E8M0:
-        return _exponents(largest, weights), None
+        # floor(log2(largest)) less that of the largest code. Magnitudes from 1.75 of a power on take the next one, as
+        # compressed-tensors and the reference of vLLM have it: no code of float4 is cut off by more than half a step
+        significand, exponent = np.frexp(largest)
+        top = np.frexp(weights.qtype.code_range(False)[1])[1]
+        biased = np.where(largest > 0, exponent - top + (significand >= BUMP) + BIAS, 0)
+        return np.clip(biased, 0, 254).astype(np.uint8), None
     scale = arithmetic.computed(largest / np.float32(weights.qtype.code_range(False)[1]))
     return _in_e4m3(scale * np.float32(factor)), None
 
@@ -113,18 +117,6 @@ def _in_e4m3(scale: Array) -> Array:
     rounded = np.minimum(scale, np.float32(form.max)).astype(form.dtype)
     rounded[rounded.astype(np.float32) == 0] = LEAST_E4M3
     return rounded
-
-
-def _exponents(largest: Array, weights: WeightScheme) -> NDArray[np.uint8]:
-    """Return the powers of two of scales, plus 127: floor(log2(largest)) less that of the largest code.
-
-    Magnitudes from 1.75 of a power on take the next one, as compressed-tensors and the reference of vLLM have it: no
-    code of float4 is cut off at its largest number by more than half a step.
-    """
-    significand, exponent = np.frexp(largest)
-    top = np.frexp(weights.qtype.code_range(False)[1])[1]
-    biased = np.where(largest > 0, exponent - top + (significand >= BUMP) + BIAS, 0)
-    return np.clip(biased, 0, 254).astype(np.uint8)
 
 
 def largest_magnitude(x: Array) -> float:

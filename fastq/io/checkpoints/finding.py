@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.compressed_tensors import PRESETS, WORDS, LayerScheme, WeightScheme
+from fastq.io.checkpoints import stored
 from fastq.io.checkpoints.config import METHOD, StoredSchemes, check_undone
 from fastq.io.checkpoints.folder import KEY, ModelFolder
-from fastq.io.checkpoints.stored import (
-    ORDER,
-    POWERS,
-    RECIPROCAL,
-    SCALES,
-    SUFFIXES,
-    ZERO_POINT,
-    CompressedWeight,
-    PackedWeight,
-    StoredWeight,
-)
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import naming
 from fastq.layouts.compressed_tensors import StoredForm, form_of
@@ -32,10 +21,9 @@ from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
-Tensors = Mapping[str, TensorSpec]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
 # what stored bytes, and integers, are read as
-CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
+CASTS = {(stored.POWERS, "F32"), ("U8", "F32"), (stored.POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
 BLOCK = 128, 128  # of float8 where config.json has none, as transformers takes it
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
@@ -44,7 +32,26 @@ OF_EXPERTS = ("_scale_inv", "_scale")
 ADVICE = "where transformers loads it and model.dequantize() undoes it, convert what save_pretrained then writes"
 
 
-def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
+class Method(NamedTuple):
+    """How a quant_method stores weights."""
+
+    ends: tuple[str, ...]  # ends of names by which a weight is found; the rest is the module
+    options: Callable[[Entry], Any]  # what its entry of config.json says; ValueError if it can't be read
+    # returns the weight that a tensor of such a name is a part of, if it is
+    weight: Callable[[ModelFolder, str, TensorSpec, Any], stored.StoredWeight | None]
+    parts: tuple[str, ...]  # ends of names that nothing but a part of a weight has
+
+
+class StoredWeights(dict[str, stored.StoredWeight]):
+    """Quantized weights by their modules; `by_codes` has them by the tensors of codes, `parts` the names of all."""
+
+    def __init__(self, weights: Iterable[stored.StoredWeight] = ()) -> None:
+        super().__init__({weight.module: weight for weight in weights})
+        self.by_codes = {weight.codes.name: weight for weight in self.values()}
+        self.parts = {spec.name for weight in self.values() for spec in weight.found.values()}
+
+
+def stored_weights(source: ModelFolder) -> StoredWeights:
     """Return the quantized weights of a model, by the name of the module.
 
     ValueError if config.json does not say how they are stored, they are not stored so, or the model is more than they.
@@ -56,53 +63,56 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     if method not in METHODS:
         raise ValueError(f"its {KEY} is of {shown(method)}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)
-    find, *parts = METHODS[method]
-    found = {weight.module: weight for weight in find(source, entry)}
-    _check_others(source, {spec.name for weight in found.values() for spec in weight.found.values()}, tuple(parts))
-    if not found and not entry.get("kv_cache_scheme"):
-        raise ValueError(f"nothing in it is quantized, whatever its {KEY} says: no tensor is named {parts[0]}")
-    return found
-
-
-def _check_others(source: ModelFolder, used: set[str], parts: tuple[str, ...]) -> None:
-    """Refuse tensors that are parts of a weight, by their names or dtypes, and were not found as such."""
+    row = METHODS[method]
+    found = StoredWeights(_weights(source, row, row.options(entry)))
     for name, spec in source.tensors.items():
-        if name in used:
+        if name in found.parts:
             continue
-        if name.endswith((*parts, "pre_quant_scale")):
+        if name.endswith((*row.parts, "pre_quant_scale")):
             raise ValueError(f"{name} in {source.files[name]} is part of no weight that is known here")
         if spec.dtype in CODES and len(spec.shape) > 1 and not name.endswith(OF_EXPERTS):
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
+    if not found and not entry.get("kv_cache_scheme"):
+        raise ValueError(f"nothing in it is quantized, whatever its {KEY} says: no tensor is named {row.parts[0]}")
+    return found
 
 
-def _in(source: ModelFolder, spec: TensorSpec, module: str) -> AbstractContextManager[None]:
-    """Name a weight and its file in what is wrong with it."""
-    return naming(lambda error: f"{module} in {source.files[spec.name]}: {error}")
+def _weights(source: ModelFolder, row: Method, options: Any) -> Iterator[stored.StoredWeight]:
+    for name, spec in source.tensors.items():
+        end = next((end for end in row.ends if name.endswith(end)), None)
+        if end is None:
+            continue
+        module = name.removesuffix(end)
+        with naming(lambda error: f"{module} in {source.files[name]}: {error}"):  # noqa: B023 (called at once)
+            weight = row.weight(source, module, spec, options)
+        if weight is not None:
+            yield weight
 
 
 # --- compressed-tensors -----------------------------------------------------------------------------------------------
 
 
-def _compressed(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
-    schemes, tensors = StoredSchemes({KEY: entry}), source.tensors
-    for name, spec in tensors.items():
-        if name.endswith(".weight_scale"):
-            module = name.removesuffix(".weight_scale")
-            with _in(source, spec, module):
-                yield _compressed_weight(source, tensors, module, schemes.scheme_of(module))
-
-
-def _compressed_weight(source: ModelFolder, tensors: Tensors, module: str, scheme: LayerScheme) -> StoredWeight:
-    found = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
-    codes = form_of(scheme, (1, 1), "").codes
-    if codes not in found:
-        raise ValueError(f"it has no {codes}, which {scheme.format} stores")
-    matrix = _shape(source, found, scheme)
+def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: StoredSchemes) -> stored.StoredWeight:
+    scheme, tensors = schemes.scheme_of(module), source.tensors
+    found = {end: tensors[f"{module}.{end}"] for end in stored.SUFFIXES if f"{module}.{end}" in tensors}
+    form = form_of(scheme, (1, 1), "")
+    if form.codes not in found:
+        raise ValueError(f"it has no {form.codes}, which {scheme.format} stores")
+    codes = shape = found[form.codes].shape
+    if scheme.format == WORDS:  # a file can say anything
+        if "weight_shape" not in found or found["weight_shape"].dtype not in ("I64", "I32"):
+            raise ValueError("it has no weight_shape of integers")
+        shape = tuple(map(int, source.load(found["weight_shape"].name).reshape(-1)))
+    elif len(codes) == 2 and form.packing:
+        shape = codes[0], codes[1] * 8 // scheme.weights.bits
+    if len(shape) != 2 or min(shape) < 1 or len(codes) != 2:
+        raise ValueError(f"it has shape {shape}, which is not that of a matrix")
+    matrix = shape[0], shape[1]
     scheme = _as_zero_points_say(source, found, matrix, scheme)
     order = None
-    if f"{module}.{ORDER}" in tensors:
-        found[ORDER] = tensors[f"{module}.{ORDER}"]
-        order = _order(source.load(found[ORDER].name), matrix[1])
+    if f"{module}.{stored.ORDER}" in tensors:
+        found[stored.ORDER] = tensors[f"{module}.{stored.ORDER}"]
+        order = _order(source.load(found[stored.ORDER].name), matrix[1])
     return _weight(source, module, f"{module}.weight", matrix, found, matrix, scheme, order=order)
 
 
@@ -115,49 +125,36 @@ def _weight(
     matrix: tuple[int, int],
     scheme: LayerScheme,
     **more: Any,
-) -> StoredWeight:
+) -> stored.StoredWeight:
     """Return a weight whose tensors are what a scheme stores, by their dtypes and shapes; else ValueError."""
     dtype = found["weight_scale"].dtype
-    form = form_of(scheme, matrix, dtype if dtype in SCALES else "F32")
+    form = form_of(scheme, matrix, dtype if dtype in stored.SCALES else "F32")
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
     for end, spec in specs.items():
         held = found.get(end)
         if end == "weight_scale" and "scale_rows" in more:
             spec = spec_of(spec.name, spec.dtype, (int(more["scale_rows"][-1]) + 1, spec.shape[1]))
-        if held is None or not (_alike(held, spec) or (end == ZERO_POINT and _one_by_one(held, form))):
+        if held is None or not _fits(held, spec, form if end == stored.ZERO_POINT else None):
             text = "nothing" if held is None else f"{held.dtype} of shape {held.shape}"
             raise ValueError(f"{(held or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
-    surplus = next((end for end in found if end not in (*specs, ZERO_POINT, ORDER)), None)
+    surplus = next((end for end in found if end not in (*specs, stored.ZERO_POINT, stored.ORDER)), None)
     if surplus is not None:
         raise ValueError(f"it has a {surplus}, which {scheme.weights} in {scheme.format} does not store")
-    return CompressedWeight(
-        source=source,
-        module=module,
-        name=name,
-        shape=shape,
-        found=found,
-        matrix=matrix,
-        codes=found[form.codes],
-        scheme=scheme,
-        specs=specs,
-        **more,
-    )
+    about: dict[str, Any] = {"source": source, "module": module, "name": name, "shape": shape, "matrix": matrix, **more}
+    about |= {"label": str(scheme.weights), "block_rows": (*scheme.weights.block, 1)[0]}
+    return stored.CompressedWeight(**about, found=found, codes=found[form.codes], scheme=scheme, specs=specs)
 
 
-def _alike(spec: TensorSpec, wanted: TensorSpec) -> bool:
-    """Whether a tensor is as it should be; axes of one element don't matter, and experts are one below the other."""
-    same = spec.shape == wanted.shape or _without_ones(spec.shape) == _without_ones(wanted.shape)
+def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | None) -> bool:
+    """Whether a tensor is as it should be; axes of one element don't matter, and experts are one below the other.
+
+    Zero points may be integers, one for each scale, as older writers have them.
+    """
+    if of_zero_points and spec.dtype in INTEGERS and spec.size == math.prod(of_zero_points.stored_parameter_shape):
+        return True
+    same, other = ([n for n in shape if n != 1] for shape in (spec.shape, wanted.shape))
     stacked = len(spec.shape) > 2 and spec.size == wanted.size
-    return (spec.dtype == wanted.dtype or (spec.dtype, wanted.dtype) in CASTS) and (same or stacked)
-
-
-def _one_by_one(spec: TensorSpec, form: StoredForm) -> bool:
-    """Whether zero points are integers, one for each scale, as older writers have them."""
-    return spec.dtype in INTEGERS and spec.size == math.prod(form.stored_parameter_shape)
-
-
-def _without_ones(shape: tuple[int, ...]) -> list[int]:
-    return [n for n in shape if n != 1]
+    return (spec.dtype == wanted.dtype or (spec.dtype, wanted.dtype) in CASTS) and (same == other or stacked)
 
 
 def _as_zero_points_say(
@@ -166,12 +163,12 @@ def _as_zero_points_say(
     """Return the scheme as a weight has it: symmetric where it has no zero points, or older writers stored zeros."""
     weights = scheme.weights
     plain = replace(scheme, weights=replace(weights, symmetric=True))
-    if ZERO_POINT not in found:
+    if stored.ZERO_POINT not in found:
         return plain
     if weights.symmetric:
         form = form_of(replace(scheme, weights=replace(weights, symmetric=False)), matrix, "F32")
-        if form.zero_points(source.load(found[ZERO_POINT].name)).astype(np.float32).any():
-            raise ValueError(f"it has a {ZERO_POINT} with other numbers than 0, which {weights} does not store")
+        if form.zero_points(source.load(found[stored.ZERO_POINT].name)).astype(np.float32).any():
+            raise ValueError(f"it has a {stored.ZERO_POINT} with other numbers than 0, which {weights} does not store")
         return plain
     return scheme
 
@@ -185,42 +182,16 @@ def _order(groups: Array, columns: int) -> NDArray[np.intp] | None:
     return np.argsort(groups, kind="stable")
 
 
-def _shape(source: ModelFolder, found: dict[str, TensorSpec], scheme: LayerScheme) -> tuple[int, int]:
-    """Return the shape of a weight; a file can say anything."""
-    form = form_of(scheme, (1, 1), "")
-    codes = found[form.codes]
-    shape = codes.shape
-    if scheme.format == WORDS:
-        if "weight_shape" not in found or found["weight_shape"].dtype not in ("I64", "I32"):
-            raise ValueError("it has no weight_shape of integers")
-        shape = tuple(map(int, source.load(found["weight_shape"].name).reshape(-1)))
-    elif len(codes.shape) == 2 and form.packing:
-        shape = codes.shape[0], codes.shape[1] * 8 // scheme.weights.bits
-    if len(shape) != 2 or min(shape) < 1 or len(codes.shape) != 2:
-        raise ValueError(f"it has shape {shape}, which is not that of a matrix")
-    return shape[0], shape[1]
-
-
 # --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 in bytes -----------------------
 
 
-def _float8(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
-    tensors = source.tensors
-    for name, spec in tensors.items():
-        module = name.removesuffix(".weight")
-        names = [f"{module}.{end}" for end in OF_WEIGHT] if name.endswith(".weight") else [name + x for x in OF_EXPERTS]
-        scale = next((tensors[each] for each in names if each in tensors), None)
-        if scale is not None and spec.dtype in (*CODES, "U8"):
-            with _in(source, spec, module):
-                factor = tensors.get(f"{module}.{RECIPROCAL}")
-                yield _float8_weight(source, module, spec, scale, factor, entry)
-
-
-def _float8_weight(
-    source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, factor: TensorSpec | None, entry: Entry
-) -> StoredWeight:
+def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> stored.StoredWeight | None:
     """Return a weight of float8, or of float4 in bytes: one matrix, or some of experts in a tensor."""
-    is_float4 = spec.dtype in ("I8", "U8")
+    names = [f"{module}.{end}" for end in OF_WEIGHT] if module != spec.name else [module + end for end in OF_EXPERTS]
+    scale = next((source.tensors[each] for each in names if each in source.tensors), None)
+    if scale is None or spec.dtype not in (*CODES, "U8"):
+        return None
+    factor, is_float4 = source.tensors.get(f"{module}.{stored.RECIPROCAL}"), spec.dtype in ("I8", "U8")
     if len(spec.shape) not in (2, 3) or not spec.size or not (is_float4 or spec.dtype == "F8_E4M3"):
         raise ValueError(f"it is {spec.dtype} of shape {spec.shape}, not float8_e4m3fn of 2 or 3 dimensions")
     *outer, rows, columns = spec.shape
@@ -230,15 +201,23 @@ def _float8_weight(
     matrix, more = (experts * rows, columns), {}
     if experts > 1 and rows % block[0]:  # the last block of each is cut off: pieces of blocks that fit each other
         piece, blocks = math.gcd(rows, block[0]), -(-rows // block[0])
-        more["scale_rows"] = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0]).reshape(
-            -1
-        )
-        block = piece, block[1]
-    scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"] if is_float4 else None
-    scheme = scheme or _float8_scheme(block, matrix, scale.dtype)
-    if is_float4 and block != (1, scheme.weights.group_size):
-        wanted = f"1 x {scheme.weights.group_size}"
-        raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
+        of_pieces = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0])
+        more["scale_rows"], block = of_pieces.reshape(-1), (piece, block[1])
+    weights = WeightScheme(8, "float", "block", block=block)  # as compressed-tensors calls it
+    if block == matrix:
+        weights = WeightScheme(8, "float", "tensor")
+    elif block == (1, columns):
+        weights = WeightScheme(8, "float", "channel")
+    elif block[0] == 1:
+        weights = WeightScheme(8, "float", "group", block[1])
+    scheme = LayerScheme("", weights, "float-quantized")
+    if is_float4:
+        scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"]
+        if block != (1, scheme.weights.group_size):
+            wanted = f"1 x {scheme.weights.group_size}"
+            raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
+    elif weights.group_size == 32 and scale.dtype in (stored.POWERS, "U8"):
+        scheme = PRESETS["MXFP8A16"]
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
     found |= {"weight_global_scale": factor} if factor is not None else {}
     return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme, **more)
@@ -269,31 +248,17 @@ def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry:
     return rows // grid[0], columns // grid[1]
 
 
-def _float8_scheme(block: tuple[int, int], matrix: tuple[int, int], dtype: str) -> LayerScheme:
-    """Return how compressed-tensors calls float8 with scales of such blocks."""
-    if block == matrix:
-        return LayerScheme("", WeightScheme(8, "float", "tensor"), "float-quantized")
-    if block == (1, matrix[1]):
-        return LayerScheme("", WeightScheme(8, "float", "channel"), "float-quantized")
-    if block == (1, 32) and dtype in (POWERS, "U8"):
-        return PRESETS["MXFP8A16"]
-    if block[0] == 1:
-        return LayerScheme("", WeightScheme(8, "float", "group", block[1]), "float-quantized")
-    return LayerScheme("", WeightScheme(8, "float", "block", block=block), "float-quantized")
-
-
 # by modelopt's name of an algorithm, what config.json would say of its blocks
-OF_BLOCKS: Entry = {"weight_block_size": list(BLOCK)}
 MODELOPT: dict[str, Entry] = {
     "FP8": {},
     "NVFP4": {},
     "FP8_PER_CHANNEL_PER_TOKEN": {},
     "MXFP8": {},
-    "FP8_PB_WO": OF_BLOCKS,
+    "FP8_PB_WO": {"weight_block_size": list(BLOCK)},
 }
 
 
-def _modelopt(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+def _of_modelopt(entry: Entry) -> Entry:
     part = entry.get("quantization")
     part = part if isinstance(part, dict) else entry
     layers = part.get("quantized_layers") if part.get("quant_algo") == "MIXED_PRECISION" else None
@@ -301,115 +266,90 @@ def _modelopt(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     algorithms = {str(one.get("quant_algo") if isinstance(one, dict) else one) for one in each}
     for other in sorted(algorithms - MODELOPT.keys()):
         raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {', '.join(MODELOPT)} are read")
-    return _float8(source, MODELOPT[algorithms.pop()] if len(algorithms) == 1 else {})
+    return MODELOPT[algorithms.pop()] if len(algorithms) == 1 else {}
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
 
 
-def _mxfp4(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
-    tensors = source.tensors
-    for name, spec in tensors.items():
-        module = name.removesuffix("_blocks")
-        if module == name:
-            continue
-        with _in(source, spec, module):
-            scale = tensors.get(f"{module}_scales")
-            if scale is None or spec.dtype != "U8" or len(spec.shape) != 4 or spec.shape != (*scale.shape, 16):
-                held = "no scales" if scale is None else f"scales of shape {scale.shape}"
-                raise ValueError(f"its blocks are {spec.dtype} of shape {spec.shape}, with {held}")
-            experts, rows, blocks, _ = spec.shape
-            found, matrix = {"weight_packed": spec, "weight_scale": scale}, (experts * rows, blocks * 32)
-            shape = experts, blocks * 32, rows
-            yield _weight(source, module, module, shape, found, matrix, PRESETS["MXFP4A16"], is_transposed=True)
+def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> stored.StoredWeight:
+    scale = source.tensors.get(f"{module}_scales")
+    if scale is None or spec.dtype != "U8" or len(spec.shape) != 4 or spec.shape != (*scale.shape, 16):
+        held = "no scales" if scale is None else f"scales of shape {scale.shape}"
+        raise ValueError(f"its blocks are {spec.dtype} of shape {spec.shape}, with {held}")
+    experts, rows, blocks, _ = spec.shape
+    found, matrix = {"weight_packed": spec, "weight_scale": scale}, (experts * rows, blocks * 32)
+    shape = experts, blocks * 32, rows
+    return _weight(source, module, module, shape, found, matrix, PRESETS["MXFP4A16"], is_transposed=True)
 
 
 # --- AWQ and GPTQ -----------------------------------------------------------------------------------------------------
 
 
-def _packed_awq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+def _of_awq(entry: Entry) -> tuple[str, Any]:
+    """Return the layout and the size of groups."""
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
     version = "llm-awq" if entry.get("backend") == "llm-awq" else version
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
-    return _packed(source, "awq", entry.get("group_size") or entry.get("q_group_size"))
+    return "awq", entry.get("group_size") or entry.get("q_group_size")
 
 
-def _packed_gptq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+def _of_gptq(entry: Entry) -> tuple[str, Any]:
     version = str(entry.get("checkpoint_format") or entry.get("format") or "gptq").lower()
     if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
         found = "marlin" if entry.get("is_marlin_format") else version
         raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read")
-    return _packed(source, version, entry.get("group_size"))
+    return version, entry.get("group_size")
 
 
-def _packed_auto_round(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+def _of_auto_round(entry: Entry) -> tuple[str, Any]:
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
-    for name, find in (("gptq", _packed_gptq), ("awq", _packed_awq)):
+    for name, options_of in (("gptq", _of_gptq), ("awq", _of_awq)):
         if name in packing:
-            return find(source, {key: entry[key] for key in ("bits", "group_size") if key in entry})
+            return options_of({key: entry[key] for key in ("bits", "group_size") if key in entry})
     raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 
-def _packed(source: ModelFolder, layout: str, group_size: Any) -> Iterator[StoredWeight]:
-    """Yield weights in a layout, whose width is what their zero points tell: modules may have another one each."""
-    tensors = source.tensors
-    for name, spec in tensors.items():
-        module = name.removesuffix(".qweight")
-        if module == name:
-            continue
-        with _in(source, spec, module):
-            ends = ("qweight", "qzeros", "scales", *(["g_idx"] if layout != "awq" else []))
-            found = {end: tensors[f"{module}.{end}"] for end in ends if f"{module}.{end}" in tensors}
-            yield _packed_weight(source, module, found, layout, group_size)
-
-
-def _packed_weight(
-    source: ModelFolder, module: str, found: dict[str, TensorSpec], layout: str, group_size: Any
-) -> StoredWeight:
-    for end in ("qweight", "qzeros", "scales"):
+def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> stored.StoredWeight:
+    """Return a weight in a layout, whose width is what its zero points tell: modules may have another one each."""
+    layout, group_size = options
+    needed, is_awq = ("qweight", "qzeros", "scales"), layout == "awq"
+    names = {end: f"{module}.{end}" for end in (needed if is_awq else (*needed, "g_idx"))}
+    found = {end: source.tensors[name] for end, name in names.items() if name in source.tensors}
+    for end in needed:
         if end not in found or len(found[end].shape) != 2 or not found[end].size:
             held = f"of shape {found[end].shape}" if end in found else "missing"
             raise ValueError(f"{module}.{end} must be a matrix; it is {held}")
-    words, outputs = found["qweight"].shape, found["scales"].shape[1]
-    bits = found["qzeros"].shape[1] * 32 // outputs
-    if bits not in ((4,) if layout == "awq" else (2, 3, 4, 8)):
-        raise ValueError(
-            f"its qzeros of shape {found['qzeros'].shape} are for {bits} bits, which {layout} does not have"
-        )
-    columns, groups = words[0] if layout == "awq" else words[0] * 32 // bits, found["scales"].shape[0]
-    size = group_size if type(group_size) is int and group_size > 0 else 0
-    size = size if size and -(-columns // size) == groups else 0
+    zeros, (groups, outputs) = found["qzeros"].shape, found["scales"].shape
+    bits = zeros[1] * 32 // outputs
+    if bits not in ((4,) if is_awq else (2, 3, 4, 8)):
+        raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, which {layout} does not have")
+    columns = spec.shape[0] if is_awq else spec.shape[0] * 32 // bits
+    size = group_size if type(group_size) is int and group_size > 0 and -(-columns // group_size) == groups else 0
     order = _order(source.load(found["g_idx"].name), columns) if "g_idx" in found else None
+    about: dict[str, Any] = {"source": source, "module": module, "name": f"{module}.weight", "found": found}
     matrix = outputs, columns
-    return PackedWeight(
-        source=source,
-        module=module,
-        name=f"{module}.weight",
-        shape=matrix,
-        found=found,
-        matrix=matrix,
-        codes=found["qweight"],
-        order=order,
-        layout=layout,
-        bits=bits,
-        block_size=size,
-    )
+    about |= {"shape": matrix, "matrix": matrix, "codes": spec, "order": order, "label": f"uint{bits} of {layout}"}
+    return stored.PackedWeight(**about, layout=layout, bits=bits, block_size=size)
 
 
-_PARTS = [f".{end}" for end in ("weight_scale", *SUFFIXES[1:], ORDER)]
+_PARTS = tuple(f".{end}" for end in ("weight_scale", *stored.SUFFIXES[1:], stored.ORDER))
+_COMPRESSED = Method((".weight_scale",), lambda entry: StoredSchemes({KEY: entry}), _compressed, _PARTS)
 _OF_LAYOUTS = ".qweight", ".qzeros", ".scales", ".g_idx"
-# by quant_method what finds weights, and ends of names that nothing but a part of a weight has
-METHODS: dict[str, tuple[Any, ...]] = {
-    METHOD: (_compressed, *_PARTS),
-    "sparseml": (_compressed, *_PARTS),  # as the first writers of compressed-tensors called it
-    "fp8": (_float8, "_scale_inv", ".qscale_weight"),
-    "fbgemm_fp8": (_float8, ".weight_scale"),
-    "mxfp8": (_float8, "_scale_inv"),
-    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed"), (_modelopt, ".weight_scale", f".{RECIPROCAL}")),
-    "mxfp4": (_mxfp4, "_blocks", "_scales"),
-    "awq": (_packed_awq, *_OF_LAYOUTS),
-    "gptq": (_packed_gptq, *_OF_LAYOUTS),
-    **dict.fromkeys(("auto-round", "intel/auto-round"), (_packed_auto_round, *_OF_LAYOUTS)),
+_FLOAT8 = (".weight", ""), lambda entry: entry, _float8
+_MODELOPT = Method((".weight", ""), _of_modelopt, _float8, (".weight_scale", f".{stored.RECIPROCAL}"))
+# by quant_method
+METHODS = {
+    METHOD: _COMPRESSED,
+    "sparseml": _COMPRESSED,  # as the first writers of compressed-tensors called it
+    "fp8": Method(*_FLOAT8, ("_scale_inv", ".qscale_weight")),
+    "fbgemm_fp8": Method(*_FLOAT8, (".weight_scale",)),
+    "mxfp8": Method(*_FLOAT8, ("_scale_inv",)),
+    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed"), _MODELOPT),
+    "mxfp4": Method(("_blocks",), lambda entry: entry, _mxfp4, ("_blocks", "_scales")),
+    "awq": Method((".qweight",), _of_awq, _packed, _OF_LAYOUTS),
+    "gptq": Method((".qweight",), _of_gptq, _packed, _OF_LAYOUTS),
+    **dict.fromkeys(("auto-round", "intel/auto-round"), Method((".qweight",), _of_auto_round, _packed, _OF_LAYOUTS)),
 }

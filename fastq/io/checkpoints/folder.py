@@ -1,19 +1,21 @@
-"""A model directory: its configuration, its shards, and which of them has which tensor."""
+"""A model directory: its configuration, its shards, which of them has which tensor, and the folders that go with it."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.containers import SafetensorsSource, TensorSpec, open_source
+from fastq.io.pipeline import naming
 from fastq.system import lazy
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
@@ -45,6 +47,9 @@ INSTEAD = {  # what has no config.json
 DTYPE_KEYS = ("dtype", "torch_dtype")  # the second one is of older writers
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by the name that config.json gives them
 HALVES = {code: name for name, code in DTYPES.items()}
+MODULES = "modules.json"  # of sentence-transformers: which folders the parts of a model are in
+OTHER_FORMS = {"original", "onnx", "openvino", "coreml", "gguf", "metal"}  # folders with the model in another form
+LARGEST = 1 << 26  # bytes of a folder without weights that is copied unasked
 
 
 class ModelFolder:
@@ -68,7 +73,8 @@ class ModelFolder:
         self.config = read_json(path / CONFIG)
         self.quantization = quantization_in(path, self.config)
         self.index, promised, only = self._first_file()
-        self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [only]}
+        names = sorted(set(promised.values())) or [only]
+        self.shards = {name: cast(SafetensorsSource, open_source(path / name)) for name in names}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
             for tensor, spec in list(shard.tensors.items()):
@@ -96,12 +102,16 @@ class ModelFolder:
             return "", {}, SINGLE
         if (self.path / INDEX).is_file():
             return INDEX, _weight_map(self.path / INDEX), ""
-        return INDEX, {}, _only_shard(self.path)  # of another name, by which readers find it in an index only
-
-    def _open(self, name: str) -> SafetensorsSource:
-        source = open_source(self.path / name)
-        assert isinstance(source, SafetensorsSource)
-        return source
+        names = sorted(file.name for file in self.path.glob("*.safetensors") if file.stem != ADAPTER)
+        if len(names) == 1:
+            return INDEX, {}, names[0]  # of another name, by which readers find it in an index only
+        wanted = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
+        if names:
+            raise ValueError(f"{wanted} {', '.join(names[:3])}{', ...' * (len(names) > 3)}")
+        for name in sorted(file.name for file in self.path.iterdir()):
+            if advice := next((advice for end, advice in OTHER_WEIGHTS.items() if name.endswith(end)), ""):
+                raise ValueError(f"{wanted} {name}: {advice}")
+        raise ValueError(f"{wanted} none")
 
     def _check_index(self, promised: dict[str, str]) -> None:
         """Note tensors that no file has, if they are none that a model has to have; others are refused."""
@@ -138,14 +148,10 @@ class ModelFolder:
 
     def other_files(self) -> Iterable[Path]:
         """Return the files that go with a model whatever its weights are: tokenizer, code, licence."""
-        for path in sorted(self.path.iterdir()):
-            if path.is_file() and path.name[0] != "." and (path.stem == ADAPTER or not _is_of_weights(path.name)):
+        for path in sorted(each for each in self.path.iterdir() if each.is_file() and each.name[0] != "."):
+            of_weights = path.name.endswith((*WEIGHTS, ".index.json")) or path.name in (CONFIG, *SIDE_FILES)
+            if path.stem == ADAPTER or not of_weights:
                 yield path
-
-
-def _is_of_weights(name: str) -> bool:
-    """Whether a file has weights, or says where they are or what they are like, in the directory as it is."""
-    return name.endswith((*WEIGHTS, ".index.json")) or name in (CONFIG, *SIDE_FILES)
 
 
 def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,10 +203,8 @@ def parsed_json(path: Path) -> Any:
     """Return what a JSON file holds; ValueError if it can't be read."""
     if path.stat().st_size > LONGEST_JSON:
         raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
-    try:
+    with naming(lambda error: f"{path.name} is not readable JSON: {error}", (ValueError, RecursionError)):
         return json.loads(path.read_bytes(), parse_float=_as_float)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} is not readable JSON: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -234,16 +238,56 @@ def _is_inside(name: str) -> bool:
     return Path(name).name == name and "\\" not in name and name.endswith(".safetensors")
 
 
-def _only_shard(path: Path) -> str:
-    """Return the only .safetensors file that has a model; ValueError if there is none, or more."""
-    names = sorted(file.name for file in path.glob("*.safetensors") if file.stem != ADAPTER)
-    if len(names) == 1:
-        return names[0]
-    wanted = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
-    if names:
-        raise ValueError(f"{wanted} {', '.join(names[:3])}{', ...' * (len(names) > 3)}")
-    for file in sorted(path.iterdir()):
-        for end, advice in OTHER_WEIGHTS.items():
-            if file.name.endswith(end):
-                raise ValueError(f"{wanted} {file.name}: {advice}")
-    raise ValueError(f"{wanted} none")
+def modules_of(path: Path) -> list[str]:
+    """Return the folders that the modules.json of a model names and that have files; none without one to be read."""
+    try:
+        entries = parsed_json(path / MODULES)
+        named = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
+        return [each for each in named if isinstance(each, str) and each]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
+    """Return the files in folders of a model that are to be copied, relative to it, and lines on what is not."""
+    named = modules_of(path)
+    files: list[Path] = []
+    ends = set(WEIGHTS) - {".safetensors", ".part"}  # of weights in a form that is not read here; parts are none
+    seen = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
+    behind = [file.name for file in seen if file.suffix in ends and file.is_file()]
+    for folder in filter(Path.is_dir, seen):
+        if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
+            continue
+        needed = any(Path(name).parts[:1] == (folder.name,) for name in named)
+        found = _found(folder, math.inf if needed else -1 if folder.name in OTHER_FORMS else LARGEST)
+        if found is None:
+            behind.append(f"{folder.name}/")
+            continue
+        files += [each.relative_to(path) for each in found if not each.is_dir()]
+        behind += [f"{each.relative_to(path).as_posix()}/ (a link)" for each in found if each.is_dir()]
+    lines = [f"not copied: {', '.join(behind)}"] if behind else []
+    for name in named:
+        if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
+            why = "which is no folder of it: sentence-transformers does not load it"
+            lines.append(f"{MODULES} names {shown(name)}, {why}")
+    return files, lines
+
+
+def _found(folder: Path, most: float) -> list[Path] | None:
+    """Return the files of a folder, and the links to folders, which lead out of it and are not followed.
+
+    None if the files have more bytes than that, which weights have unless there is no limit.
+    """
+    if folder.is_symlink():
+        return [folder]
+    found, total = [], 0.0
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        found += [link for name in folders if (link := Path(place, name)).is_symlink()]
+        for file in (Path(place, name) for name in sorted(names) if name[0] != "."):
+            if file.is_file():
+                found.append(file)
+                total += math.inf if file.suffix in WEIGHTS else file.stat().st_size
+                if total > most:
+                    return None
+    return found

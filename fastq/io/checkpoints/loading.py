@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
-from fastq.io.checkpoints.companions import modules_of
-from fastq.io.checkpoints.folder import HALVES, ModelFolder
+from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS
+from fastq.io.checkpoints.folder import HALVES, ModelFolder, modules_of
 from fastq.io.checkpoints.names import EXPERT, NOT_AS_FLOATS, NOT_BY_ROWS, SPLIT_BY_READERS
 from fastq.io.checkpoints.rules import Matrix, model_types
 
@@ -24,7 +23,6 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
-    names = ", ".join(sorted({scheme.name for scheme in schemes}))
     lines = [*_not_loaded(matrices, source)]
     if lines:
         return lines
@@ -33,12 +31,19 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     sentences = bool(modules_of(out))
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
-        lines.append(f"readers have the values of {names} in bfloat16, and the model is {HALVES[source.dtype]}")
+        told = ", ".join(sorted({scheme.name for scheme in schemes}))
+        lines.append(f"readers have the values of {told} in bfloat16, and the model is {HALVES[source.dtype]}")
         options += ["dtype=torch.bfloat16"] * (not floats)
     if floats or (sentences and len(schemes) == 1):
         options.append(f"quantization_config={AS_FLOATS}")
     call = _call(out, source, options, sentences)
-    return [*lines, f"to import: {_imports(call)}", f"to load it: {call}"]
+    reader = call.partition("(")[0].partition(".")[0]
+    of_sentences = reader == "SentenceTransformer"
+    statements = ["from sentence_transformers import SentenceTransformer"] * of_sentences
+    names = [reader] * (not of_sentences) + ["CompressedTensorsConfig"] * (AS_FLOATS in call)
+    statements += [f"from transformers import {', '.join(sorted(names))}"] * bool(names)
+    statements += ["import torch"] * ("torch.bfloat16" in call)
+    return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
 
 
 def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
@@ -47,28 +52,14 @@ def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
     experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
     if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
         yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
-    if len(experts) > 1 or not all(map(_is_read_of_experts, experts)):
+    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # in which it reads experts
+    read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
+    if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
         yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
     by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
     for kind in sorted(model_types(source.config) & (NOT_BY_ROWS if by_rows else SPLIT_BY_READERS)):
         advice = "" if kind in NOT_BY_ROWS else "; it does with FP8_DYNAMIC or W8A8"
         yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
-
-
-def _is_read_of_experts(scheme: LayerScheme) -> bool:
-    """Whether transformers reads experts so: by scales of groups or rows, and nothing else."""
-    weights = scheme.weights
-    by_scales = weights.symmetric and weights.strategy in ("group", "channel")
-    return by_scales and scheme.format in (WORDS, FP8, "mxfp4-pack-quantized")
-
-
-def _imports(call: str) -> str:
-    """Return the statements that a call needs before it."""
-    reader = call.partition("(")[0].partition(".")[0]
-    names = [reader] * (reader != "SentenceTransformer") + ["CompressedTensorsConfig"] * (AS_FLOATS in call)
-    statements = ["from sentence_transformers import SentenceTransformer"] * (reader == "SentenceTransformer")
-    statements += [f"from transformers import {', '.join(sorted(names))}"] * bool(names)
-    return "; ".join([*statements, *["import torch"] * ("torch.bfloat16" in call)])
 
 
 def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:

@@ -175,14 +175,11 @@ def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
         except re.error:
             continue
         if found:
-            return f"; {option} 're:{spelled}' is for {len(found)} of them: {_listed(found)}"
+            more = ", ".join(found[:NEAREST]) + ", ..." * (len(found) > NEAREST)
+            return f"; {option} 're:{spelled}' is for {len(found)} of them: {more}"
     by_tail: dict[str, str] = {}
     for module in modules:
         for part in (module, tail_of(module), module.rpartition(".")[2]):
             by_tail.setdefault(part, module)
     near = difflib.get_close_matches(text, by_tail, NEAREST, 0.5)
     return f"; the nearest are {', '.join(dict.fromkeys(by_tail[part] for part in near))}" if near else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NEAREST]) + ", ..." * (len(names) > NEAREST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fastq.io.checkpoints.config import quantized_config
-from fastq.io.checkpoints.converting import read_ahead
 from fastq.io.checkpoints.dequantizing import PlainFolder
 from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude, row_chunks
 from fastq.io.checkpoints.folder import ModelFolder
@@ -44,17 +44,6 @@ class Quantization:
         self._shared = functools.cache(self._global_scale)
         self._magnitudes = functools.cache(self._largest)
 
-    def specs(self, shard: str) -> list[TensorSpec]:
-        """Return the tensors of a shard of the result."""
-        specs = []
-        for spec in self.source.shards[shard].tensors.values():
-            if spec.name not in self.plan.quantized:
-                specs.append(spec)
-            for matrix in self.plan.quantized.get(spec.name, ()):
-                stored = self._form(matrix).specs()
-                specs += [spec_of(f"{matrix.module}.{end}", *each) for end, each in stored.items()]
-        return specs
-
     def _form(self, matrix: Matrix) -> StoredForm:
         return form_of(matrix.scheme, matrix.shape, self.arithmetic.dtype)
 
@@ -64,19 +53,23 @@ class Quantization:
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
         """Yield what becomes of each tensor of a shard: itself, or its matrices quantized."""
-        for spec in read_ahead(self.source, shard):
+        for spec in self.source.shards[shard].tensors.values():
             if spec.name in self.plan.quantized:
-                tensor = self.source.load(spec.name)
-                yield [self._task(matrix, matrix.of(tensor)) for matrix in self.plan.quantized[spec.name]]
+                load = functools.cache(functools.partial(self.source.load, spec.name))  # once for its matrices
+                yield [self._task(matrix, spec, load) for matrix in self.plan.quantized[spec.name]]
             else:
                 yield [copied(spec, self.source.raw, f"copied: {self.plan.left[spec.name]}")]
 
-    def _task(self, matrix: Matrix, values: Array) -> Task:
-        target = str(matrix.scheme.weights)
-        return Task(f"{matrix.module}.weight", matrix.shape, values.nbytes, target, self._pieces(matrix, values))
+    def _task(self, matrix: Matrix, tensor: TensorSpec, load: Callable[[], Array]) -> Task:
+        stored = self._form(matrix).specs()
+        specs = [spec_of(f"{matrix.module}.{end}", *each) for end, each in stored.items()]
+        before = tensor.nbytes // tensor.size * math.prod(matrix.shape)
+        about = f"{matrix.module}.weight", matrix.shape, before, str(matrix.scheme.weights)
+        return Task(*about, self._pieces(matrix, load), specs)
 
-    def _pieces(self, matrix: Matrix, values: Array) -> Iterator[Callable[[], Piece]]:
+    def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
         """Yield the work of encoding chunks of rows; the first has what is stored once for the matrix."""
+        values = matrix.of(load())
         with naming(lambda error: _failure(matrix, error)):
             factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,7 +112,13 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
             "it has no matrix to quantize: a two-dimensional weight that is not an embedding, norm or output head"
         )
     _check_schemes(plan, rules)
-    _check_names(plan, tensors)
+    modules = [matrix.module for matrix in plan.matrices]
+    for name in (f"{module}.{end}" for module in modules for end in ("weight_scale", "weight_packed")):
+        if name in tensors:
+            module, _, end = name.rpartition(".")
+            raise ValueError(f"{module} has a {end}, and config.json no quantization_config that says what it is")
+    if twice := [module for module, count in Counter(modules).items() if count > 1]:
+        raise ValueError(f"two tensors would become the weight of {twice[0]}")
     _check_tied(plan.matrices, config)
     _check_groups(list(plan.matrices))
     _check_fused(plan, tensors, rules)
@@ -122,14 +129,11 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     """Return the matrices of a tensor to quantize, or none and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
-    stacked = _stacked(spec, config, rules)
-    if stacked:
-        kept = [weight for weight in stacked if not any(matches(weight[0], pattern) for pattern in rules.ignore)]
-        if len(kept) < len(stacked):
-            return [], "ignored"
-        return [Matrix(name, spec.name, shape, rules.scheme_of(name), e, row) for name, shape, e, row in stacked], ""
-    if _is_stack(spec) and _not_split(spec, config, rules):
-        return [], _not_split(spec, config, rules)
+    stacked, reason = _stacked(spec, config, rules)
+    if any(matches(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
+        return [], "ignored"
+    if stacked or reason:
+        return stacked, reason
     module, _, parameter = spec.name.rpartition(".")
     if parameter != "weight":
         return [], parameter or "no weight"
@@ -141,45 +145,36 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
 
 
-def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> list[tuple[str, tuple[int, int], int, int]]:
-    """Return name, shape, expert and first row of each matrix in a tensor of experts; none for other tensors."""
-    if not _is_stack(spec) or _not_split(spec, config, rules):
-        return []
-    parent, name = _parent_and_name(spec)
-    experts, rows, columns = spec.shape
-    parts = STACKED[name]
-    each = rows // len(parts)
-    if each * len(parts) != rows:
-        return []
-    return [
-        (f"{parent}.{expert}.{part}", (each, columns), expert, index * each)
-        for expert in range(experts)
-        for index, part in enumerate(parts)
-    ]
+def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
+    """Return the matrices in a tensor of experts, or why they are no rows of outputs, or not read one by one.
 
-
-def _parent_and_name(spec: TensorSpec) -> tuple[str, str]:
-    """Return the module that has a tensor of experts, and what its matrices are."""
+    For other tensors neither.
+    """
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
-    return parent, name
+    if not _is_stack(spec):
+        return [], ""
+    (experts, rows, columns), parts, types = spec.shape, STACKED[name], model_types(config)
+    if types & TRANSPOSED:
+        return [], "experts as (inputs, outputs)"
+    if types & ONE_TENSOR and not rules.includes(f"{parent}.0.{parts[0]}"):
+        return [], "experts that are read from one tensor"
+    axis = 1 if name == "down_proj" else 2
+    sizes = [size for part in parts_of(config, LANGUAGE) if type(size := part.get("hidden_size")) is int]
+    if sizes and spec.shape[axis] not in sizes:
+        return [], f"experts with axis {axis} not of hidden_size"
+    each, found = rows // len(parts), []
+    for expert in range(experts if each * len(parts) == rows else 0):
+        for index, part in enumerate(parts):
+            module = f"{parent}.{expert}.{part}"
+            scheme = rules.scheme_of(module)
+            found.append(Matrix(module, spec.name, (each, columns), scheme, expert, index * each))
+    return found, ""
 
 
 def _is_stack(spec: TensorSpec) -> bool:
     """Whether a tensor holds matrices of experts."""
-    return len(spec.shape) == 3 and spec.size > 0 and _parent_and_name(spec)[1] in STACKED
-
-
-def _not_split(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> str:
-    """Return why the matrices of a stack are no rows of outputs, or not read one by one; empty if they are."""
-    parent, name = _parent_and_name(spec)
-    if model_types(config) & TRANSPOSED:
-        return "experts as (inputs, outputs)"
-    if model_types(config) & ONE_TENSOR and not rules.includes(f"{parent}.0.{STACKED[name][0]}"):
-        return "experts that are read from one tensor"
-    axis = 1 if name == "down_proj" else 2
-    sizes = [part.get("hidden_size") for part in parts_of(config, LANGUAGE)]
-    sizes = [size for size in sizes if type(size) is int]
-    return f"experts with axis {axis} not of hidden_size" if sizes and spec.shape[axis] not in sizes else ""
+    name = spec.name.removesuffix(".weight").rpartition(".")[2]
+    return len(spec.shape) == 3 and spec.size > 0 and name in STACKED
 
 
 def model_types(config: Mapping[str, Any]) -> set[str]:
@@ -189,13 +184,12 @@ def model_types(config: Mapping[str, Any]) -> set[str]:
 
 def _check_named(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
     """Refuse patterns of modules to leave alone, or to include, that are for none; a head may be the embedding."""
-    stacks = {spec.name: [name for name, *_ in _stacked(spec, config, rules)] for spec in tensors.values()}
+    stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
     check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
-    check_patterns(
-        "--include", rules.include, [*matrices, *(name for names in stacks.values() for name in names)], "matrix"
-    )
+    matrices += [module for modules in stacks.values() for module in modules]
+    check_patterns("--include", rules.include, matrices, "matrix")
 
 
 def _is_matrix(spec: TensorSpec) -> bool:
@@ -227,18 +221,6 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
                 f"{matrix.module} stays as it is: embedding and output head are one matrix (tie_word_embeddings), "
                 "which readers hold as floats"
             )
-
-
-def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
-    """Refuse a model that has parts of quantized weights, or names what is about to be written."""
-    modules = [weight.module for weight in plan.matrices]
-    for module in modules:
-        for end in ("weight_scale", "weight_packed"):
-            if f"{module}.{end}" in tensors:
-                raise ValueError(f"{module} has a {end}, and config.json no quantization_config that says what it is")
-    if len(set(modules)) < len(modules):
-        twice = next(module for module in modules if modules.count(module) > 1)
-        raise ValueError(f"two tensors would become the weight of {twice}")
 
 
 def _check_groups(matrices: list[Matrix]) -> None:

@@ -12,10 +12,9 @@ from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
 from fastq.io.checkpoints.names import ignored
-from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import OF_NUMPY, Header, SafetensorsWriter, TensorSpec, spec_of
-from fastq.io.loading import Tensors
+from fastq.io.loading import ByName
 from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
@@ -77,28 +76,26 @@ def save_checkpoint(
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"path must be an empty directory, and {folder} has files")
     dtype = dtype_of(settings) or "F32"
-    shards = list(_shards(tensors, dtype, most))
+    shards, schemes = _cut(tensors, dtype, most)
     check_names(spec.name for _, specs in shards for spec in specs)
     _check_parts(tensors, [spec.name for _, specs in shards for spec in specs])
     headers = [Header(specs, {"format": "pt"}) for _, specs in shards]
     folder.mkdir(exist_ok=True)
-    schemes: dict[str, LayerScheme | None] = {}
     files: dict[str, str] = {}
     for k, ((names, _), header) in enumerate(zip(shards, headers, strict=True)):
         file_name = SINGLE if len(shards) == 1 else f"model-{k + 1:05}-of-{len(shards):05}.safetensors"
         with replacing(folder / file_name) as file:
             writer = SafetensorsWriter(file, header)
             for name in names:
-                scheme, arrays = _stored(name, tensors, dtype)
-                schemes[name if scheme is None else _module(name)] = scheme
-                for stored, array in arrays.items():
+                for stored, array in _stored(name, tensors, dtype)[1].items():
                     writer.write(stored, array)
         files |= dict.fromkeys(header.specs, file_name)
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
-    entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), _kv_cache(settings))} if used else {}
-    settings.pop(KEY, None)
-    settings.pop(OLD_KEY, None)
+    told = settings.get(KEY) or settings.get(OLD_KEY)
+    caches = told.get("kv_cache_scheme") if isinstance(told, dict) else None  # whose scales are other tensors
+    entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), caches)} if used else {}
+    settings = {key: value for key, value in settings.items() if key not in (KEY, OLD_KEY)}
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
     if len(shards) > 1:
         write_json(folder / INDEX, {"metadata": {}, "weight_map": dict(sorted(files.items()))})
@@ -141,12 +138,6 @@ def _check_parts(tensors: Mapping[str, Any], stored: Iterable[str]) -> None:
             raise ValueError(f"tensors[{name!r}] would be read as a part of the quantized {module!r}; rename it")
 
 
-def _kv_cache(settings: Mapping[str, Any]) -> Any:
-    """Return the scheme of keys and values in config.json of a quantized model; their scales are other tensors."""
-    entry = settings.get(KEY) or settings.get(OLD_KEY)
-    return entry.get("kv_cache_scheme") if isinstance(entry, dict) else None
-
-
 def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
     """Return targets and schemes: the one that most layers have is that of Linear."""
     by_scheme: dict[LayerScheme, list[str]] = {}
@@ -156,36 +147,35 @@ def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerSche
     return [*((names, scheme) for scheme, names in others), ([LINEAR], first)]
 
 
-def _shards(
+def _cut(
     tensors: Mapping[str, QuantizedArray | Array], dtype: str, most: int
-) -> Iterable[tuple[list[str], list[TensorSpec]]]:
-    """Cut tensors into shards in their order."""
-    names: list[str] = []
-    specs: list[TensorSpec] = []
+) -> tuple[list[tuple[list[str], list[TensorSpec]]], dict[str, LayerScheme | None]]:
+    """Cut tensors into shards in their order, and return the schemes of quantized modules, None for what is plain."""
+    shards: list[tuple[list[str], list[TensorSpec]]] = [([], [])]
+    schemes: dict[str, LayerScheme | None] = {}
     nbytes = 0
     for name in tensors:
-        _, arrays = _stored(name, tensors, dtype)
-        more = [spec_of(stored, _dtype_name(stored, array), array.shape) for stored, array in arrays.items()]
+        scheme, arrays = _stored(name, tensors, dtype)
+        schemes[name if scheme is None else name.removesuffix(".weight")] = scheme
+        more = []
+        for stored, array in arrays.items():
+            kind = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
+            if kind is None:
+                raise ValueError(f"tensors[{stored!r}] is {array.dtype}, which a .safetensors file does not hold")
+            more.append(spec_of(stored, kind, array.shape))
         added = sum(spec.nbytes for spec in more)
-        if names and nbytes + added > most:
-            yield names, specs
-            names, specs, nbytes = [], [], 0
-        names.append(name)
-        specs += more
+        if shards[-1][0] and nbytes + added > most:
+            shards.append(([], []))
+            nbytes = 0
         nbytes += added
-    yield names, specs
-
-
-def _dtype_name(name: str, array: Array) -> str:
-    found = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
-    if found is None:
-        raise ValueError(f"tensors[{name!r}] is {array.dtype}, which a .safetensors file does not hold")
-    return found
+        shards[-1][0].append(name)
+        shards[-1][1].extend(more)
+    return shards, schemes
 
 
 def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and what is stored for it, by name."""
-    weight = tensors.stored(name) if is_a(tensors, Checkpoint) or is_a(tensors, Tensors) else None
+    weight = tensors.stored(name) if is_a(tensors, ByName) else None
     if weight is not None:
         return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}
     tensor = tensors[name]
@@ -195,9 +185,4 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerSch
     q = as_signed(tensor)
     scheme = scheme_of(q, f"tensors[{name!r}]")
     arrays = tensors_of(q, scheme, dtype, f"tensors[{name!r}]")
-    return scheme, {f"{_module(name)}.{end}": array for end, array in arrays.items()}
-
-
-def _module(name: str) -> str:
-    """Return the module of a weight, which names it or itself."""
-    return name.removesuffix(".weight")
+    return scheme, {f"{name.removesuffix('.weight')}.{end}": array for end, array in arrays.items()}

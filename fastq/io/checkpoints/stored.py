@@ -45,38 +45,31 @@ class StoredWeight:
     order: NDArray[np.intp] | None = None  # columns in the order of their groups, if that is not their own
     is_transposed: bool = False  # whether the tensor has the columns of each matrix for rows
 
-    @property
-    def label(self) -> str:
-        """How it is stored."""
-        raise NotImplementedError
-
-    @property
-    def _block_rows(self) -> int:
-        """Rows that have scales together."""
-        return 1
+    label: str  # how it is stored
+    block_rows: int = 1  # rows that have scales together
 
     @property
     def compressed(self) -> CompressedWeight | None:
-        """Itself, where compressed-tensors stores the matrix so; else None."""
-        return None
+        """Itself, where compressed-tensors stores the matrix so, of no experts and in its own order; else None."""
+        return self if isinstance(self, CompressedWeight) and len(self.shape) == 2 and self.order is None else None
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         raise NotImplementedError
 
-    def failures(self) -> AbstractContextManager[None]:
+    def _naming(self) -> AbstractContextManager[None]:
         """Name the weight and its file in what is wrong with it."""
         return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Cut the rows into chunks that can be decoded for themselves."""
-        return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self._block_rows))
+        return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self.block_rows))
 
     def rows(self, start: int, stop: int) -> QuantizedArray:
         """Return a chunk of rows, with columns in `order`; in blocks that zeros fill, where blocks have several rows.
 
         ValueError if they have a scale that no matrix has.
         """
-        with self.failures():
+        with self._naming():
             return with_positive_scales(self._rows(start, stop), "its weight")
 
     def values(self, start: int, stop: int) -> Array:
@@ -92,7 +85,7 @@ class StoredWeight:
     @property
     def is_direct(self) -> bool:
         """Whether `whole` has the shape of the tensor, and its columns in their own order."""
-        return self.order is None and len(self.shape) == 2 and self._block_rows == 1
+        return self.order is None and len(self.shape) == 2 and self.block_rows == 1
 
     def all_values(self) -> Array:
         """Return the values of the tensor."""
@@ -100,7 +93,7 @@ class StoredWeight:
 
     def whole(self) -> QuantizedArray:
         """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
-        with self.failures():
+        with self._naming():
             if self.order is not None:
                 raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
         q = self.rows(0, self.matrix[0])
@@ -121,23 +114,9 @@ class CompressedWeight(StoredWeight):
     scale_rows: NDArray[np.intp] | None = None  # which row of scales each row of `specs` is, if that is not the same
 
     @property
-    def label(self) -> str:
-        """How it is stored."""
-        return f"{self.scheme.weights}"
-
-    @property
-    def compressed(self) -> CompressedWeight | None:
-        """Itself, unless it is of experts or has its columns in another order."""
-        return self if len(self.shape) == 2 and self.order is None else None
-
-    @property
     def form(self) -> StoredForm:
         """How codes and parameters lie in the tensors."""
         return form_of(self.scheme, self.matrix, "F32")
-
-    @property
-    def _block_rows(self) -> int:
-        return self.scheme.weights.block[0] if self.scheme.weights.block else 1
 
     def part(self, suffix: str) -> Array:
         """Return a stored tensor, in the dtype and shape that it should have."""
@@ -180,11 +159,6 @@ class PackedWeight(StoredWeight):
     layout: str
     bits: int
     block_size: int  # 0: as the tensors tell
-
-    @property
-    def label(self) -> str:
-        """How it is stored."""
-        return f"uint{self.bits} of {self.layout}"
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         words = slice(start * self.bits // 32, -(-stop * self.bits // 32))

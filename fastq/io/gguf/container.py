@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,8 +23,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TensorType, type_of_number
 from fastq.io.containers import check_pointer
-from fastq.io.gguf.parts import parts_of
-from fastq.io.pipeline import some_of
+from fastq.io.pipeline import naming, some_of
 from fastq.system.arguments import reason
 from fastq.system.dtypes import Array
 
@@ -33,6 +33,8 @@ LARGEST_ALIGNMENT = 1 << 16  # of a file that is smaller than that
 MOST_DIMENSIONS, LARGEST = 4, 2**63 - 1  # llama.cpp reads no more
 STRING, ARRAY = 8, 9
 DEEPEST = 8  # arrays in arrays
+OF_PARTS = ("split.no", "split.count", "split.tensors.count")  # keys of a part of a model, as llama-gguf-split writes
+MOST_PARTS = 0xFFFF  # llama.cpp counts them in 16 bits
 
 # gguf/constants.py, GGUFValueType: names by their numbers, and the struct format of each number
 VALUE_TYPES = (
@@ -113,11 +115,21 @@ class _Part(NamedTuple):
     path: Path
     fields: dict[str, MetadataField]
     alignment: int
-    places: list[tuple[GgufTensor, int]]
+    places: dict[str, tuple[GgufTensor, int]]
 
-    def value(self, key: str, default: Any) -> Any:
-        """Return the value of a field, or the default where there is none."""
-        return self.fields[key].value() if key in self.fields else default
+
+def parts_of(path: Path, count: Any) -> list[Path]:
+    """Return where the parts of the model are that a file is one of `count` parts of, whether they are there or not.
+
+    ValueError if the name of the file does not tell those of the others.
+    """
+    if type(count) is not int or not 0 < count <= MOST_PARTS:
+        raise ValueError(f"split.count must be a number from 1 to {MOST_PARTS:,}, not {count!r}")
+    found = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path.name, re.DOTALL)
+    if found is None or int(found[3]) != count or not 0 < int(found[2]) <= count:
+        end = f"-00001-of-{count:05}.gguf"
+        raise ValueError(f"it is one of {count} parts of a model, but its name does not end as in {end}")
+    return [path.with_name(f"{found[1]}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
 
 
 class GgufSource:
@@ -129,7 +141,7 @@ class GgufSource:
     def __init__(self, path: Path) -> None:
         part, self.path = _read(path), path
         self.parts, parts = [path], [part]
-        if (count := part.value("split.count", 1)) not in (0, 1):
+        if (count := _value(part.fields, "split.count", 1)) not in (0, 1):
             self.parts = parts_of(path, count)
             parts = [_part(each, k, count) for k, each in enumerate(self.parts) if each.is_file()]
         self.missing = [each.name for each in self.parts if not each.is_file()]
@@ -137,11 +149,11 @@ class GgufSource:
         self.tensors: dict[str, GgufTensor] = {}
         self._places: dict[str, tuple[Path, int]] = {}
         for part in parts:
-            for spec, start in part.places:
-                if spec.name in self.tensors:
-                    raise ValueError(f"tensor {spec.name!r} is in {self._places[spec.name][0].name}, too")
-                self.tensors[spec.name], self._places[spec.name] = spec, (part.path, start)
-        wanted, found = parts[0].value("split.tensors.count", None), len(self.tensors)
+            for name, (spec, start) in part.places.items():
+                if name in self.tensors:
+                    raise ValueError(f"tensor {name!r} is in {self._places[name][0].name}, too")
+                self.tensors[name], self._places[name] = spec, (part.path, start)
+        wanted, found = self.get("split.tensors.count"), len(self.tensors)
         if len(parts) == count and wanted not in (None, found):
             raise ValueError(f"its parts have {found:,} tensors, not {wanted:,}")
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
@@ -167,7 +179,7 @@ class GgufSource:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a field, or the default where there is none."""
-        return self.fields[key].value() if key in self.fields else default
+        return _value(self.fields, key, default)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor, mapped."""
@@ -209,14 +221,16 @@ def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
-    try:
+    check_pointer(path)
+    with naming(lambda error: f"{path.name} is not a readable GGUF file: {reason(error)}", ValueError):
         source = GgufSource(path)
-    except ValueError as error:
-        check_pointer(path)
-        raise ValueError(f"{path.name} is not a readable GGUF file: {reason(error)}") from error
     if source.missing and whole:
         raise ValueError(f"parts of the model are missing: {some_of(source.missing)}")
     return source
+
+
+def _value(fields: Mapping[str, MetadataField], key: str, default: Any = None) -> Any:
+    return fields[key].value() if key in fields else default
 
 
 def _read(path: Path) -> _Part:
@@ -224,23 +238,30 @@ def _read(path: Path) -> _Part:
         if not file.seek(0, 2):
             raise ValueError("it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            cursor = _Cursor(data)
+            cursor, end, places = _Cursor(data), len(data), dict[str, tuple[GgufTensor, int]]()
             count, number = _counts(cursor)
             fields = _fields(cursor, number)
-            alignment, end = _alignment(fields, len(data)), len(data)
-            places = _tensor_infos(cursor, count)
+            alignment, largest = ALIGNMENT, max(end, LARGEST_ALIGNMENT)
+            if (field := fields.get(ALIGNMENT_KEY)) is not None:
+                alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
+                if not 0 < alignment <= largest or alignment & (alignment - 1):
+                    told = f"a power of two up to {largest:,}, not {field.value()!r}"
+                    raise ValueError(f"{ALIGNMENT_KEY} must be {told}")
+            for index in range(count):
+                name = cursor.text(f"name {index + 1} of {count:,} tensors")
+                if name in places:
+                    raise ValueError(f"tensor {name!r} occurs twice")
+                places[name] = _tensor_info(cursor, name), cursor.number("Q")
             start = _aligned(cursor.at, alignment)
     return _Part(path, fields, alignment, _checked_places(places, start, end, alignment))
 
 
 def _part(path: Path, number: int, count: int) -> _Part:
     """Read a part of a model."""
-    try:
+    with naming(lambda error: f"{path.name}: {error}", ValueError):
         part = _read(path)
-        if (told := (part.value("split.no", None), part.value("split.count", None))) != (number, count):
+        if (told := [_value(part.fields, key) for key in OF_PARTS[:2]]) != [number, count]:
             raise ValueError(f"split.no and split.count are {told[0]} and {told[1]}, not {number} and {count}")
-    except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from error
     return part
 
 
@@ -332,28 +353,6 @@ def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
             _skip_value(cursor, key, ARRAY, depth)
 
 
-def _alignment(fields: Mapping[str, MetadataField], size: int) -> int:
-    if ALIGNMENT_KEY not in fields:
-        return ALIGNMENT
-    field, largest = fields[ALIGNMENT_KEY], max(size, LARGEST_ALIGNMENT)
-    value = field.value() if VALUE_TYPES[field.number] == "uint32" else 0
-    if not 0 < value <= largest or value & (value - 1):
-        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {largest:,}, not {field.value()!r}")
-    return int(value)
-
-
-def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[GgufTensor, int]]:
-    places: list[tuple[GgufTensor, int]] = []
-    names: set[str] = set()
-    for index in range(count):
-        name = cursor.text(f"name {index + 1} of {count:,} tensors")
-        if name in names:
-            raise ValueError(f"tensor {name!r} occurs twice")
-        names.add(name)
-        places.append((_tensor_info(cursor, name), cursor.number("Q")))
-    return places
-
-
 def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
     dimensions = cursor.number("I")
     if dimensions > MOST_DIMENSIONS:
@@ -375,14 +374,14 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
 
 
 def _checked_places(
-    places: list[tuple[GgufTensor, int]], start: int, end: int, alignment: int
-) -> list[tuple[GgufTensor, int]]:
+    places: dict[str, tuple[GgufTensor, int]], start: int, end: int, alignment: int
+) -> dict[str, tuple[GgufTensor, int]]:
     """Return tensors and where each begins in the file, those of unknown types as long as there is room.
 
     ValueError if one is beyond the end of the file, begins at an odd place or shares bytes with another.
     """
-    before, free, found = "", 0, {}
-    order = sorted(places, key=lambda place: (place[1], place[0].nbytes))
+    before, free, found = "", 0, dict(places)
+    order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
     nexts = [*(offset for _, offset in order), end - start][1:]
     for (spec, offset), following in zip(order, nexts, strict=True):
         if offset % alignment:
@@ -395,7 +394,7 @@ def _checked_places(
         if start + free > end:
             raise ValueError(f"tensor {spec.name!r} ends at byte {start + free:,} of {end:,}")
         found[spec.name] = spec, start + offset
-    return [found[spec.name] for spec, _ in places]
+    return found
 
 
 def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:

@@ -7,17 +7,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
-from fastq.io.gguf.container import GgufHeader, GgufSource, GgufTensor, GgufWriter, MetadataField, numpy_dtype, uint32
+from fastq.io.gguf.container import (
+    OF_PARTS,
+    GgufHeader,
+    GgufSource,
+    GgufTensor,
+    GgufWriter,
+    MetadataField,
+    numpy_dtype,
+    uint32,
+)
 from fastq.io.gguf.imatrix import Imatrix, weigh
 from fastq.io.gguf.mixes import Mix, TypeOverrides, choose_types, idle_options, in_order, model_of
-from fastq.io.gguf.parts import KEYS
 from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, naming, run, some_of
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
@@ -27,11 +35,8 @@ QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
 LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
 
 
-class Say(Protocol):
-    """What is told, in one line each, that something was left out or not understood."""
-
-    def __call__(self, line: str, in_part: bool = False) -> None:
-        """Tell it; `in_part` of what was asked for and was not done."""
+# told in one line each what was left out or not understood; with in_part=True of what was asked for and was not done
+Say = Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,15 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     added.append(uint32("general.file_type", request.mix.number))
     if request.imatrix is not None:
         added += _weigh(targets, *request.imatrix, say)
-    _check_weights(targets, request.mix)
+    for spec, target in targets.items():
+        if request.mix.needs(spec.name, target.kind) and target.kind != spec.kind and target.weights is None:
+            mix = request.mix.name
+            raise ValueError(f"tensor {spec.name!r} would be {target.kind}: {mix} needs an --imatrix that has it")
     _multiply_scales(source, targets, say)
-    _say_what_is_odd(targets, say)
+    if unknown := [spec.name for spec in targets if not spec.kind.block]:
+        say(f"copied as they are, of types that fastq does not know: {_quoted(unknown)}")
+    if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
+        say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
     return _convert(source, out, targets, added, progress)
 
 
@@ -111,12 +122,6 @@ def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say:
     return imatrix.fields(path)
 
 
-def _check_weights(targets: Mapping[GgufTensor, _Target], mix: Mix) -> None:
-    for spec, target in targets.items():
-        if mix.needs(spec.name, target.kind) and target.kind != spec.kind and target.weights is None:
-            raise ValueError(f"tensor {spec.name!r} would be {target.kind}: {mix.name} needs an --imatrix that has it")
-
-
 def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say: Say) -> None:
     """Multiply blocks that are converted with their scales, and leave these out: they are for the old blocks."""
     left_out = []
@@ -130,13 +135,6 @@ def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say
                 left_out.append(name)
     if left_out:
         say(f"weights are multiplied with their scales, which are left out: {_quoted(left_out)}")
-
-
-def _say_what_is_odd(targets: Mapping[GgufTensor, _Target], say: Say) -> None:
-    if unknown := [spec for spec in targets if not spec.kind.block]:
-        say(f"copied as they are, of types that fastq does not know: {_quoted([spec.name for spec in unknown])}")
-    if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
-        say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
 
 
 def _quoted(names: list[str]) -> str:
@@ -155,7 +153,7 @@ def _convert(
     other blocks, is left out.
     """
     changed = any(spec.kind != target.kind for spec, target in targets.items())
-    left_out = {*KEYS, *(field.key for field in added)}
+    left_out = {*OF_PARTS, *(field.key for field in added)}
     left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
     kept = [field for key, field in source.fields.items() if key not in left_out]
     tensors = tuple(replace(spec, kind=target.kind) for spec, target in targets.items() if target.is_written)
@@ -168,9 +166,10 @@ def _convert(
 def _task(source: GgufSource, spec: GgufTensor, target: _Target) -> Task:
     about = spec.name, spec.shape, spec.nbytes
     if not target.is_written:
-        return Task(*about, "left out", [], spec.kind.name)
+        return Task(*about, "left out", [], source=spec.kind.name)
     pieces = _pieces(source.load(spec.name), spec, target)
-    return Task(*about, target.kind.name, pieces, spec.kind.name, target.weights is not None)
+    weighted = target.weights is not None
+    return Task(*about, target.kind.name, pieces, source=spec.kind.name, weighted=weighted)
 
 
 def _pieces(rows: Array, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fastq.io.gguf.container import MAGIC, GgufSource, GgufTensor, MetadataField, open_gguf, string, uint32
 from fastq.io.gguf.mixes import EMBEDDING, purpose_of
+from fastq.io.pipeline import naming
 from fastq.system.arguments import counting
 
 LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
@@ -53,11 +54,15 @@ def load_imatrix(path: Path) -> Imatrix:
         raise ValueError(f"importance matrix {path.name} is not a file")
     with path.open("rb") as file:
         is_gguf = file.read(4) == MAGIC
-    try:
+    with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
         imatrix = _from_gguf(open_gguf(path)) if is_gguf else _from_legacy(path.read_bytes())
-        _check(imatrix)
-    except ValueError as error:
-        raise ValueError(f"importance matrix {path.name}: {error}") from error
+        if not imatrix.values:
+            raise ValueError("it has no entries")
+        for name, values in imatrix.values.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name!r} has values that are not finite")
+            if (values < 0).any():
+                raise ValueError(f"{name!r} has values that are negative")
     return imatrix
 
 
@@ -69,8 +74,13 @@ def weigh(
     `groups` tells how many neighbours share a scale. What the matrix lacks, or has and is not used, is told with names.
     ValueError if it has nothing for any of the tensors.
     """
-    found = {spec: imatrix.values[spec.name] for spec in groups if spec.name in imatrix.values}
-    found = {spec: values.reshape(-1, spec.shape[-1]) for spec, values in found.items() if _fits(spec, values)}
+    found = {}
+    for spec in groups:
+        values, size = imatrix.values.get(spec.name), spec.shape[-1] * math.prod(spec.shape[:-2])
+        if values is not None and values.size == size:
+            found[spec] = values.reshape(-1, spec.shape[-1])
+        elif values is not None and purpose_of(spec.name) != EMBEDDING:  # llama-imatrix may count other columns of it
+            raise ValueError(f"the importance matrix has {values.size:,} values for {spec.name!r}, not {size:,}")
     if not found:
         raise ValueError(
             f"the importance matrix is that of another model: it has none of {len(groups):,} tensors, such as "
@@ -87,24 +97,6 @@ def weigh(
         if about:
             say(f"the importance matrix {what}", about)
     return found
-
-
-def _fits(spec: GgufTensor, values: NDArray[np.float32]) -> bool:
-    """Whether importance is that of the columns of a tensor; ValueError if it should be."""
-    size = spec.shape[-1] * math.prod(spec.shape[:-2])
-    if values.size != size and purpose_of(spec.name) != EMBEDDING:  # for which llama-imatrix may count other columns
-        raise ValueError(f"the importance matrix has {values.size:,} values for {spec.name!r}, not {size:,}")
-    return values.size == size
-
-
-def _check(imatrix: Imatrix) -> None:
-    if not imatrix.values:
-        raise ValueError("it has no entries")
-    for name, values in imatrix.values.items():
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name!r} has values that are not finite")
-        if (values < 0).any():
-            raise ValueError(f"{name!r} has values that are negative")
 
 
 def _from_gguf(source: GgufSource) -> Imatrix:

@@ -348,10 +348,13 @@ class _Types:
     def type_of(self, spec: GgufTensor) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
-        return _fitting(TENSOR_TYPES[self._wanted(spec)], spec.shape[-1])
+        kind, columns = TENSOR_TYPES[self._wanted(spec)], spec.shape[-1]
+        if columns % kind.block:
+            kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
+        return TENSOR_TYPES["F16"] if columns % kind.block else kind
 
     def _wanted(self, spec: GgufTensor) -> str:
-        overrides, purpose = self._overrides, purpose_of(spec.name)
+        overrides, purpose, architecture = self._overrides, purpose_of(spec.name), self._model.architecture
         named = next((kind for pattern, kind in overrides.tensor_types if pattern.search(spec.name)), None)
         direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
         if direct and not (named and spec.name == PER_LAYER):
@@ -360,32 +363,18 @@ class _Types:
             return named
         if overrides.pure or self._mix.name in FLOAT_MIXES:
             return self._mix.default
-        if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(self._model.architecture, ())):
+        if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(architecture, ())):
             return "Q8_0"
         if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
-            return overrides.output_type or self._for_output(spec)
+            no_blocks = spec.shape[-1] % TENSOR_TYPES[self._mix.default].block
+            high = architecture == "falcon" or no_blocks or self._mix.name in ("Q8_0", MOE)
+            return overrides.output_type or ("Q8_0" if high else "Q6_K")
         if self._mix.name == MOE:
-            return "MXFP4" if self._is_expert(spec) else "Q8_0"
+            is_stack, parts = len(spec.shape) > 2 and spec.shape[-3] > 1, _EXPERTS_OF.get(architecture, ("",))
+            return "MXFP4" if is_stack and any(part in spec.name for part in parts) else "Q8_0"
         return self._by_rule(spec.name, purpose) if purpose else self._mix.default
 
-    def _is_expert(self, spec: GgufTensor) -> bool:
-        parts = _EXPERTS_OF.get(self._model.architecture, ("",))
-        return len(spec.shape) > 2 and spec.shape[-3] > 1 and any(part in spec.name for part in parts)
-
-    def _for_output(self, spec: GgufTensor) -> str:
-        default = TENSOR_TYPES[self._mix.default]
-        falcon = self._model.architecture == "falcon"
-        if falcon or spec.shape[-1] % default.block or self._mix.name in ("Q8_0", MOE):
-            return "Q8_0"
-        return "Q6_K"
-
     def _by_rule(self, name: str, purpose: str) -> str:
-        role = self._role(name, purpose)
-        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
-        kind = (rule.kind if rule else None) or self._mix.default
-        return _RAISED.get(kind, kind) if purpose == VALUES and self._model.is_70b else kind
-
-    def _role(self, name: str, purpose: str) -> TensorRole:
         layer, layers = self._seen.get(purpose, 0), self._counts.get(purpose, 0)
         if purpose in self._seen:
             self._seen[purpose] += 1
@@ -393,14 +382,10 @@ class _Types:
             layer = _layer(name)
             if not 0 <= layer < layers:
                 raise ValueError(f"tensor {name!r} is in none of the {layers} layers of {self._model.architecture!r}")
-        return TensorRole(self._model, layer, layers, self._has_imatrix)
-
-
-def _fitting(kind: TensorType, columns: int) -> TensorType:
-    """Return a type for rows of a length: the type, the one that replaces it, or F16."""
-    if columns % kind.block:
-        kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
-    return TENSOR_TYPES["F16"] if columns % kind.block else kind
+        role = TensorRole(self._model, layer, layers, self._has_imatrix)
+        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
+        kind = (rule.kind if rule else None) or self._mix.default
+        return _RAISED.get(kind, kind) if purpose == VALUES and self._model.is_70b else kind
 
 
 def _layer(name: str) -> int:

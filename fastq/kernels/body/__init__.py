@@ -5,7 +5,8 @@ A body belongs to a class of operands, whose module adds it to `BODIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
@@ -15,26 +16,19 @@ from fastq.engine.jit import traced
 class Reduction(NamedTuple):
     """How lanes of elements are merged into results, which traversals keep in registers or in memory.
 
-    A state is a tuple of lanes, one for each result. An element may be added twice: where rows and runs do not fill
-    registers, the last register overlaps the one before.
+    A state is a tuple of lanes, one for each result: for each pointer of the operands but that to elements. An element
+    may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
     """
 
     nothing: Any  # ``f(x)``: the state of no elements, in as many lanes as x has
     add: Any  # ``f(x, state)``: the state with the elements x
     merge: Any  # ``f(state, other)``: the state of the elements of both
-    # ``f(operands, p, kind)``: the state with index p and on, as many as `kind` has lanes, and ``f(operands, p,
-    # state)`` to write it back
-    load: Any
-    save: Any
-    finish: Any  # ``f(operands, p, state, nans)``: write it back as a result; some lanes met NaN
+    finish: Any = None  # ``f(operands, p, state, nans)``: write results; some lanes met NaN. None: they are the state
 
 
 class Body(NamedTuple):
     """What is done with elements."""
 
-    # ``f(operands, args, units)``: operands that point to the beginning of the whole array, and to the partial results
-    # of the slot
-    rebase: Callable[..., Any]
     # ``f(spec, operands, args, p, i, end)``: visit the run i..end, whose parameters have index p; return the status
     run: Any = None
     # ``f(spec, operands, args, p, i, row_end, limit)``: visit runs to `limit` if they are short enough, from i on,
@@ -47,6 +41,9 @@ class Body(NamedTuple):
     # visited in registers
     row: Any = None
     reduction: Reduction | None = None  # None where parameters are given, or results are as many as elements
+    # results of which each thread has some of its own, beside those of a reduction, and the argument that says how many
+    # belong to a parameter; "": one
+    partials: Mapping[str, str] = MappingProxyType({})
 
 
 BODIES: dict[type, Body] = {}
@@ -62,10 +59,28 @@ def reduction_of(operands: Any) -> Any:
     return body_of(operands).reduction
 
 
+_ELEMENTS = "src", "dst", "approximation"
+
+
 @traced
 def rebase(operands, args, units):
     """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
-    return body_of(operands).rebase(operands, args, units)
+    partials, first = partials_of(operands), units.slot * args.partial_stride
+    moved = {name: v.advance(getattr(operands, name), -units.origin) for name in operands._fields if name in _ELEMENTS}
+    for name, count in partials.items():
+        moved[name] = v.advance(getattr(operands, name), first * getattr(args, count) if count else first)
+    return operands._replace(**moved)
+
+
+def partials_of(operands: Any) -> Mapping[str, str]:
+    """Return the partial results of the Numba type of operands, see `Body`."""
+    body = body_of(operands)
+    return body.partials if body.reduction is None else dict.fromkeys(results_of(operands), "")
+
+
+def results_of(operands: Any) -> tuple[str, ...]:
+    """Return the names of the results of a reduction."""
+    return tuple(name for name in operands.fields if name != "src")
 
 
 @traced
@@ -90,7 +105,7 @@ def batch_size(spec, operands):
 @traced
 def placed(operands, room):
     """Return operands whose results of a reduction, or else parameters, are in other memory."""
-    names = operands._fields[1:] if reduction_of(operands) else ("scale", "zero_point")
+    names = results_of(operands) if reduction_of(operands) else ("scale", "zero_point")
     pointers = [v.cast_pointer(each, getattr(operands, name).dtype) for name, each in zip(names, room, strict=False)]
     return operands._replace(**dict(zip(names, pointers, strict=True)))
 
@@ -100,20 +115,26 @@ def placed(operands, room):
 
 @traced
 def load_state(operands, p, kind):
-    """Load the state with index p and on."""
-    return reduction_of(operands).load(operands, p, kind)
+    """Load the state with index p and on, as many as `kind` has lanes."""
+    results = [getattr(operands, name) for name in results_of(operands)]
+    return tuple([v.load(where, p, v.lanes_like(kind, where)) for where in results])
 
 
 @traced
 def save_state(operands, p, state):
     """Write a state back."""
-    reduction_of(operands).save(operands, p, state)
+    for name, lanes in zip(results_of(operands), state, strict=True):
+        v.store(getattr(operands, name), p, lanes)
 
 
 @traced
 def finish_state(operands, p, state, nans):
     """Write a state back as a result."""
-    reduction_of(operands).finish(operands, p, state, nans)
+    finish = reduction_of(operands).finish
+    if finish:
+        finish(operands, p, state, nans)
+    else:
+        save_state(operands, p, state)
 
 
 @traced

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, njit, traced
 from fastq.kernels.body import rebase
@@ -13,26 +16,15 @@ from fastq.kernels.spec import status_of
 from fastq.kernels.status import OUT_OF_RANGE
 
 
+@dataclass(eq=False, repr=False)
 class CastSpec(Constants):
-    """Type of an argument that is nothing at run time and chooses the code of a cast.
+    """Type of an argument that chooses the code of a cast."""
 
-    Parameters
-    ----------
-    rule : Rule
-        Its `rounding` is that of the cast.
-    wraps : bool
-        Whether values out of range wrap around; else they are clamped, and reported.
-    nan : str
-        "raise": report what is not finite; "keep": NaN is cast to the number `args.size`, infinities are out of range.
-    scaled : bool
-        Whether values are cast in units of a scale, from an offset on.
-    """
-
-    scale_kind = ""
-
-    def __init__(self, rule: Rule, wraps: bool, nan: str, scaled: bool) -> None:
-        self.rule, self.wraps, self.nan, self.scaled = rule, wraps, nan, scaled
-        super().__init__(name=f"CastSpec({rule.rounding}, {wraps}, {nan}, {scaled})")
+    rule: Rule  # its `rounding` is that of the cast
+    wraps: bool  # whether values out of range wrap around; else they are clamped, and reported
+    nan: str  # "raise": report what is not finite; "keep": NaN becomes the number `args.size`, infinities are too large
+    scaled: bool  # whether values are cast in units of a scale, from an offset on
+    scale_kind: ClassVar[str] = ""
 
 
 @traced

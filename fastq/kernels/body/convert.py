@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
+from fastq.kernels.args import ElementOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
-from fastq.kernels.body.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
-from fastq.kernels.formulas import compute_type, computes_in, is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
-from fastq.kernels.parameters import (
-    count_nan_as_zero,
-    load_scale,
-    load_zero_point,
-    mark_nan,
-    range_parameters,
-    store_first_parameters,
-    store_parameters,
-)
 from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
-from fastq.kernels.traversal.geometry import (
-    batch_length,
-    blocks_left,
-    left_after_run,
-    row_end_of,
-    runs_until,
-    size_of_run,
-    tail_size,
-)
+from fastq.kernels.traversal import geometry
 from fastq.kernels.traversal.stores import stream_by_lines
-from fastq.system import tuning
 
-PREFETCH_ROW = tuning.current().prefetch_row
-
-
-class ElementOperands(NamedTuple):
-    """Pointers of a conversion of elements, or the types that they point to."""
-
-    src: Any
-    dst: Any
-    scale: Any
-    zero_point: Any
+_prefetch_row = v.tuned("prefetch_row")
 
 
 @traced
@@ -75,8 +48,8 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
     src, dst = operands.src, operands.dst
     vec, nan = register_lanes(operands), False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
-    if stop - i >= v.count(vec) and not needs_division(spec, scale):
-        s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+    if stop - i >= v.count(vec) and not formulas.needs_division(spec, scale):
+        s = formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
         nan |= _convert_run_prepared(spec, operands, args, s, i, stop, ahead)
         i = stop
     while i < end:
@@ -125,10 +98,46 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
 @traced
 def _by_parameters(spec, operands, args, p, i, end):
     """Convert i..end by the parameters with index p; return the status."""
-    one = v.dtype_of(operands.scale)
-    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p, v.dtype_of(operands.scale))
     ahead = prefetch_distance(operands.src)
     return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
+
+
+# --- prepared scales in memory: computed side by side in the lanes of a register, used one after the other ------------
+
+FIELD = v.REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there are of 64, of a field of prepared scales
+PREPARED = 6 * FIELD
+
+
+@njit
+def prepare_lanes(spec, scales, zero_points, args, memory, n):
+    """Write the prepared scales of n lanes to memory; return False if one is infinite or needs a division."""
+    # tables need no division for infinity either
+    if v.any_lane(formulas.needs_division(spec, scales)) or v.any_lane(formulas.is_infinite(scales)):
+        return False
+    store_prepared(memory, n, formulas.prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
+    return True
+
+
+@traced
+def store_prepared(memory, n, s):
+    """Store n prepared scales, a lane each."""
+    for field, lanes in enumerate((s.scale, s.zero_point, s.factor, s.below, s.above)):
+        v.store(memory, field * n, lanes)
+    v.store(_bases(memory, n), 0, formulas.base_code(s))
+
+
+@traced
+def load_prepared(memory, n, k):
+    """Load number k of n prepared scales."""
+    scale, zero_point, *others = [memory[field * n + k] for field in range(5)]
+    return formulas.PreparedScale(scale, zero_point, _bases(memory, n)[k], *others)
+
+
+@traced
+def _bases(memory, n):
+    """Return where n prepared scales have their `base`."""
+    return v.cast_pointer(v.advance(memory, 5 * n), types.int32)
 
 
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
@@ -138,7 +147,11 @@ BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by on
 
 def _batch_size(spec, operands):
     """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed."""
-    return 1 << 62 if spec.op == "dequantize" else v.REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    return (
+        1 << 62
+        if spec.op == "dequantize"
+        else v.REGISTER_BITS // formulas.computes_in(spec, operands.types[2]).bitwidth
+    )
 
 
 @njit
@@ -150,19 +163,19 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
     src, dst, n, done, status = operands.src, operands.dst, v.count(register_lanes(operands)), 0, 0
     if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
         return 0, i, row_end, 0
-    memory = v.scratch(PREPARED, compute_type(spec, operands.scale))
-    left = blocks_left(args, i, row_end)
-    many, most = runs_until(args, i, left, limit), batch_size(spec, operands)
+    memory = v.scratch(PREPARED, formulas.compute_type(spec, operands.scale))
+    left = geometry.blocks_left(args, i, row_end)
+    many, most = geometry.runs_until(args, i, left, limit), batch_size(spec, operands)
     while done < many:
         if not _prepare_runs(spec, operands, args, p + done, i, left, min(many - done, most), memory):
             break
-        runs = batch_length(args, left, many - done, most)
+        runs = geometry.batch_length(args, left, many - done, most)
         if args.block <= 2 * n:
             i, left, nan = _convert_runs_of_two(spec, operands, args, p + done, i, left, runs, memory)
         else:
             i, left, nan = _convert_runs_of_more(spec, operands, args, p + done, i, left, runs, memory)
         done, status = done + runs, status | status_of(nan, False)
-    return done, i, row_end_of(args, i, left), status
+    return done, i, geometry.row_end_of(args, i, left), status
 
 
 @njit
@@ -202,7 +215,7 @@ def _run_by_run(convert):
     @njit
     def convert_runs(spec, operands, args, p, i, left, runs, memory):
         vec, ahead = register_lanes(operands), _ahead_of_runs(spec, operands, args.block)
-        rest, k, nan = tail_size(args), 0, False
+        rest, k, nan = geometry.tail_size(args), 0, False
         while k < runs:
             whole = left if rest == args.block else left - 1
             blocks = min(whole, runs - k)
@@ -233,9 +246,8 @@ def _prepared(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
     if spec.op != "dequantize":
         return load_prepared(memory, batch_size(spec, operands), k)
-    one = operands.scale.dtype
-    scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
-    return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p + k, operands.scale.dtype)
+    return formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
 
 @traced
@@ -257,15 +269,13 @@ def _ahead_of_runs(spec, operands, size):
 def _prepare_given(spec, operands, args, p, i, left, runs, memory):
     n, many = batch_size(spec, operands), compute_lanes(spec, operands.scale, 1)
     if runs == n:
-        scales = load_scale(spec, operands, p, many)
-        zero_points = in_lanes(load_zero_point(spec, operands, args, p, many), scales)
-        return prepare_lanes(spec, scales, zero_points, args, memory, n)
+        scales, zero_points = parameters.load_parameters(spec, operands, args, p, many)
+        return prepare_lanes(spec, scales, in_lanes(zero_points, scales), args, memory, n)
     one, dtype = v.dtype_of(operands.scale), parameter_type(spec, operands.scale)
     scales, zero_points = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
     for k in range(n):
         j = p + min(k, runs - 1)
-        scales[k] = load_scale(spec, operands, j, one)
-        zero_points[k] = load_zero_point(spec, operands, args, j, one)
+        scales[k], zero_points[k] = parameters.load_parameters(spec, operands, args, j, one)
     vec = v.lanes_like(many, scales)
     return prepare_lanes(spec, v.load(scales, 0, vec), v.load(zero_points, 0, vec), args, memory, n)
 
@@ -280,22 +290,22 @@ def in_lanes(value, like):
 def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale, n, found = operands.scale, batch_size(spec, operands), False
-    vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
+    vec, dtype = compute_lanes(spec, scale, 1), formulas.compute_type(spec, scale)
     los, his = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
     for k in range(runs):
-        end = i + size_of_run(args, left)
+        end = i + geometry.size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
         los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
-        i, left = end, left_after_run(args, left)
+        i, left = end, geometry.left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
-    scales, zero_points = range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
+    scales, zero_points = parameters.range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
     if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False
     if runs == n:
-        store_parameters(spec, operands, p, scales, zero_points)
+        parameters.store_parameters(spec, operands, p, scales, zero_points)
     else:
-        store_first_parameters(spec, operands, p, scales, zero_points, runs)
+        parameters.store_first_parameters(spec, operands, p, scales, zero_points, runs)
     return True
 
 
@@ -306,13 +316,13 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
 def _by_range(spec, operands, args, p, i, end):
     """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
-    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
-    scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
-    infinite = is_infinite(scale)
-    scale = mark_nan(spec, scale, nan)
-    store_parameters(spec, operands, p, scale, zero_point)
+    lo, hi = parameters.count_nan_as_zero(spec, lo, hi, nan)
+    scale, zero_point = parameters.range_parameters(spec, lo, hi, args, operands.scale)
+    infinite = formulas.is_infinite(scale)
+    scale = parameters.mark_nan(spec, scale, nan)
+    parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
-    ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
+    ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))
     found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
     return status_of(found, infinite)
 
@@ -322,10 +332,4 @@ def _run(spec, operands, args, p, i, end):
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-@traced
-def _rebase(operands, args, units):
-    src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
-    return operands._replace(src=src, dst=dst)
-
-
-BODIES[ElementOperands] = Body(_rebase, _run, batch=_convert_batch, batch_size=_batch_size)
+BODIES[ElementOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)

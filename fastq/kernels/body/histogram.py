@@ -7,35 +7,20 @@ floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of ele
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import LEAST_EXPONENT, HistogramOperands
 from fastq.kernels.body import BODIES, Body
-from fastq.kernels.body.min_max import min_max, rebased_extremes
+from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import status_of
 
 # Elements whose range is taken before they are counted, from the L1 cache by then.
 PIECE = 1 << 12
-# Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
-LEAST_EXPONENT = -1022
 # Indices that are computed before counts are raised: as many independent additions are under way.
 INDICES = 64
-# Histograms in which neighbours are counted, so that no addition waits for one to the same bin: `_count_in` is unrolled
-# for so many.
-PARTIALS = 4
-
-
-class HistogramOperands(NamedTuple):
-    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    counts: Any
 
 
 @njit
@@ -193,12 +178,4 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
         i += 1
 
 
-@traced
-def _rebase(operands, args, units):
-    first = units.slot * args.partial_stride
-    counts = v.advance(operands.counts, first * args.size)
-    src, lo, hi = rebased_extremes(operands, args, units)
-    return HistogramOperands(src, lo, hi, counts)
-
-
-BODIES[HistogramOperands] = Body(_rebase, count_run)
+BODIES[HistogramOperands] = Body(count_run, partials={"lo": "", "hi": "", "counts": "size"})

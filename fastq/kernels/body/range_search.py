@@ -12,51 +12,19 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels import formulas
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
+from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.kernels.body import BODIES, Body
-from fastq.kernels.formulas import (
-    HAS_FMA,
-    compute_type,
-    computes_in,
-    dequantize_value,
-    is_by_table,
-    is_infinite,
-    needs_division,
-    nvfp4_factor,
-    prepare_scale,
-    quotient,
-    scaled_round_to_float,
-    value_of_steps,
-)
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 
 STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two below
-MOST_ERROR = 2.0**53
 # Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
 PIECE = 1 << 11
 LANES = v.REGISTER_BITS // 32  # candidates of a group at most
-
-
-class SearchOperands(NamedTuple):
-    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    scale: Any
-
-
-class CandidateOperands(NamedTuple):
-    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    scale: Any
-    errors: Any
 
 
 @njit
@@ -72,7 +40,7 @@ def shrink_range(spec, operands, args, p, i, end):
             if errors[k] < least:
                 least, chosen = errors[k], first + k
         first += _lanes(spec, operands)
-    ratio = v.convert((args.grid - chosen) / args.grid, compute_type(spec, operands.scale))
+    ratio = v.convert((args.grid - chosen) / args.grid, formulas.compute_type(spec, operands.scale))
     operands.lo[p], operands.hi[p] = lo * ratio, hi * ratio
     return 0
 
@@ -131,8 +99,8 @@ def _group(spec, operands, args, lo, hi, unit, first):
     ratios = _ratios(spec, operands, args, first)
     low, high = ratios * lo, ratios * hi
     scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
-    s = _prepared_for_search(spec, prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
-    ready = not v.any_lane(needs_division(spec, scale))
+    s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
+    ready = not v.any_lane(formulas.needs_division(spec, scale))
     bound = v.full(0.0, v.lanes_like(compute_lanes(spec, operands.scale, 1), v.pointer(0, types.float64)))
     if ready:
         at_low = _add_power(spec, _units(spec, v.full_like(lo, ratios), s, unit), bound)
@@ -144,7 +112,7 @@ def _group(spec, operands, args, lo, hi, unit, first):
 @njit
 def _ratios(spec, operands, args, first):
     """Return by what the candidates from `first` on multiply both ends of the range."""
-    dtype = compute_type(spec, operands.scale)
+    dtype = formulas.compute_type(spec, operands.scale)
     parts = v.scratch(LANES, types.float64)
     for k in range(_lanes(spec, operands)):
         parts[k] = args.grid - min(first + k, args.candidates - 1)
@@ -158,7 +126,7 @@ def _units_of_one(spec, operands, args, lo, hi):
 
     Of float codes the step is that between the largest ones.
     """
-    dtype = computes_in(spec, operands.scale)
+    dtype = formulas.computes_in(spec, operands.scale)
     place = spec.code.row.place if spec.code is not None else 0
     word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
     scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
@@ -168,7 +136,7 @@ def _units_of_one(spec, operands, args, lo, hi):
     exponent = STEP_BITS - place - ((v.bitcast(step, word) >> mantissa) - bias)
     bounded = v.minimum(v.maximum(exponent, v.constant(1 - bias, exponent)), v.constant(bias, exponent))
     units = v.bitcast(v.convert((bounded + bias) << mantissa, word), dtype)
-    return v.select(is_infinite(scale), v.constant(0, step), units)
+    return v.select(formulas.is_infinite(scale), v.constant(0, step), units)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -198,7 +166,7 @@ def _element(spec, operands, i):
 
 @njit
 def _add_errors_by_division(spec, operands, args, group, i, end, errors):
-    like = v.pointer(0, compute_type(spec, operands.scale))
+    like = v.pointer(0, formulas.compute_type(spec, operands.scale))
     while i < end:
         x = _element(spec, operands, i)
         value = apply_op(spec, x, group.scale, group.zero_point, args, like)
@@ -211,13 +179,13 @@ def _add_errors_by_division(spec, operands, args, group, i, end, errors):
 def _units(spec, x, s, unit):
     """Return the errors of the round trip of `x` in whole units, without regard to their sign."""
     if spec.code is None:
-        return v.rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
-    if is_by_table(spec):
+        return v.rint((formulas.value_of_steps(spec, formulas.scaled_round_to_float(spec, x, s), s) - x) * unit)
+    if formulas.is_by_table(spec):
         number = v.convert(decode(encode(float_ratio_prepared(spec, x, s), spec.code), spec.code), v.lane_type(x))
     else:  # the error of a magnitude is that of the number
         x = v.absolute(x)
         number = round_magnitude(_magnitude_ratio(spec, x, s), spec.code)
-    return v.rint((v.convert(dequantize_value(spec, number, s), v.lane_type(x)) - x) * unit)
+    return v.rint((v.convert(formulas.dequantize_value(spec, number, s), v.lane_type(x)) - x) * unit)
 
 
 @traced
@@ -225,13 +193,13 @@ def _magnitude_ratio(spec, x, s):
     """Divide magnitudes by a prepared scale, to be rounded to float codes."""
     if spec.scale_kind:
         return x * s.factor
-    return in_half(spec, quotient(v.minimum(x, v.constant(spec.code.row.max, x) * s.scale), s))
+    return in_half(spec, formulas.quotient(v.minimum(x, v.constant(spec.code.row.max, x) * s.scale), s))
 
 
 @traced
 def _prepared_for_search(spec, s):
     """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
-    return s._replace(factor=nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
+    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
 
 
 @traced
@@ -240,19 +208,8 @@ def _add_power(spec, units, total):
     if spec.norm == 1.0:
         return total + v.convert(v.absolute(units), types.float64)
     number = v.convert(units, types.float64)
-    return v.fma(number, number, total) if HAS_FMA else number * number + total
+    return v.fma(number, number, total) if formulas.HAS_FMA else number * number + total
 
 
-@traced
-def _rebase_search(operands, args, units):
-    return operands._replace(src=v.advance(operands.src, -units.origin))
-
-
-@traced
-def _rebase_candidates(operands, args, units):
-    errors = v.advance(operands.errors, units.slot * args.partial_stride)
-    return operands._replace(src=v.advance(operands.src, -units.origin), errors=errors)
-
-
-BODIES[SearchOperands] = Body(_rebase_search, shrink_range)
-BODIES[CandidateOperands] = Body(_rebase_candidates, add_candidates)
+BODIES[SearchOperands] = Body(shrink_range)
+BODIES[CandidateOperands] = Body(add_candidates, partials={"errors": ""})

@@ -6,18 +6,10 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels import load_store
+from fastq.kernels.args import CopyOperands
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
-from fastq.kernels.load_store import (
-    PREFETCH,
-    group_of,
-    load_bits,
-    load_elements,
-    prefetch_distance,
-    prefetch_lanes,
-    store_elements,
-)
-from fastq.kernels.operands import CopyOperands
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.stores import stream_by_lines
@@ -81,20 +73,21 @@ def _codes_at(context, i, kind):
     """Convert the elements of a Vec or scalar type from src[i] on; return the codes and which are to be reported."""
     spec, src, dst = context
     if spec.op != "binarize":
-        codes = load_bits(src, i, kind)
+        codes = load_store.load_bits(src, i, kind)
         in_register = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
         return v.convert(codes, in_register), out_of_range(codes, dst.dtype)
     if not isinstance(kind, v.Vec):
-        x = load_elements(src, i, kind)
+        x = load_store.load_elements(src, i, kind)
         return x > v.constant(0, x), nan_mask(spec, x)
-    prefetch_lanes(src, i + prefetch_distance(src), kind)
-    x = load_elements(src, i, kind)
+    load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), kind)
+    x = load_store.load_elements(src, i, kind)
     return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
 
 
 @njit
 def _prefetched_codes_at(context, i, vec):
-    prefetch_lanes(context[1], i + PREFETCH * 4, vec)  # only here: in cache the loop has no room for it
+    ahead = load_store.prefetch_ahead() * 4  # only here: in cache the loop has no room for it
+    load_store.prefetch_lanes(context[1], i + ahead, vec)
     return _codes_at(context, i, vec)
 
 
@@ -126,7 +119,7 @@ def _repack_row(spec, src, dst, size, streaming):
     while k < size:
         code, more = _codes_at(context, k, v.dtype_of(src))
         found |= more
-        store_elements(dst, k, code)
+        load_store.store_elements(dst, k, code)
         k += 1
     return found
 
@@ -140,7 +133,7 @@ def _repack_lanes(context, k, size, vec):
     _, reported = _codes_at(context, k, vec)
     while k <= size - n:
         codes, more = _codes_at(context, k, vec)
-        store_elements(context[2], k, codes)
+        load_store.store_elements(context[2], k, codes)
         reported = reported | more
         k += n
     return k, v.any_lane(reported)
@@ -163,7 +156,7 @@ def _repack_together(spec, operands, length, row, stop):
     not copied, and whether an element was reported.
     """
     src, dst, found = operands.src, operands.dst, False
-    group = group_of(src) * group_of(dst)
+    group = load_store.group_of(src) * load_store.group_of(dst)
     padded = -(-length // group) * group
     in_bytes, in_padded = row_bytes(src, length), row_bytes(src, padded)
     out_bytes, out_padded = row_bytes(dst, length), row_bytes(dst, padded)
@@ -204,9 +197,4 @@ def _move_rows(source, source_step, target, target_step, rows):
         source, target = v.advance(source, source_step), v.advance(target, target_step)
 
 
-@traced
-def _rebase(operands, args, units):
-    return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
-
-
-BODIES[CopyOperands] = Body(_rebase)
+BODIES[CopyOperands] = Body()

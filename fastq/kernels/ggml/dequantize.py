@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, intrinsic, njit, traced
+from fastq.engine.jit import TARGET, njit, traced
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, CodebookFormat, FloatFormat
 from fastq.kernels.ggml.fields import LANES, mins_of, scales_of, units_of, with_all_codes
@@ -121,23 +121,21 @@ _LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if TARGET.is_arm else _LOOK_UP
 
 
 def _looked_up(name: str, table: tuple[int, ...], doc: str):
-    """Make an intrinsic that looks 16 nibbles up in a table of signed bytes."""
+    """Make an instruction that looks 16 nibbles up in a table of signed bytes."""
 
-    def look_up(typingctx, codes):
-        def emit(context, builder, sig, args):
-            if _LOOK_UP:
-                bytes_ = ir.Constant(args[0].type, [number % 256 for number in table])
-                return call_llvm(builder, _LOOK_UP, args[0].type, [bytes_, args[0]])
-            found = ir.Constant(ir.VectorType(ir.IntType(8), codes.n), [table[0]] * codes.n)
-            for code, number in enumerate(table[1:], 1):
-                this = builder.icmp_unsigned("==", args[0], ir.Constant(args[0].type, [code] * codes.n))
-                found = builder.select(this, ir.Constant(found.type, [number] * codes.n), found)
-            return found
+    @v.instruction(lambda codes: v.Vec(types.int8, codes.n)(codes), name, doc)
+    def look_up(context, builder, sig, codes):
+        lanes = codes.type
+        if _LOOK_UP:
+            bytes_ = ir.Constant(lanes, [number % 256 for number in table])
+            return call_llvm(builder, _LOOK_UP, lanes, [bytes_, codes])
+        found = ir.Constant(lanes, [table[0]] * lanes.count)
+        for code, number in enumerate(table[1:], 1):
+            this = builder.icmp_unsigned("==", codes, ir.Constant(lanes, [code] * lanes.count))
+            found = builder.select(this, ir.Constant(lanes, [number] * lanes.count), found)
+        return found
 
-        return v.Vec(types.int8, codes.n)(codes), emit
-
-    look_up.__name__, look_up.__doc__ = name, doc
-    return intrinsic(look_up)
+    return look_up
 
 
 in_codebook = _looked_up("in_codebook", CODEBOOK, "Look codes up in the codebook.")

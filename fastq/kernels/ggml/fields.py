@@ -120,55 +120,41 @@ def _memories(builder, numbers: types.NamedTuple, value) -> dict[str, Any]:
     return {name: builder.extract_value(value, k) for k, name in enumerate(numbers.fields)}
 
 
-@intrinsic
-def pack(typingctx, spec, numbers, rows):
+@v.instruction(lambda spec, numbers, rows: types.void(spec, numbers, rows))
+def pack(context, builder, sig, spec, numbers, rows):
     """Write the bytes of sixteen blocks as rows."""
-
-    def emit(context, builder, sig, args):
-        memories = _memories(builder, numbers, args[1])
-        for at, row in _emit_rows(builder, spec.row, spec.row.fields, memories, _MOST).items():
-            _stored(builder, args[2], _I64(at * LANES), row)
-        return context.get_dummy_value()
-
-    return types.void(spec, numbers, rows), emit
+    form, memories = sig.args[0].row, _memories(builder, sig.args[1], numbers)
+    for at, row in _emit_rows(builder, form, form.fields, memories, _MOST).items():
+        _stored(builder, rows, _I64(at * LANES), row)
 
 
-@intrinsic
-def keep_stored(typingctx, spec, numbers):
+@v.instruction(lambda spec, numbers: types.void(spec, numbers))
+def keep_stored(context, builder, sig, spec, numbers):
     """Write the scales and smallest values of sub-blocks as a reader finds them: some fall into bits of others."""
-    form, names = spec.row, ("scales", "mins")
-
-    def emit(context, builder, sig, args):
-        memories = _memories(builder, numbers, args[1])
-        rows = _emit_rows(builder, form, form.fields_of(*names), memories, 1)
-        found: dict[tuple[str, int], Any] = {}
-        for field in form.fields_of(*names):
-            for at, _, firsts in _runs(field, 1):
-                for k, n in enumerate(firsts):
-                    bits = _masked(builder, _shifted(builder, rows[at], -field.low - k * field.bits), field.bits)
-                    bits = _shifted(builder, bits, field.shift)
-                    found[field.of, n] = builder.or_(found[field.of, n], bits) if (field.of, n) in found else bits
-        for (name, n), value in found.items():
-            _stored(builder, memories[name], _I64(n * LANES), value)
-        return context.get_dummy_value()
-
-    return types.void(spec, numbers), emit
+    form, memories = sig.args[0].row, _memories(builder, sig.args[1], numbers)
+    fields = form.fields_of("scales", "mins")
+    rows = _emit_rows(builder, form, fields, memories, 1)
+    found: dict[tuple[str, int], Any] = {}
+    for field in fields:
+        for at, _, firsts in _runs(field, 1):
+            for k, n in enumerate(firsts):
+                bits = _masked(builder, _shifted(builder, rows[at], -field.low - k * field.bits), field.bits)
+                bits = _shifted(builder, bits, field.shift)
+                found[field.of, n] = builder.or_(found[field.of, n], bits) if (field.of, n) in found else bits
+    for (name, n), value in found.items():
+        _stored(builder, memories[name], _I64(n * LANES), value)
 
 
-@intrinsic
-def store_block(typingctx, spec, dst, i, d, least, codes):
+@v.instruction(
+    lambda spec, dst, i, d, least, codes: types.void(spec, dst, types.intp, types.uint16, types.uint16, codes)
+)
+def store_block(context, builder, sig, spec, dst, i, d, least, codes):
     """Store the numbers of one block to dst[i] onwards: bits of float16 parameters, and all codes as int32 lanes."""
-    form = spec.row
-
-    def emit(context, builder, sig, args):
-        _, dst, start, d, least, codes = args
-        for field in form.fields:
-            where = builder.gep(dst, [builder.add(start, _I64(field.at))])
-            value = _codes_in(builder, form, field, codes) if field.of == "codes" else {"d": d, "min": least}[field.of]
-            builder.store(value, builder.bitcast(where, value.type.as_pointer())).align = 1
-        return context.get_dummy_value()
-
-    return types.void(spec, dst, types.intp, types.uint16, types.uint16, codes), emit
+    form = sig.args[0].row
+    for field in form.fields:
+        where = builder.gep(dst, [builder.add(i, _I64(field.at))])
+        value = _codes_in(builder, form, field, codes) if field.of == "codes" else {"d": d, "min": least}[field.of]
+        builder.store(value, builder.bitcast(where, value.type.as_pointer())).align = 1
 
 
 def _codes_in(builder, form: BlockFormat, field: Field, codes):
@@ -240,23 +226,17 @@ def with_all_codes(each: Any) -> Any:
 
 
 def _whole(of: str, doc: str) -> Any:
-    """Make an intrinsic that loads all numbers of a kind of the block at src, as bytes."""
+    """Make an instruction that loads all numbers of a kind of the block at src, as bytes."""
 
-    def all_of(typingctx, spec, src):
-        count = spec.row.count(of)
-        parts = sorted({field.first for field in spec.row.fields_of(of)})
+    @v.instruction(lambda spec, src: v.Vec(types.uint8, spec.row.count(of))(spec, src), f"{of}_of", doc)
+    def all_of(context, builder, sig, spec, src):
+        form, value = sig.args[0].row, None
+        for first, stop in pairwise([*sorted({field.first for field in form.fields_of(of)}), form.count(of)]):
+            part = _emit_numbers(builder, form, of, src, first, stop - first)
+            value = part if value is None else v.emit_shuffle(builder, value, list(range(stop)), part)
+        return value
 
-        def emit(context, builder, sig, args):
-            value = None
-            for first, stop in pairwise([*parts, count]):
-                part = _emit_numbers(builder, spec.row, of, args[1], first, stop - first)
-                value = part if value is None else v.emit_shuffle(builder, value, list(range(stop)), part)
-            return value
-
-        return v.Vec(types.uint8, count)(spec, src), emit
-
-    all_of.__name__, all_of.__doc__ = f"{of}_of", doc
-    return intrinsic(all_of)
+    return all_of
 
 
 scales_of = _whole("scales", "Load the scales of sub-blocks.")

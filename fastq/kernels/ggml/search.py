@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, njit
+from fastq.engine.jit import njit, traced
 from fastq.engine.simd.vector import llvm_type
 from fastq.formats.gguf import CODEBOOK, SUPER
 from fastq.kernels.ggml.spec import GROUP
@@ -103,6 +103,12 @@ class RangeFit(NamedTuple):
     flat: Any
 
 
+@traced
+def chosen_of(mask, new, old):
+    """Return the lanes of some values where a mask is true, of others elsewhere."""
+    return tuple([v.select(mask, a, b) for a, b in zip(new, old, strict=True)])
+
+
 @njit
 def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     """Fit scale and smallest value for codes 0..steps; `codes` is room for those of a candidate.
@@ -112,26 +118,16 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     zero = v.full(0.0, F32)
     bottom, high = extremes(x, count)
     low = v.minimum(zero, bottom)
-    sum_w = v.load(w, 0, F32)
-    sum_x = sum_w * v.load(x, 0, F32)
-    for i in range(1, count):
-        u = v.load(w, i * LANES, F32)
-        sum_w = sum_w + u
-        sum_x = sum_x + u * v.load(x, i * LANES, F32)
+    sum_w, sum_x = _weighted_sums(x, w, count)
     flat = high <= low
-    span = high - low
-    inverse = v.constant(steps, zero) / span
+    inverse = v.constant(steps, zero) / (high - low)
     scale = v.constant(1, zero) / inverse
-    base, best = (
-        low,
-        _first_error(x, w, count, steps, inverse, scale, low, _is_wild(inverse, low, bottom, high, flat), squared),
-    )
-    chosen = inverse
+    wild = _is_wild(inverse, low, bottom, high, flat)
+    found = _first_error(x, w, count, steps, inverse, scale, low, wild, squared), scale, low, inverse, low
     for k in range(last + 1):
-        wanted = (
-            v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32) + v.constant(steps, zero)
-        )
-        inverse = wanted / (high - low)
+        wanted = v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
+        low = found[2]
+        inverse = (wanted + v.constant(steps, zero)) / (high - low)
         wild = _is_wild(inverse, low, bottom, high, flat)
         sum_l, sum_l2, sum_xl = _sums(x, w, codes, count, steps, inverse, low, wild)
         determinant = sum_w * sum_l2 - sum_l * sum_l
@@ -139,17 +135,24 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
         new_low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
         above = new_low > zero
         if v.any_lane(above):
-            new_scale, new_low = v.select(above, sum_xl / sum_l2, new_scale), v.select(above, zero, new_low)
+            new_scale, new_low = chosen_of(above, (sum_xl / sum_l2, zero), (new_scale, new_low))
         error = _error(x, w, codes, count, new_scale, new_low, squared)
-        better = (determinant > zero) & (error < best)
-        chosen, base = v.select(better, inverse, chosen), v.select(better, low, base)
-        best, scale, low = (
-            v.select(better, error, best),
-            v.select(better, new_scale, scale),
-            v.select(better, new_low, low),
-        )
-    lowest = v.select(flat, v.minimum(zero, bottom), low)
-    return RangeFit(v.select(flat, zero, scale), -lowest, chosen, base, flat)
+        better = (determinant > zero) & (error < found[0])
+        found = chosen_of(better, (error, new_scale, new_low, inverse, low), found)
+    _, scale, low, inverse, base = found
+    scale, low = chosen_of(flat, (zero, v.minimum(zero, bottom)), (scale, low))
+    return RangeFit(scale, -low, inverse, base, flat)
+
+
+@njit
+def _weighted_sums(x, w, count):
+    """Return the sums of weights, and of their products with values."""
+    sum_w = v.load(w, 0, F32)
+    sum_x = sum_w * v.load(x, 0, F32)
+    for i in range(1, count):
+        u = v.load(w, i * LANES, F32)
+        sum_w, sum_x = sum_w + u, sum_x + u * v.load(x, i * LANES, F32)
+    return sum_w, sum_x
 
 
 @njit
@@ -238,8 +241,7 @@ def fit_signed(x, w, products, count, steps):
             sum_xl, sum_l2 = _signed_sums(x, w, products, count, steps, inverse)
             better = (sum_l2 > zero) & (sum_xl * sum_xl > best * sum_l2)
             fitted = sum_xl / sum_l2
-            scale, best = v.select(better, fitted, scale), v.select(better, fitted * sum_xl, best)
-            chosen = v.select(better, inverse, chosen)
+            scale, best, chosen = chosen_of(better, (fitted, fitted * sum_xl, inverse), (scale, best, chosen))
     is_zero = size < v.constant(TINY, size)
     return SignedFit(v.select(is_zero, zero, scale), chosen, is_zero)
 
@@ -298,7 +300,7 @@ def fit_signed_in_turn(x, codes, count, steps):
             better = (xl > zero) & (new != code) & (new_l2 > zero)
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
             store_two(codes, i, count, v.select(better, new, code))
-            sum_xl, sum_l2 = v.select(better, new_xl, sum_xl), v.select(better, new_l2, sum_l2)
+            sum_xl, sum_l2 = chosen_of(better, (new_xl, new_l2), (sum_xl, sum_l2))
             changed = changed | better
         if not v.any_lane(changed):
             break
@@ -332,23 +334,7 @@ def fit_positive(x, w, codes, count, steps):
     largest = zero
     for i in range(count):
         largest = v.maximum(largest, v.load(x, i * LANES, F32))
-    chosen = v.constant(steps, zero) / largest
-    best, scale = zero, v.constant(1, zero) / chosen
-    for i in range(count):
-        value = v.load(x, i * LANES, F32)
-        code = nearest(chosen * value)
-        miss = value - scale * v.convert(code & v.constant(0xFF, code), types.float32)
-        best = best + v.load(w, i * LANES, F32) * miss * miss
-    for n in range(-4, 5):
-        if n != 0:
-            inverse = (v.constant(0.1, zero) * v.convert(n, types.float32) + v.constant(steps, zero)) / largest
-            scale, error = v.constant(1, zero) / inverse, zero
-            for i in range(count):
-                value = v.load(x, i * LANES, F32)
-                miss = value - scale * v.convert(v.minimum(nearest(inverse * value), most), types.float32)
-                error = error + v.load(w, i * LANES, F32) * miss * miss
-            better = error < best
-            best, chosen = v.select(better, error, best), v.select(better, inverse, chosen)
+    chosen = _best_inverse(x, w, count, steps, largest)
     sum_xl = sum_l2 = zero
     for i in range(count):
         value, weight = v.load(x, i * LANES, F32), v.load(w, i * LANES, F32)
@@ -370,7 +356,7 @@ def fit_positive(x, w, codes, count, steps):
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
             byte = v.convert(whole & v.constant(0xFF, whole), types.float32)
             v.store(codes, i * LANES, v.select(better, byte, code))
-            sum_xl, sum_l2 = v.select(better, new_xl, sum_xl), v.select(better, new_l2, sum_l2)
+            sum_xl, sum_l2 = chosen_of(better, (new_xl, new_l2), (sum_xl, sum_l2))
             changed = changed | better
         if not v.any_lane(changed):
             break
@@ -380,26 +366,46 @@ def fit_positive(x, w, codes, count, steps):
     return v.select(is_zero | ~(sum_l2 > zero), zero, sum_xl / sum_l2)
 
 
+@njit
+def _best_inverse(x, w, count, steps, largest):
+    """Return the inverse of the scale of least error, the largest number having a code near the last one."""
+    zero, most = v.full(0.0, F32), v.full(steps, I32)
+    chosen = v.constant(steps, zero) / largest
+    best, scale = zero, v.constant(1, zero) / chosen
+    for i in range(count):
+        value = v.load(x, i * LANES, F32)
+        code = nearest(chosen * value)
+        miss = value - scale * v.convert(code & v.constant(0xFF, code), types.float32)
+        best = best + v.load(w, i * LANES, F32) * miss * miss
+    for n in range(-4, 5):
+        if n != 0:
+            inverse = (v.constant(0.1, zero) * v.convert(n, types.float32) + v.constant(steps, zero)) / largest
+            scale, error = v.constant(1, zero) / inverse, zero
+            for i in range(count):
+                value = v.load(x, i * LANES, F32)
+                miss = value - scale * v.convert(v.minimum(nearest(inverse * value), most), types.float32)
+                error = error + v.load(w, i * LANES, F32) * miss * miss
+            best, chosen = chosen_of(error < best, (error, inverse), (best, chosen))
+    return chosen
+
+
 # --- a codebook -------------------------------------------------------------------------------------------------------
 
 
 def _in_codebook(name: str, start: float, rises: list[float], doc: str):
-    """Make an intrinsic that begins with a number and adds one for each half between numbers that x reaches."""
+    """Make an instruction that begins with a number and adds one for each half between numbers that x reaches."""
     halves = [(a + b) / 2 for a, b in pairwise(CODEBOOK)]
 
-    def summed(typingctx, x):
-        def emit(context, builder, sig, args):
-            lanes = llvm_type(x)
-            found = ir.Constant(lanes, [start] * LANES)
-            for half, rise in zip(halves, rises, strict=True):
-                reached = builder.fcmp_unordered(">=", args[0], ir.Constant(lanes, [half] * LANES))
-                found = builder.select(reached, builder.fadd(found, ir.Constant(lanes, [rise] * LANES)), found)
-            return found
+    @v.instruction(lambda x: x(x), name, doc)
+    def summed(context, builder, sig, x):
+        lanes = llvm_type(sig.return_type)
+        found = ir.Constant(lanes, [start] * LANES)
+        for half, rise in zip(halves, rises, strict=True):
+            reached = builder.fcmp_unordered(">=", x, ir.Constant(lanes, [half] * LANES))
+            found = builder.select(reached, builder.fadd(found, ir.Constant(lanes, [rise] * LANES)), found)
+        return found
 
-        return x(x), emit
-
-    summed.__name__, summed.__doc__ = name, doc
-    return intrinsic(summed)
+    return summed
 
 
 _TO = "the nearest number of the codebook, as a float; of two as near the larger one, of NaN the last."
@@ -422,7 +428,7 @@ def fit_codebook(x, w, count):
         sum_xq, sum_q2 = _codebook_sums(x, w, count, inverse)
         better = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2)
         fitted = sum_xq / sum_q2
-        scale, best = v.select(better, fitted, scale), v.select(better, fitted * sum_xq, best)
+        scale, best = chosen_of(better, (fitted, fitted * sum_xq), (scale, best))
     return v.select(size < v.constant(TINY, size), zero, scale)
 
 

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, traced
 from fastq.formats.gguf import BlockFormat
+from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
 
-GROUP = 16  # blocks whose parameters are computed side by side, one a lane
+GROUP = GGUF_GROUP
 
 
+@dataclass(eq=False, repr=False)
 class BlockSpec(Constants):
-    """Type of an argument that is nothing at run time and chooses the code for a block format.
+    """Type of an argument that chooses the code for a block format."""
 
-    Parameters
-    ----------
-    row : BlockFormat
-        The format.
-    parameter : Minifloat
-        Format of the scale and the smallest value.
-    source : type
-        Scalar type of the values to quantize, or the Minifloat whose bits they are.
-    streaming : bool
-        Whether results go past the cache.
-    weighted : bool
-        Whether columns have an importance.
-    """
+    row: BlockFormat
+    parameter: Minifloat  # format of the scale and the smallest value
+    source: types.Type  # scalar type of the values to quantize, or the Minifloat whose bits they are
+    streaming: bool  # whether results go past the cache
+    weighted: bool  # whether columns have an importance
 
-    def __init__(
-        self, row: BlockFormat, parameter: Minifloat, source: types.Type, streaming: bool, weighted: bool
-    ) -> None:
-        self.row, self.parameter, self.source = row, parameter, source
-        self.streaming, self.weighted, self.nbytes, self.size = streaming, weighted, row.nbytes, row.size
-        self.sub, self.bits, self.of_rows, self.in_turn = row.sub, row.bits, row.of_rows, row.bits == 3 and not weighted
+    def __post_init__(self) -> None:
+        row = self.row
+        self.nbytes, self.size, self.sub, self.bits, self.of_rows = row.nbytes, row.size, row.sub, row.bits, row.of_rows
+        self.in_turn = row.bits == 3 and not self.weighted
         self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
-        # all of the row, since machine code is kept on disk under this name
-        super().__init__(name=f"BlockSpec({row!r}, {parameter}, {source}, {streaming}, {weighted})")
+        super().__post_init__()
 
 
 @traced

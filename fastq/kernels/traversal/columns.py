@@ -6,47 +6,20 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels import body, load_store, parameters
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.body import (
-    add_to_state,
-    body_of,
-    finish_state,
-    load_state,
-    merge_states,
-    placed,
-    rebase,
-    reduction_of,
-    save_state,
-)
+from fastq.kernels.args import COLUMN_REGISTERS, MOST_ROW
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.load_store import (
-    PREFETCH,
-    group_size,
-    load_elements,
-    prefetch_distance,
-    prefetch_lanes,
-    store_elements,
-    stream_elements,
-)
 from fastq.kernels.operands import parameter_bits, pointer_types, register_lanes
-from fastq.kernels.parameters import (
-    count_nan_as_zero,
-    load_scale,
-    load_zero_point,
-    mark_nan,
-    range_parameters,
-    store_parameters,
-)
 from fastq.kernels.spec import compute_lanes, first_min_max, nan_mask, parameter_nan_mask, status_of
 from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
-from fastq.system import tuning
 
 
 def _fewest(operands):
     """Return as few elements as fill whole bytes in all operands with elements."""
     pointers = pointer_types(operands)
-    return max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
+    return max(load_store.group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
 
 
 @traced
@@ -63,7 +36,7 @@ def quarter_lanes(operands, vec):
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-_MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
+_MOST_JOINED = 2 * MOST_ROW  # elements of rows taken as one: of shorter ones as many as fill it
 _COPIED = 16  # parameters that are copied at a time, up to so many too many
 _PAGE = 4096  # bytes
 _ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
@@ -80,7 +53,7 @@ def columns(spec, operands, args, units):
     memory = v.scratch(_MEMORY, types.uint8)
     page = v.advance(memory, -v.address_of(memory) % _PAGE)
     room = page, v.advance(page, _ROOM)
-    operands = rebase(operands, args, units)
+    operands = body.rebase(operands, args, units)
     i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
     row = i // args.inner
     first = row * args.inner
@@ -125,7 +98,7 @@ def side_by_side(spec, operands, args, p, rows, room):
 
     Results begin with those of no elements, see `merge_rows`.
     """
-    place = _results_side_by_side if reduction_of(operands) else _parameters_side_by_side
+    place = _results_side_by_side if body.reduction_of(operands) else _parameters_side_by_side
     return place(operands, args, p, rows, room)
 
 
@@ -133,17 +106,17 @@ def side_by_side(spec, operands, args, p, rows, room):
 def _results_side_by_side(operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
-    beside = placed(operands, room)
-    nothing = nothing_like(operands, load_state(beside, 0, _copied(operands[1]))[0])
+    beside = body.placed(operands, room)
+    nothing = nothing_like(operands, body.load_state(beside, 0, _copied(operands[1]))[0])
     for k in range(0, rows * args.inner, _COPIED):
-        save_state(beside, k, nothing)
+        body.save_state(beside, k, nothing)
     return beside
 
 
 @traced
 def nothing_like(operands, x):
     """Return the state of no elements, in as many lanes as x has."""
-    return reduction_of(operands).nothing(x)
+    return body.reduction_of(operands).nothing(x)
 
 
 @njit
@@ -153,7 +126,7 @@ def _parameters_side_by_side(operands, args, p, rows, room):
     scale, zero_point = parameter_bits(operands)
     _repeat(v.advance(scale, p), room[0], args.inner, rows)
     _repeat(v.advance(zero_point, p), room[1], args.inner, rows)
-    return placed(operands, room)
+    return body.placed(operands, room)
 
 
 @njit
@@ -194,7 +167,7 @@ def _copied(where):
 @traced
 def merge_rows(operands, args, p, rows, beside):
     """Merge the results of rows side by side into those from p on."""
-    if reduction_of(operands):
+    if body.reduction_of(operands):
         _merge_rows(operands, args, p, rows, beside)
 
 
@@ -205,17 +178,19 @@ def _merge_rows(operands, args, p, rows, beside):
     n, half, one, vec = args.inner, rows // 2, v.dtype_of(operands[1]), _copied(operands[1])
     while rows == 2 * half and half * n % _COPIED == 0:
         for k in range(0, half * n, _COPIED):
-            both = load_state(beside, half * n + k, vec), load_state(beside, k, vec)
-            save_state(beside, k, merge_states(operands, *both))
+            both = body.load_state(beside, half * n + k, vec), body.load_state(beside, k, vec)
+            body.save_state(beside, k, body.merge_states(operands, *both))
         rows, half = half, half // 2
     for k in range(0, n, _COPIED):
-        state = load_state(beside, k, vec)
+        state = body.load_state(beside, k, vec)
         for row in range(1, rows):
-            state = merge_states(operands, load_state(beside, row * n + k, vec), state)
-        save_state(beside, k, state)
+            state = body.merge_states(operands, body.load_state(beside, row * n + k, vec), state)
+        body.save_state(beside, k, state)
     for k in range(n):
-        save_state(
-            operands, p + k, merge_states(operands, load_state(beside, k, one), load_state(operands, p + k, one))
+        body.save_state(
+            operands,
+            p + k,
+            body.merge_states(operands, body.load_state(beside, k, one), body.load_state(operands, p + k, one)),
         )
 
 
@@ -237,7 +212,7 @@ def rows_alike(args, row):
 @njit
 def column_ranges(spec, operands, args, units):
     """Visit columns start..stop of every row; src and dst hold all elements."""
-    operands, status, row = rebase(operands, args, units), 0, 0
+    operands, status, row = body.rebase(operands, args, units), 0, 0
     start, stop = units.start, units.stop
     while row < args.outer * args.length:
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
@@ -253,7 +228,7 @@ def column_ranges(spec, operands, args, units):
 @traced
 def visit(spec, operands, args, p, i, end):
     """Visit i..end, a piece of one row; element j has parameter p + j."""
-    return (body_of(operands).row or _visit_row)(spec, operands, args, p, i, end)
+    return (body.body_of(operands).row or _visit_row)(spec, operands, args, p, i, end)
 
 
 @njit
@@ -291,14 +266,14 @@ def _visit_few(spec, operands, args, p, i, end, vec):
 @traced
 def visit_lanes(spec, operands, args, p, i, vec):
     """Visit the lanes from i on; return a mask of those with a NaN to report."""
-    if not reduction_of(operands):
+    if not body.reduction_of(operands):
         y, nans = _convert_lanes((spec, operands, args, p), i, vec)
-        store_elements(operands.dst, i, y)
+        load_store.store_elements(operands.dst, i, y)
         return nans
-    v.prefetch(operands.src, i + PREFETCH)
-    x = load_elements(operands.src, i, vec)
+    v.prefetch(operands.src, i + load_store.prefetch_ahead())
+    x = load_store.load_elements(operands.src, i, vec)
     nans = nan_mask(spec, x)
-    finish_state(operands, p + i, add_to_state(operands, x, load_state(operands, p + i, vec)), nans)
+    body.finish_state(operands, p + i, body.add_to_state(operands, x, body.load_state(operands, p + i, vec)), nans)
     return nans
 
 
@@ -307,9 +282,9 @@ def _convert_lanes(context, i, vec):
     """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
     spec, operands, args, p = context
     src = operands.src
-    prefetch_lanes(src, i + prefetch_distance(src), vec)
-    x = load_elements(src, i, vec)
-    scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
+    load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), vec)
+    x = load_store.load_elements(src, i, vec)
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p + i, vec)
     return converted(spec, operands, args, x, scale, zero_point)
 
 
@@ -319,7 +294,7 @@ _stream_lines = stream_by_lines(_convert_lanes)
 @traced
 def stream_row(spec, operands, args, p, i, end, vec):
     """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
-    return (i, False) if reduction_of(operands) else _stream_row(spec, operands, args, p, i, end, vec)
+    return (i, False) if body.reduction_of(operands) else _stream_row(spec, operands, args, p, i, end, vec)
 
 
 @njit
@@ -331,14 +306,11 @@ def _stream_row(spec, operands, args, p, i, end, vec):
 
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
 
-COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
-COLUMN_BYTES = COLUMN_REGISTERS * v.REGISTER_BITS // 8
-
 
 @njit
 def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
-    operands = rebase(operands, args, units)
+    operands = body.rebase(operands, args, units)
     vec = v.lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
     quarter, few, n = quarter_lanes(operands, vec), fewest_lanes(operands), v.count(vec)
     across = (args.inner + n - 1) // n
@@ -379,41 +351,43 @@ def store_piece(spec, dst, i, y, streaming):
     if whole_lines:
         _store_either(dst, i, y, streaming)
     else:
-        store_elements(dst, i, y)
+        load_store.store_elements(dst, i, y)
 
 
 @njit
 def _store_either(dst, i, y, streaming):
     if streaming:
-        stream_elements(dst, i, y)
+        load_store.stream_elements(dst, i, y)
     else:
-        store_elements(dst, i, y)
+        load_store.store_elements(dst, i, y)
 
 
 @njit
 def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     src, dst = operands.src, operands.dst
     i = first * args.inner + column
-    x = load_elements(src, i, vec)
+    x = load_store.load_elements(src, i, vec)
     los, his = first_min_max(x)
     nans = parameter_nan_mask(spec, x)
     for _ in range(rows):
-        x = load_elements(src, i, vec)
+        x = load_store.load_elements(src, i, vec)
         los, his = v.minimum(x, los), v.maximum(x, his)
         nans = nans | parameter_nan_mask(spec, x)
         i += args.inner
-    los, his = count_nan_as_zero(spec, los, his, nans)
-    scales, zero_points = range_parameters(spec, los, his, args, operands.scale)
+    los, his = parameters.count_nan_as_zero(spec, los, his, nans)
+    scales, zero_points = parameters.range_parameters(spec, los, his, args, operands.scale)
     infinite = v.any_lane(is_infinite(scales))
-    scales = mark_nan(spec, scales, nans)
-    store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
+    scales = parameters.mark_nan(spec, scales, nans)
+    parameters.store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
     i = first * args.inner + column
     nans = nan_mask(spec, x)
     # two rows on lines: then all are
     streaming = args.streaming and elements_to_line(dst, i) == 0 and elements_to_line(dst, i + args.inner) == 0
     for _ in range(rows):
-        x = load_elements(src, i, vec)
-        prefetch_lanes(src, i + v.count(vec), vec)  # the columns of the next unit: else memory idles meanwhile
+        x = load_store.load_elements(src, i, vec)
+        load_store.prefetch_lanes(
+            src, i + v.count(vec), vec
+        )  # the columns of the next unit: else memory idles meanwhile
         nans = nans | nan_mask(spec, x)
         y = apply_op(spec, to_compute(spec, x, operands.scale), scales, zero_points, args, dst)
         store_piece(spec, dst, i, y, streaming)
@@ -448,8 +422,8 @@ def _convert_ranges(spec, operands, args, start, stop, vec):
     infinite = False
     for p in range(start, stop, v.count(vec)):
         lo, hi = v.load(operands.lo, p, vec), v.load(operands.hi, p, vec)
-        scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
-        store_parameters(spec, operands, p, scale, zero_point)
+        scale, zero_point = parameters.range_parameters(spec, lo, hi, args, operands.scale)
+        parameters.store_parameters(spec, operands, p, scale, zero_point)
         infinite |= v.any_lane(is_infinite(scale))
     return infinite
 
@@ -459,8 +433,8 @@ def merge_partials(spec, operands, args, units):
     """Merge results start..stop of all partial results into the first partial result."""
     one = v.dtype_of(operands[0])
     for p in range(units.start, units.stop):
-        state = load_state(operands, p, one)
+        state = body.load_state(operands, p, one)
         for part in range(1, args.partials):
-            state = merge_states(operands, load_state(operands, part * args.partial_stride + p, one), state)
-        save_state(operands, p, state)
+            state = body.merge_states(operands, body.load_state(operands, part * args.partial_stride + p, one), state)
+        body.save_state(operands, p, state)
     return 0

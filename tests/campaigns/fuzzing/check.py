@@ -5,18 +5,18 @@ import re
 import warnings
 from contextlib import contextmanager
 from dataclasses import astuple, replace
+from functools import partial
 
+import called_elsewhere
 import numpy as np
 from fuzzing import exact
 from fuzzing.cases import Case
 from fuzzing.functions import arguments_of, function_of
 from refusals import counts_nothing
 
-import fastq
 from fastq import reference
 from fastq.dispatch.cache import plans
 from fastq.engine.runtime import threadpool
-from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.system import tuning
 
@@ -41,7 +41,6 @@ def settings():
         yield
     finally:
         _apply(threads, None, None, False)
-        kernel_address.cache_clear()
 
 
 def _apply(threads, staged_run, stores_codes, small_chunks):
@@ -69,11 +68,14 @@ class Settings:
         wanted = case.threads, staged_run, bool(number % 2), small_chunks
         if wanted == self.now:
             return
-        if self.now is None or wanted[2] != self.now[2]:
-            kernel_address.cache_clear()
+        called_elsewhere.function(__name__, "change")(*wanted)
         self.now = wanted
-        _apply(*wanted)
-        plans.clear()
+
+
+def change(threads, staged_run, stores_codes, small_chunks):
+    """Change to settings."""
+    _apply(threads, staged_run, stores_codes, small_chunks)
+    plans.clear()
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -182,8 +184,8 @@ def check_call(case, repeat=0):
     """Do one call both ways; what it came to: "values", "exact" (by fractions, too) or "refused"."""
     call, other = case.call(repeat), case.call(repeat)
     operation = case.of.operation
-    fast, plain = function_of(fastq, operation), function_of(reference, operation)
-    actual, expected = _outcome(fast, call), _outcome(plain, other)
+    fast = partial(called_elsewhere.function("fuzzing.functions", "fast"), operation)
+    actual, expected = _outcome(fast, call), _outcome(function_of(reference, operation), other)
     refused = isinstance(actual, Exception) or isinstance(expected, Exception)
     if refused:
         for error in (actual, expected):

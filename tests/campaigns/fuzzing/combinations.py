@@ -1,17 +1,18 @@
 """Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
 
 import functools
+import itertools
 from dataclasses import dataclass, fields, replace
 from random import Random
 
+from cast_values import ROUND
 from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
-from fastq.formats.conventions import _CHOICES, Convention
+from fastq.formats.conventions import Convention
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
-from fastq.reference.casting import ROUND
 
 CASES = 200  # of a combination
 
@@ -84,9 +85,15 @@ def weighted(random, weights):
 def in_turn(weights, place, of):
     """Return the key at a place of turns that have each key as often as it weighs, and how often it came before."""
     turn, place = divmod(place, sum(weights.values()))
-    keys = [key for key, weight in weights.items() for _ in range(weight)]
-    Random(f"turn {turn} of {of}").shuffle(keys)
+    keys = _turn(turn, of, tuple(weights.items()))
     return keys[place], turn * weights[keys[place]] + keys[:place].count(keys[place])
+
+
+@functools.lru_cache(4096)
+def _turn(turn, of, weights):
+    keys = [key for key, weight in weights for _ in range(weight)]
+    Random(f"turn {turn} of {of}").shuffle(keys)
+    return keys
 
 
 SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # operations, and how often they search
@@ -102,7 +109,8 @@ _OTHER = {
     "narrow": ("all", (), ("int8", "uint8", "int4")),
     "schemes": (("asymmetric",), ("symmetric",), ("asymmetric", "symmetric")),
 }
-_FIELDS = dict(_CHOICES) | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
+_CHOICES = {each.name: each.metadata["choices"] for each in fields(Convention) if "choices" in each.metadata}
+_FIELDS = _CHOICES | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -189,6 +197,22 @@ def combination(number):
         _range(random, operation),
         random.choice(CAST_ROUNDINGS),
     )
+
+
+@functools.cache
+def covering_combinations():
+    """Numbers of combinations, few ones, that together have every operation, dtype and format."""
+    formats = {*FORMATS, *itertools.chain(*_FORMATS_OF.values())}
+    axes = {"operation": OPERATIONS, "dtype": INPUTS, "format": formats}
+    left = {(axis, value) for axis, values in axes.items() for value in values}
+    found, numbers = [], itertools.count()
+    while left:
+        of = combination(number := next(numbers))
+        new = left & {(axis, getattr(of, axis)) for axis in axes}
+        if new:
+            found.append(number)
+            left -= new
+    return found
 
 
 # --- the largest sizes ------------------------------------------------------------------------------------------------

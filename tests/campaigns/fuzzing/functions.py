@@ -13,12 +13,12 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import cast_values
 import numpy as np
 from fuzzing import exact
 
 import fastq
 from fastq import QuantizedArray, reference
-from fastq.reference import casting
 from fastq.reference.calibration import edges_of
 from fastq.zarr.casting import ROUNDINGS
 
@@ -93,10 +93,10 @@ def _cast_value_plainly(x, dtype, *, rounding, out_of_range, scalar_map):
     """Integers by the reference, floats by fractions."""
     x = np.asarray(x)
     if np.dtype(dtype).kind in "iu":
-        return casting.cast_value(x, dtype, rounding=rounding, out_of_range=out_of_range, scalar_map=scalar_map)
+        return cast_values.cast_value(x, dtype, rounding=rounding, out_of_range=out_of_range, scalar_map=scalar_map)
     if out_of_range == "wrap":
         raise ValueError("out_of_range must not be 'wrap' for floats")
-    known = casting.as_numbers_of(x.dtype, scalar_map or {})
+    known = cast_values.as_numbers_of(x.dtype, scalar_map or {})
     elements = x.ravel().tolist()
     mapped = [next((known[key] for key in known if key == v or (key != key and v != v)), None) for v in elements]
     numbers = [Fraction(0) if to is not None else exact.number(v) for to, v in zip(mapped, elements, strict=True)]
@@ -245,6 +245,11 @@ def function_of(api, operation):
     """The function of an API, `fastq` or `fastq.reference`, that does an operation."""
     pair = _PAIRS.get(operation)
     return pair[api is reference] if pair else getattr(api, operation)
+
+
+def fast(operation, *args, **options):
+    """Do an operation by `fastq`."""
+    return function_of(fastq, operation)(*args, **options)
 
 
 def arguments_of(operation):

@@ -29,7 +29,7 @@ def call():
 @pytest.mark.slow("a process of many calls")
 def test_eight_threads_at_once(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     threshold = threadpool.PARALLEL_FROM
     cases = [Case(size, size) for size in (1, 1000, threshold - 1, threshold, 5 * threshold + 3)]
     sys.setswitchinterval(1e-5)
@@ -49,7 +49,7 @@ def test_eight_threads_at_once(call):
 def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
     code = f"""
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     threadpool.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
     cases = [Case(size, size) for size in (1, 17, 100, 1000)]
     done = threading.Event()
@@ -79,26 +79,10 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
     call(code)
 
 
-def test_a_caller_that_finds_a_job_works_alone(call):
-    code = """
-    from fastq.engine.runtime import threadpool
-    case = Case(1 << 18)
-    case.check()
-    words = threadpool._state.words.words
-    words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
-    case.check()
-    assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
-    words[threadpool.OWNER] = 0
-    case.check()
-    assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
-    """
-    call(code)
-
-
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import layout, threadpool
 from fastq.engine.runtime import driver
 threadpool.WAKE_FROM = 1  # workers come at once
 
@@ -114,13 +98,114 @@ def run(kernel, chunks, threads=4):
 """
 
 
+# programs of few calls, one after the other in one process, which takes longer to start than they do; what they need
+TOGETHER = {
+    "a caller that finds a job works alone": (
+        "getpid",
+        """
+from fastq.engine.runtime import threadpool
+case = Case(1 << 18)
+case.check()
+words = threadpool._state.words.words
+words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
+case.check()
+assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
+words[threadpool.OWNER] = 0
+case.check()
+assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
+""",
+    ),
+    "every chunk is done once": (
+        "getpid",
+        """
+for k in range(300):
+    chunks, threads = k % 50 + 1, k % 3 + 2
+    done = []
+    run(lambda start, slot: done.append((start, slot)) or 0, chunks, threads)
+    assert sorted(start for start, _ in done) == list(range(chunks))
+    assert {slot for _, slot in done} <= set(range(threads))
+""",
+    ),
+    "a thread pool of the user": (
+        "getpid",
+        """
+cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]
+with ThreadPoolExecutor(6) as pool:
+    list(pool.map(Case.check, cases * 20))
+""",
+    ),
+    "use, then fork, then use in child and grandchild": (
+        "fork",
+        """
+cases = [Case(size, size) for size in (1000, 1 << 17)]
+
+def work():
+    for case in cases:
+        case.check()
+
+def work_and_fork():
+    work()
+    join(forked(work))
+    work()
+
+work()
+join(forked(work_and_fork), forked(work))
+work()
+""",
+    ),
+    "a pool of forked processes": (
+        "fork",
+        """
+import multiprocessing
+cases = [Case(1 << 17, seed) for seed in range(6)]
+
+def work(k):
+    cases[k].check()
+    return k
+
+cases[0].check()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(work, range(6)) == list(range(6))
+""",
+    ),
+    "the number of threads is that of the process": (
+        "getpid",
+        """
+fastq.set_num_threads(3)
+seen = []
+in_threads(2, lambda: seen.append(fastq.get_num_threads()))
+assert seen == [3, 3]
+fastq.set_num_threads(4)
+""",
+    ),
+    "more threads than CPUs": (
+        "sched_setaffinity",
+        """
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+cases = [Case(size, size) for size in (1 << 16, 1 << 18)]
+assert fastq.get_num_threads() == 4
+for _ in range(50):
+    for case in cases:
+        case.check()
+""",
+    ),
+}
+
+
+def test_what_a_process_does_one_after_the_other(call):
+    """Its output says which was the last one that began."""
+    there = {name: code for name, (needed, code) in TOGETHER.items() if hasattr(os, needed)}
+    code = "".join(f"print({name!r}, flush=True)\n{code}" for name, code in there.items())
+    assert call(code, setup=SETUP + KERNEL).splitlines() == [*there]
+
+
 @pytest.mark.slow("2 s asleep", quick=lambda seconds: seconds == 0)
 @pytest.mark.parametrize("seconds", [0, 0.2], ids=["at once", "asleep"])
 def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
     for _ in range(10 if {seconds} else 1000):
         inside, ended = threading.Event(), []
-        threadpool._state.words.words[threadpool.BACKOFF_UNTIL] = 0  # whatever the round before this one did
+        threadpool._state.words.words[layout.BACKOFF_UNTIL] = 0  # whatever the round before this one did
 
         def kernel(start, slot):
             if slot == 0:
@@ -156,9 +241,10 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         return time.perf_counter() - start
 
     until_two()
-    assert not words[threadpool.BACKOFF_UNTIL]
-    within, calls = threadpool.BACKOFF_REPEAT_WITHIN, threadpool.BACKOFF_MIN_CALLS
-    least, longest = threadpool.LEAST_BACKOFF, threadpool.MOST_BACKOFF
+    assert not words[layout.BACKOFF_UNTIL]
+    from fastq.engine.runtime import workers
+    within, calls = workers.BACKOFF_REPEAT_WITHIN, workers.BACKOFF_MIN_CALLS
+    least, longest = workers.LEAST_BACKOFF, workers.MOST_BACKOFF
     for since, helped, before, expected in [
         (0, 2 * calls, 0, least),
         (0, 2 * calls, 3 * least, 12 * least),
@@ -168,27 +254,15 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         (2 * within, 2 * calls, least, least),
         (longest, 0, longest, least),
     ]:
-        words[threadpool.BACKOFF_UNTIL] = 0
+        words[layout.BACKOFF_UNTIL] = 0
         until_two()
-        while not words[threadpool.BACKOFF_UNTIL] > time.perf_counter_ns():
-            words[threadpool.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
-            words[threadpool.HELPED], words[threadpool.BACKOFF] = helped, before
+        while not words[layout.BACKOFF_UNTIL] > time.perf_counter_ns():
+            words[layout.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
+            words[layout.HELPED], words[layout.BACKOFF] = helped, before
             slots(0.1)
-        assert words[threadpool.BACKOFF] == expected
+        assert words[layout.BACKOFF] == expected
         if expected > least:  # long enough for this thread to look at it before its end
             assert slots(0) == {0}
-    """
-    call(code, setup=SETUP + KERNEL)
-
-
-def test_every_chunk_is_done_once(call):
-    code = """
-    for k in range(300):
-        chunks, threads = k % 50 + 1, k % 3 + 2
-        done = []
-        run(lambda start, slot: done.append((start, slot)) or 0, chunks, threads)
-        assert sorted(start for start, _ in done) == list(range(chunks))
-        assert {slot for _, slot in done} <= set(range(threads))
     """
     call(code, setup=SETUP + KERNEL)
 
@@ -219,27 +293,6 @@ def test_beside_a_parallel_function_of_the_user(call):
 # Forks
 
 
-@needs_fork
-def test_use_then_fork_then_use_in_child_and_grandchild(call):
-    code = """
-    cases = [Case(size, size) for size in (1000, 1 << 17)]
-
-    def work():
-        for case in cases:
-            case.check()
-
-    def work_and_fork():
-        work()
-        join(forked(work))
-        work()
-
-    work()
-    join(forked(work_and_fork), forked(work))
-    work()
-    """
-    call(code)
-
-
 @pytest.mark.slow("20 forks each", quick=lambda pause: pause == 0)
 @needs_fork
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["spinning", "parked"])
@@ -254,23 +307,6 @@ def test_fork_and_exit_while_workers_wait(call, pause):
         join(*children)
     case.check()
     time.sleep({pause})
-    """
-    call(code)
-
-
-@needs_fork
-def test_pool_of_forked_processes(call):
-    code = """
-    import multiprocessing
-    cases = [Case(1 << 17, seed) for seed in range(6)]
-
-    def work(k):
-        cases[k].check()
-        return k
-
-    cases[0].check()
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map(work, range(6)) == list(range(6))
     """
     call(code)
 
@@ -448,7 +484,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
 @needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     case, done = Case(1 << 20), threading.Event()
     case.check()
     threads = [threading.Thread(target=lambda: [case.check() for _ in iter(done.is_set, True)]) for _ in range(3)]
@@ -457,9 +493,9 @@ def test_fork_while_other_threads_call(call):
 
     def work():
         words = threadpool._state.words  # those of the parent may be held by a thread that is not there any more
-        assert words.slots == 1 and words.words[threadpool.OWNER] == 0
+        assert words.slots == 1 and words.words[layout.OWNER] == 0
         case.check()
-        assert words.words[threadpool.GATE] >> threadpool.SEQUENCE_BIT > 0
+        assert words.words[layout.GATE] >> layout.SEQUENCE_BIT > 0
 
     for _ in range(12):
         join(forked(work))
@@ -529,16 +565,7 @@ def test_functions_outlive_the_module_that_made_them():
     print(*[function.__name__ for function in functions])
     """
     # freed memory is overwritten
-    assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "_drive _serve_without_interpreter\n"
-
-
-def test_thread_pool_of_the_user(call):
-    code = """
-    cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(Case.check, cases * 20))
-    """
-    call(code)
+    assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "drive serve_without_interpreter\n"
 
 
 @pytest.mark.slow("a process each", quick=lambda failing: failing == [2])
@@ -629,13 +656,13 @@ def results(api):
 @pytest.mark.slow("compiles 20 kernels")
 def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     words, used = threadpool._state.words.words, set()
 
     def recorded(api):
         for result in results(api):
             yield result
-            used.add(int(words[threadpool.JOB_THREADS]))
+            used.add(int(words[layout.JOB_THREADS]))
 
     fastq.set_num_threads(1)
     expected = list(recorded(fastq))
@@ -697,22 +724,9 @@ def test_number_of_threads_out_of_range():
         fastq.set_num_threads(1.5)
 
 
-def test_number_of_threads_is_that_of_the_process(call):
-    code = """
-    fastq.set_num_threads(3)
-    assert in_threads(2, lambda: fastq.get_num_threads()) is None
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(fastq.get_num_threads()))
-    thread.start()
-    thread.join()
-    print(seen)
-    """
-    assert call(code) == "[3]\n"
-
-
 def test_one_thread(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     Case(1 << 18).check()
     print(fastq.get_num_threads(), threadpool._state.words.slots, threading.active_count())
     """
@@ -731,19 +745,6 @@ def test_affinity(call):
         print(error)
     """
     assert call(code, threads=None).startswith("1\nn must be from 1 to 1, not 2")
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no sched_setaffinity")
-def test_more_threads_than_cpus(call):
-    code = """
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    cases = [Case(size, size) for size in (1 << 16, 1 << 18)]
-    assert fastq.get_num_threads() == 4
-    for _ in range(50):
-        for case in cases:
-            case.check()
-    """
-    call(code)
 
 
 @pytest.mark.parametrize(

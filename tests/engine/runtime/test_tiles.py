@@ -14,7 +14,7 @@ import fastq
 from fastq import reference
 from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
-from fastq.engine.runtime import driver, matrix_copies, tiles, tiling
+from fastq.engine.runtime import driver, layout, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
@@ -26,7 +26,7 @@ SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64), (3,
 def copied(x, dtype, result, transposed=False, copies_isnan=False):
     """Copy a matrix to another one of the same shape by `copy`, along rows or along columns."""
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(
-        matrix_copies.address_of_copy(dtype, copies_isnan)
+        tiling.Operand(0, dtype=np.dtype(dtype), copies_isnan=copies_isnan).copy
     )
     src, dst = (x.T, result.T) if transposed else (x, result)
     where = (each.__array_interface__["data"][0] for each in (src, dst))
@@ -69,7 +69,7 @@ def test_copy(dtype):
 AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.engine.runtime.matrix_copies import address_of_copy
+from fastq.engine.runtime.tiling import Operand
 memory, end = pages_before(15)
 
 def copied(rows, columns, step, dtype, beyond):
@@ -78,16 +78,16 @@ def copied(rows, columns, step, dtype, beyond):
     first = np.frombuffer(memory, dtype, 1, begin - end + 15 * page)
     source = np.lib.stride_tricks.as_strided(first, (rows, columns), (step * size, size))
     source[...] = np.arange(1, source.size + 1).reshape(source.shape)
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(address_of_copy(np.dtype(dtype), False))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(Operand(0, dtype=np.dtype(dtype)).copy)
     where = source.ctypes.data, result.ctypes.data
     function(0, *where, rows + beyond, columns, step * size, size, size, result.strides[0])
     np.testing.assert_array_equal(result, source.T)
 
 """
 )
-MATRICES = [(2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)]
-# Rows of elements that lie apart, the last of which ends there
-ROWS_AT_A_PAGE = (
+# Vecs that reach into the rows behind, of whole squares of rows; squares of a granule, of fewer rows than there are
+# lanes; rows of elements that lie apart, the last of which ends there
+EACH_AT_A_PAGE = (
     AT_A_PAGE
     + """
 def picked(columns, step, dtype):
@@ -95,33 +95,25 @@ def picked(columns, step, dtype):
     begin = end - ((columns - 1) * step + 1) * size
     source = np.frombuffer(memory, dtype, (end - begin) // size, begin - end + 15 * page)[::step]
     source[...] = np.arange(1, columns + 1)
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(address_of_copy(np.dtype(dtype), False))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(Operand(0, dtype=np.dtype(dtype)).copy)
     function(0, source.ctypes.data, result.ctypes.data, 1, columns, 0, step * size, 0, size)
     np.testing.assert_array_equal(result, source)
 
+for dtype in ("u1", "u2", "u4", "u8"):
+    for columns, step in ((2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)):
+        copied(48, columns, step, dtype, 0)
+    for rows in range(1, 16):
+        copied(rows, 41, 41, dtype, 0), copied(rows, 40, 43, dtype, 0)
+    for step in range(1, 6):
+        for n in range(1, 70):
+            picked(n, step, dtype)
 """
 )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
 def test_nothing_behind_a_matrix_is_read():
-    """Vecs that reach into the rows behind, of whole squares of rows."""
-    run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    for c, s in {MATRICES}: copied(48, c, s, d, 0)")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-def test_nothing_behind_a_few_rows_is_read():
-    """Squares of a granule, of fewer rows than there are lanes."""
-    rows = "for r in range(1, 16): copied(r, 41, 41, d, 0), copied(r, 40, 43, d, 0)"
-    run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    {rows}")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-def test_nothing_behind_a_row_with_gaps_is_read():
-    run(
-        ROWS_AT_A_PAGE
-        + "for d in ('u1', 'u2', 'u4', 'u8'):\n  for s in range(1, 6):\n    for n in range(1, 70): picked(n, s, d)"
-    )
+    run(EACH_AT_A_PAGE)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
@@ -131,6 +123,7 @@ def test_a_read_behind_a_matrix_is_found():
         run(AT_A_PAGE + "copied(48, 3, 3, 'u4', 1)")
 
 
+@pytest.mark.slow("compiles 9 kernels a dtype", quick=lambda dtype, channels: dtype == "float32")
 @pytest.mark.parametrize("channels", [2, 3, 4, 7, 20])
 @pytest.mark.parametrize("dtype", ["float32", "uint8", ">i2"])
 def test_channels_of_pixels(threads, dtype, channels):
@@ -180,8 +173,8 @@ def test_marks_of_nan(dtype):
 
 def test_a_copy_of_other_bytes_is_found(monkeypatch):
     """Elements whose bytes are not in this CPU's order, copied as if they were."""
-    right = matrix_copies.address_of_copy
-    monkeypatch.setattr(matrix_copies, "address_of_copy", lambda dtype, *marks: right(dtype.newbyteorder("="), *marks))
+    right = tiling._address_of_copy
+    monkeypatch.setattr(tiling, "_address_of_copy", lambda size, swapped, infinity: right(size, False, infinity))
     with pytest.raises(AssertionError):
         test_copy(np.dtype(">u4"))
 
@@ -327,7 +320,7 @@ def test_squares_fit_their_buffers():
         tile, squares = tiled.tiles[0].tile[0], squares + 1
         x_bytes, y_bytes = (int(tile["rows"] * tile[pitch]) for pitch in ("pitch_x", "pitch_y"))
         assert x_bytes <= tile["y_buffer"]
-        assert tile["y_buffer"] + y_bytes <= tiles.BUFFER
+        assert tile["y_buffer"] + y_bytes <= layout.BUFFER
         assert all(tile[pitch] > 0 for pitch, each in zip(("pitch_x", "pitch_y"), operands, strict=True) if each.dtype)
     assert squares > 500
 

@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from model_folders import run, tensors, write_model
+from commands import run
+from model_folders import tensors, write_model
 
 
 @pytest.fixture(scope="module")

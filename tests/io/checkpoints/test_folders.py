@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from commands import invoke, refused, run
 from folder_cases import FIRST, NAMES, READ, SECOND, SHARDS, SINGLE, Q, folder, index, lies
-from model_folders import INDEX, all_of, invoke, refused, run
+from model_folders import INDEX, all_of
 
 from fastq.io.checkpoints.folder import ModelFolder
 

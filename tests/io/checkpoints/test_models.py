@@ -6,9 +6,11 @@ import json
 import re
 import shutil
 
-import gguf
 import numpy as np
 import pytest
+from commands import run
+from gguf_files import decoded, encoded
+from gguf_files import write as write_gguf
 from model_folders import (
     BF16,
     CONFIG,
@@ -18,8 +20,9 @@ from model_folders import (
     LAYER,
     Q_PROJ,
     all_of,
+    config_of,
     int4_groups,
-    run,
+    sqnr_db,
     unpacked_words,
     write_model,
 )
@@ -28,7 +31,6 @@ from safetensors.numpy import load_file
 import fastq
 from fastq import reference
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
-from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.encoding import ScaleArithmetic, encode
@@ -36,9 +38,6 @@ from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
 from fastq.io.containers import SafetensorsSource
-from fastq.io.gguf.container import GgufHeader, GgufTensor, string
-
-KINDS = ("Q8_0", "Q4_0")
 
 
 def raw_of(folder):
@@ -101,14 +100,11 @@ def test_the_directory_is_whole(model, quantized):
 
 
 def test_config(quantized):
-    config = json.loads((quantized[0] / "config.json").read_text())
+    config = config_of(quantized[0])
     entry = config.pop("quantization_config")
     assert config == CONFIG
-    assert (entry["quant_method"], entry["format"], entry["quantization_status"]) == (
-        "compressed-tensors",
-        "pack-quantized",
-        "compressed",
-    )
+    found = [entry[key] for key in ("quant_method", "format", "quantization_status")]
+    assert found == ["compressed-tensors", "pack-quantized", "compressed"]
     names, patterns = ["lm_head", "model.embed_tokens", f"{LAYER}.mlp.gate"], entry["ignore"][3:]
     assert entry["ignore"][:3] == names
     assert patterns[2:] == [r"re:.*mlp\.gate$", r"re:.*model\.embed_tokens$"]  # where readers put them in other modules
@@ -139,7 +135,7 @@ def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_
         codes, scale = int4_groups(x, 32)
         expected = codes.astype(np.float32) * np.repeat(scale.astype(np.float32), 32, axis=1)
         assert plain[f"{LAYER}.self_attn.{name}.weight"].tobytes() == expected.astype(BF16).tobytes()
-    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    assert config_of(tmp_path / "plain") == CONFIG
     assert plain["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
 
 
@@ -157,7 +153,7 @@ def test_scales_of_activations_are_dropped(model, quantized, tmp_path):
     output = run("convert", folder, tmp_path / "plain", "--dequantize")
     run("convert", quantized[0], tmp_path / "expected", "--dequantize")
     assert set(all_of(tmp_path / "plain")) == set(all_of(tmp_path / "expected")) | set(kept)
-    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    assert config_of(tmp_path / "plain") == CONFIG
     for name in gone:
         assert re.search(rf"{re.escape(name)} .* dropped: of activations ", output)
 
@@ -165,7 +161,7 @@ def test_scales_of_activations_are_dropped(model, quantized, tmp_path):
 def test_dequantize_to_another_dtype(quantized, tmp_path):
     run("convert", quantized[0], tmp_path / "plain", "--dequantize", "--dtype", "float32")
     assert {array.dtype.name for array in all_of(tmp_path / "plain").values()} == {"float32"}
-    assert json.loads((tmp_path / "plain" / "config.json").read_text())["dtype"] == "float32"
+    assert config_of(tmp_path / "plain")["dtype"] == "float32"
 
 
 def test_open_checkpoint(model, quantized):
@@ -187,14 +183,10 @@ def test_save_checkpoint_writes_what_was_opened(quantized, tmp_path):
     config = {key: value for key, value in opened.config.items() if key != "quantization_config"}
     save_checkpoint(tmp_path / "one", opened, config)
     save_checkpoint(tmp_path / "many", opened, config, shard_size=50_000)
-    expected = all_of(quantized[0])
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
     for folder in ("one", "many"):
-        stored = all_of(tmp_path / folder)
-        assert {name: array.tobytes() for name, array in stored.items()} == {
-            name: array.tobytes() for name, array in expected.items()
-        }
-        entry = json.loads((tmp_path / folder / "config.json").read_text())["quantization_config"]
+        assert raw_of(tmp_path / folder) == raw_of(quantized[0])
+        entry = config_of(tmp_path / folder)["quantization_config"]
         assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
         more = {f"{LAYER}.input_layernorm", "re:.*input_layernorm$"}
         assert sorted(entry["ignore"]) == sorted({*opened.config["quantization_config"]["ignore"], *more})
@@ -210,7 +202,7 @@ def test_save_checkpoint_keeps_every_scheme(model, tmp_path, name):
     entry = opened.config["quantization_config"] | {"kv_cache_scheme": {"a": 1}}
     save_checkpoint(tmp_path / "again", opened, opened.config | {"quantization_config": entry})
     assert raw_of(tmp_path / "again") == raw_of(tmp_path / "q")
-    entry = json.loads((tmp_path / "again" / "config.json").read_text())["quantization_config"]
+    entry = config_of(tmp_path / "again")["quantization_config"]
     assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
     assert entry["kv_cache_scheme"] == {"a": 1}
 
@@ -228,56 +220,54 @@ def test_save_checkpoint_of_arrays(tmp_path, dtype):
     assert opened["layer.bias"].tobytes() == x[0].tobytes()
 
 
-def test_save_checkpoint_refuses_what_has_no_format(tmp_path):
-    q = fastq.QuantizedArray(np.zeros((2, 4), np.uint8), fastq.QParams(1.0, 0, "uint8"), (2, 4))
-    with pytest.raises(ValueError, match="which compressed-tensors has no format for"):
-        save_checkpoint(tmp_path / "model", {"layer": q})
-    with pytest.raises(ValueError, match=r"is complex128, which a \.safetensors file does not hold"):
-        save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex128)})
-    q = fastq.quantize(np.zeros((0, 8), np.float32), "int8", axis=0, symmetric=True)
-    with pytest.raises(
-        ValueError, match=r"is int8 of shape \(0, 8\), axis 0, .*, which compressed-tensors has no format"
-    ):
-        save_checkpoint(tmp_path / "model", {"layer": q})
-    q = fastq.quantize(np.eye(8, dtype=np.float32), "int8", axis=0, symmetric=True)
-    for shard_size in (1, 10**6):  # in two shards, and in one
-        with pytest.raises(ValueError, match=r"^two tensors would be named 'a\.weight'$"):
-            save_checkpoint(tmp_path / "two", {"a": q, "a.weight": np.eye(2)}, shard_size=shard_size)
-    assert not (tmp_path / "two").exists()
-
-
 WIDE = np.random.default_rng(3).standard_normal((2, 64))
-BLOCKS = {"axis": 1, "block_size": 32, "symmetric": True}
+F32 = WIDE.astype(np.float32)
+SPOILED = np.where(WIDE > 2, np.nan, F32).astype(np.float32)
 ROWS = {"axis": 0, "symmetric": True}
+INT4 = reference.quantize(F32, "int4", axis=1, block_size=32, symmetric=True)
+EYE, NOTHING = (reference.quantize(x, "int8", **ROWS) for x in (np.eye(8, dtype=np.float32), F32[:0]))
+NEGATIVE = reference.quantize(F32, "int4", axis=1, block_size=32, symmetric=True, convention="qdq-nbits")
+ONE_SCALE = fastq.QuantizedArray(np.zeros((2, 4), np.uint8), fastq.QParams(1.0, 0, "uint8"), (2, 4))
+FOURS = reference.quantize(F32, "nvfp4")
+TINY = dataclasses.replace(FOURS.qparams, tensor_scale=np.float32(1e-42))
+PARTS = ("a.weight", "a.weight_zero_point", "a.weight_g_idx", "b.weight_scale")
+PART = r"^tensors\['{}'\] would be read as a part of the quantized '{}'"
+SCALE = r"^tensors\['a'\] would be stored with a scale of {}; it must be positive and finite$"
+NO_FORMAT = "which compressed-tensors has no format for"
+NOT_SAVED = {
+    "one scale": ({"layer": ONE_SCALE}, NO_FORMAT),
+    "no elements": ({"layer": NOTHING}, rf"is int8 of shape \(0, 64\), axis 0, .*, {NO_FORMAT}"),
+    "complex": ({"x": np.zeros(3, np.complex128)}, r"is complex128, which a \.safetensors file does not hold"),
+    "two of one name": ({"a": EYE, "a.weight": np.eye(2)}, r"^two tensors would be named 'a\.weight'$"),
+    "infinite": ({"a": reference.quantize(1e60 * WIDE, "int8", **ROWS)}, SCALE.format("inf")),
+    "zero": ({"a": reference.quantize(1e-60 * WIDE, "int8", **ROWS)}, SCALE.format(r"0\.0")),
+    "negative": ({"a": NEGATIVE}, SCALE.format(r"-0\.\d+")),
+    "nan of mxfp4": ({"a": reference.quantize(SPOILED, "mxfp4", nan="keep")}, SCALE.format("nan")),
+    "nan of nvfp4": ({"a": reference.quantize(SPOILED, "nvfp4", nan="keep")}, SCALE.format("nan")),
+    "a tensor scale without a reciprocal": (
+        {"a": fastq.QuantizedArray(FOURS.codes, TINY, FOURS.shape)},
+        r"^tensors\['a'\] has a tensor_scale of 1.*e-42, whose reciprocal, which is stored",
+    ),
+    **{name: ({name: WIDE, "a": INT4}, PART.format(name, name[0])) for name in PARTS},
+    "no UTF-8": ({"b": WIDE, "a\ud800": WIDE}, r"must have names that UTF-8 has, not 'a\\ud800'$"),
+    "metadata": ({"b": WIDE, "__metadata__": WIDE}, "a tensor named '__metadata__'"),
+}
 
 
-@pytest.mark.parametrize(
-    ("x", "dtype", "options", "found"),
-    [
-        (1e60 * WIDE, "int8", ROWS, "a scale of inf"),
-        (1e-60 * WIDE, "int8", ROWS, r"a scale of 0\.0"),
-        (WIDE.astype(np.float32), "int4", BLOCKS | {"convention": "qdq-nbits"}, r"a scale of -0\.\d+"),
-        (np.where(WIDE > 2, np.nan, WIDE).astype(np.float32), "mxfp4", {"nan": "keep"}, "a scale of nan"),
-        (np.where(WIDE > 2, np.nan, WIDE).astype(np.float32), "nvfp4", {"nan": "keep"}, "a scale of nan"),
-    ],
-    ids=["infinite", "zero", "negative", "nan of mxfp4", "nan of nvfp4"],
-)
-def test_save_checkpoint_refuses_scales_that_nobody_reads(tmp_path, x, dtype, options, found):
-    q = reference.quantize(x, dtype, **options)
-    message = rf"^tensors\['a'\] would be stored with {found}; it must be positive and finite$"
+@pytest.mark.parametrize("shard_size", [1, 10**6])  # in two shards, and in one
+@pytest.mark.parametrize("case", NOT_SAVED)
+def test_save_checkpoint_refuses(tmp_path, case, shard_size):
+    """What has no format, scales that nobody reads, and names that readers take for those of parts."""
+    tensors, message = NOT_SAVED[case]
     with pytest.raises(ValueError, match=message):
-        save_checkpoint(tmp_path / "model", {"a": q}, {"dtype": "float16"})
+        save_checkpoint(tmp_path / "model", tensors, {"dtype": "float16"}, shard_size=shard_size)
     assert not (tmp_path / "model").exists()
 
 
-def test_save_checkpoint_refuses_a_tensor_scale_without_a_reciprocal(tmp_path):
-    q = reference.quantize(WIDE.astype(np.float32), "nvfp4")
-    params = dataclasses.replace(q.qparams, tensor_scale=np.float32(1e-42))
-    with pytest.raises(
-        ValueError, match=r"^tensors\['a'\] has a tensor_scale of 1.*e-42, whose reciprocal, which is stored"
-    ):
-        save_checkpoint(tmp_path / "model", {"a": fastq.QuantizedArray(q.codes, params, q.shape)})
-    assert not (tmp_path / "model").exists()
+def test_names_of_parts_without_anything_quantized_are_like_others(tmp_path):
+    for name in PARTS:
+        save_checkpoint(tmp_path / name, {name: WIDE})
+        assert open_checkpoint(tmp_path / name)[name].tobytes() == WIDE.tobytes()
 
 
 def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
@@ -287,30 +277,6 @@ def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
     assert all_of(tmp_path / "model")["a.weight_scale"].tobytes() == scale.astype(np.float32).tobytes()
 
 
-@pytest.mark.parametrize("name", ["a.weight", "a.weight_zero_point", "a.weight_g_idx", "b.weight_scale"])
-def test_save_checkpoint_refuses_names_of_parts(tmp_path, name):
-    """Readers take them for parts of a quantized weight, so that they could not open what was written."""
-    q = reference.quantize(WIDE.astype(np.float32), "int4", **BLOCKS)
-    with pytest.raises(ValueError, match=rf"^tensors\['{name}'\] would be read as a part of the quantized '{name[0]}'"):
-        save_checkpoint(tmp_path / "model", {name: WIDE, "a": q})
-    assert not (tmp_path / "model").exists()
-    save_checkpoint(tmp_path / "model", {name: WIDE})  # without anything quantized it is a tensor like others
-    assert open_checkpoint(tmp_path / "model")[name].tobytes() == WIDE.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a\ud800", r"must have names that UTF-8 has, not 'a\\ud800'$"),
-        ("__metadata__", "a tensor named '__metadata__'"),
-    ],
-)
-def test_save_checkpoint_refuses_names_that_no_file_has(tmp_path, name, message):
-    with pytest.raises(ValueError, match=message):
-        save_checkpoint(tmp_path / "model", {"b": WIDE, name: WIDE})
-    assert not (tmp_path / "model").exists()
-
-
 def test_save_checkpoint_takes_any_byte_order(tmp_path):
     save_checkpoint(tmp_path / "model", {"a": WIDE.astype(">f4"), "b": np.arange(3, dtype=">i2")})
     stored = all_of(tmp_path / "model")
@@ -318,30 +284,18 @@ def test_save_checkpoint_takes_any_byte_order(tmp_path):
     assert stored["b"].tobytes() == np.arange(3, dtype="<i2").tobytes()
 
 
-def write_gguf(path, tensors):
-    """Write blocks of Q8_0, and arrays of float32, as the gguf package does."""
-    writer = gguf.GGUFWriter(path, "llama")
-    for name, array in tensors.items():
-        kind = gguf.GGMLQuantizationType.Q8_0 if array.dtype == np.uint8 else None
-        writer.add_tensor(name, array, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def q8_0(scale):
     """Blocks of Q8_0 of which the second has that scale, and the values of the gguf package."""
-    blocks = gguf.quants.quantize(WIDE.astype(np.float32), gguf.GGMLQuantizationType.Q8_0)
+    blocks = encoded(WIDE.astype(np.float32), "Q8_0")
     blocks[0, 34:36] = np.array([scale], "<f2").view(np.uint8)
-    return blocks, gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
+    return blocks, decoded(blocks, "Q8_0")
 
 
 def test_blocks_of_gguf_whose_scale_is_0_are_zeros(tmp_path):
     """As ggml writes values that are too small for a scale in float16: their codes are not 0."""
     blocks, expected = q8_0(0)
     assert blocks[0, 36:].any()
-    write_gguf(tmp_path / "m.gguf", {"a.weight": blocks, "b.weight": blocks[0, 34:]})
+    write_gguf(tmp_path / "m.gguf", {"a.weight": (blocks, "Q8_0"), "b.weight": (blocks[0, 34:], "Q8_0")})
     opened = open_checkpoint(tmp_path / "m.gguf")
     np.testing.assert_array_equal(opened["a"].dequantize(), expected)
     np.testing.assert_array_equal(opened["b"].dequantize(), np.zeros(32))
@@ -349,14 +303,14 @@ def test_blocks_of_gguf_whose_scale_is_0_are_zeros(tmp_path):
 
 @pytest.mark.parametrize("scale", [-0.5, np.nan, np.inf])
 def test_blocks_of_gguf_with_other_scales_are_refused_by_name(tmp_path, scale):
-    write_gguf(tmp_path / "m.gguf", {"a.weight": q8_0(scale)[0]})
+    write_gguf(tmp_path / "m.gguf", {"a.weight": (q8_0(scale)[0], "Q8_0")})
     with pytest.raises(ValueError, match=rf"^tensor 'a\.weight' has a scale of {scale}, which must be 0 or"):
         open_checkpoint(tmp_path / "m.gguf")["a"]
 
 
 def test_a_tensor_of_gguf_with_the_name_of_a_module(tmp_path):
     blocks, expected = q8_0(1)
-    write_gguf(tmp_path / "m.gguf", {"a.weight": blocks, "a": WIDE.astype(np.float32)})
+    write_gguf(tmp_path / "m.gguf", {"a.weight": (blocks, "Q8_0"), "a": WIDE.astype(np.float32)})
     opened = open_checkpoint(tmp_path / "m.gguf")
     assert set(opened) == {"a.weight", "a"}
     np.testing.assert_array_equal(opened["a.weight"].dequantize(), expected)
@@ -364,7 +318,7 @@ def test_a_tensor_of_gguf_with_the_name_of_a_module(tmp_path):
 
 
 def test_a_tensor_with_the_name_of_a_module(quantized, tmp_path):
-    config = json.loads((quantized[0] / "config.json").read_text())
+    config = config_of(quantized[0])
     write_model(tmp_path / "both", [all_of(quantized[0]), {Q_PROJ: WIDE}], config)
     with pytest.raises(ValueError, match=rf"^tensor '{Q_PROJ}' and the weight of '{Q_PROJ}\.weight_packed' would both"):
         open_checkpoint(tmp_path / "both")
@@ -373,19 +327,13 @@ def test_a_tensor_with_the_name_of_a_module(quantized, tmp_path):
 def test_open_checkpoint_of_gguf(tmp_path):
     x = np.random.default_rng(2).standard_normal((3, 64)).astype(np.float32)
     x[1] = 0
-    stored = {"a.weight": fastq.gguf.quantize(x, "Q8_0"), "b.weight": fastq.gguf.quantize(x, "Q4_0")}
-    specs = [GgufTensor(name, TENSOR_TYPES[kind], x.shape) for name, kind in zip(stored, KINDS, strict=True)]
-    layout = GgufHeader((string("general.architecture", "llama"),), tuple(specs), 32)
-    with (tmp_path / "m.gguf").open("wb") as file:
-        file.write(layout.header())
-        for array in stored.values():
-            file.write(array.tobytes() + layout.padding(array.nbytes))
-    opened = open_checkpoint(tmp_path / "m.gguf")
+    stored = {"a.weight": (encoded(x, "Q8_0"), "Q8_0"), "b.weight": (encoded(x, "Q4_0"), "Q4_0")}
+    opened = open_checkpoint(write_gguf(tmp_path / "m.gguf", stored))
     assert isinstance(opened["a"], fastq.QuantizedArray)
     assert list(opened) == ["a", "b.weight"]  # that of a module where it is quantized, else of the tensor
-    for name, kind, codes in zip(opened, KINDS, stored.values(), strict=True):
+    for name, (codes, kind) in zip(opened, stored.values(), strict=True):
         assert np.asarray(opened[name]).tobytes() == reference.gguf.dequantize(codes, kind).tobytes()
-    assert opened.config == {"general.architecture": "llama"}
+    assert opened.config == {"general.architecture": "llama", "llama.block_count": 2}
 
 
 # Choices
@@ -435,8 +383,7 @@ def test_there_and_back(model, tmp_path, name, convention, method):
     least = {2: 3, 4: 16, 8: 29}[PRESETS[name].weights.bits]
     for end in ("q_proj", "k_proj", "v_proj"):
         weight = f"{LAYER}.self_attn.{end}.weight"
-        x, y = source[weight].astype(np.float64), plain[weight].astype(np.float64)
-        sqnr = 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
+        sqnr = sqnr_db(source[weight], plain[weight])
         assert sqnr > least
         assert rows[weight]["sqnr_db"] == pytest.approx(sqnr, abs=1.5)  # values were rounded once more
 

@@ -1,16 +1,15 @@
 """Names of modules: what stays, what is quantized by wish, what readers fuse, and what a pattern probably meant."""
 
-import json
 import re
 
 import ml_dtypes
 import numpy as np
 import pytest
-from model_folders import BF16, all_of, invoke, refused, run
-from safetensors.numpy import save_file
+from commands import invoke, refused, run
+from model_folders import BF16, all_of, config_of, sqnr_db, write_single
 
 from fastq.formats.compressed_tensors import as_scheme
-from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.config import StoredSchemes, quantized_config
 from fastq.io.checkpoints.names import ignored, kind_of
 from fastq.io.checkpoints.rules import Rules, make_plan
 from fastq.io.containers import spec_of
@@ -19,9 +18,8 @@ W8A8, W4A16, W8A16 = map(as_scheme, ("W8A8", "W4A16", "W8A16"))
 BODY = "model.layers.1.mlp.down_proj"
 
 # as the classes of transformers and other readers have them
-HEADS = re.findall(
-    r"\S+",
-    """
+KINDS = {
+    "output head": """
 lm_head embed_out output score classifier qa_outputs cls.predictions.decoder cls.predictions.transform.dense
 cls.seq_relationship lm_head.decoder lm_head.dense language_model.lm_head text_model.lm_head generator_lm_head
 proj_out output_projection decoder.output_projection predictions.decoder predictions.dense vocab_projector
@@ -32,44 +30,40 @@ discriminator_predictions.dense_prediction entity_predictions.decoder answer_hea
 class_predictor bbox_predictor.layers.0 model.decoder.bbox_embed.0.layers.1 splinter_qass.start_classifier
 v_head.summary transformer.output_layer objective cls_classifier distillation_classifier
 decoder.cls.predictions.decoder model.layers.61.shared_head.head regression_head reward_head talker.codec_head fc
-joint.head
-""",
-)
-EMBEDDINGS = re.findall(
-    r"\S+",
-    """
+joint.head""",
+    "any other": """
 query model.query_feat transformer.w mask_decoder.iou_token mask_decoder.mask_tokens audio_tower.audio_bos_eos_token
 freq_emb layers.0.self_attn.rel_pos_emb quantizer.quantizers.0.codebook encoder.embed_positions.pe_k queries_features
-canine.char_embeddings.HashBucketCodepointEmbedder_0 detr_decoder.reference_points backbone.norm.scale
-""",
-)
-BODIES = re.findall(
-    r"\S+",
-    """
+canine.char_embeddings.HashBucketCodepointEmbedder_0 detr_decoder.reference_points backbone.norm.scale""",
+    "embedding": """
+shared encoder.block.0.layer.0.SelfAttention.relative_attention_bias decoder.embed_tokens.1
+bert.embeddings.word_embeddings""",
+    "router": "model.layers.0.block_sparse_moe.router.layer encoder.block.1.layer.1.mlp.router.classifier",
+    "normalization": "encoder.norm",
+    None: """
 bert.encoder.layer.0.attention.self.query model.layers.0.self_attn.q_proj bert.pooler.dense
 encoder.blocks.0.mlp.proj_out funnel.encoder.blocks.0.0.attention.q_head h.0.multi_head_attention.Wq
 shared_head.q_proj predictor.layer.0.mlp.fc1 decoder.layers.0.fc1 encoder.layer.0.output.dense
 model.decoder.layers.3.encoder_attn.out_proj transformer.h.1.mlp.c_fc language_model.model.layers.0.self_attn.o_proj
 vision_tower.encoder.layers.0.mlp.fc2 model.layers.0.mlp.gate_up_proj encoder.layers.0.output_projection
 model.layers.0.cls_attn.q_proj backbone.layers.0.mixer.in_proj multi_modal_projector.linear_1
-""",
-)
+text_embedder.layers.0.q_proj model.router_model.layers.0.q_proj""",
+}
+HEADS, BODIES = (KINDS[kind].split() for kind in ("output head", None))
 
 
-@pytest.mark.parametrize("module", [*HEADS, *EMBEDDINGS])
-def test_what_stays_by_its_name(module):
-    assert plan_of(module).left == {f"{module}.weight": kind_of(module)}
-    assert kind_of(module) == "output head" if module in HEADS else kind_of(module) != "output head"
+@pytest.mark.parametrize(("kind", "module"), [(kind, name) for kind, names in KINDS.items() for name in names.split()])
+def test_what_stays_by_its_name(kind, module):
+    left = plan_of(module).left.get(f"{module}.weight")
+    assert left == kind_of(module) not in (None, "output head") if kind == "any other" else left == kind
 
 
-@pytest.mark.parametrize("module", BODIES)
-def test_what_is_quantized(module):
-    assert not plan_of(module).left
+def specs_of(*modules, shape=(128, 128)):
+    return {f"{module}.weight": spec_of(f"{module}.weight", "BF16", shape) for module in modules}
 
 
-def plan_of(*modules, rules=None, config=None, shape=(128, 128)):
-    specs = {f"{module}.weight": spec_of(f"{module}.weight", "BF16", shape) for module in (*modules, BODY)}
-    return make_plan(specs, config or {}, rules or Rules(W4A16))
+def plan_of(*modules, rules=None, config=None):
+    return make_plan(specs_of(*modules, BODY), config or {}, rules or Rules(W4A16))
 
 
 def test_readers_are_told_of_heads_that_no_file_has():
@@ -134,24 +128,18 @@ def test_unequal_schemes_by_wish():
 
 def test_matrices_with_other_inputs_are_not_fused():
     """Keys and values of another model have as many columns as that model's states."""
-    specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 128)) for name in [*GROUPS[0][1:], BODY]}
-    specs["q"] = spec_of(f"{GROUPS[0][0]}.weight", "BF16", (128, 256))
-    assert not make_plan({spec.name: spec for spec in specs.values()}, {}, Rules(W4A16, (GROUPS[0][0],))).notes
+    specs = specs_of(*GROUPS[0][1:], BODY) | specs_of(GROUPS[0][0], shape=(128, 256))
+    assert not make_plan(specs, {}, Rules(W4A16, (GROUPS[0][0],))).notes
 
 
 def test_vllm_does_not_find_the_class_before_the_names():
     """It takes a matrix that it reads as one for Linear, by its class, unless no target is that."""
-    from fastq.io.checkpoints.config import quantized_config
-
-    rules = Rules(W4A16, (), (("re:.*self_attn", W8A16),))
-    specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 128)) for name in [*GROUPS[0], BODY, "lm_head"]}
-    config = quantized_config({}, make_plan(specs, {}, rules), rules, specs)
-    targets = [group["targets"] for group in config["quantization_config"]["config_groups"].values()]
-    assert targets == [sorted(GROUPS[0], key=GROUPS[0].index), [BODY]]
-    rules = Rules(W4A16, (), (("lm_head", W8A16),))
-    config = quantized_config({}, make_plan(specs, {}, rules), rules, specs)
-    targets = [group["targets"] for group in config["quantization_config"]["config_groups"].values()]
-    assert targets == [["lm_head"], ["Linear"]]
+    specs = specs_of(*GROUPS[0], BODY, "lm_head")
+    for pattern, expected in (("re:.*self_attn", [GROUPS[0], [BODY]]), ("lm_head", [["lm_head"], ["Linear"]])):
+        rules = Rules(W4A16, (), ((pattern, W8A16),))
+        config = quantized_config({}, make_plan(specs, {}, rules), rules, specs)
+        groups = config["quantization_config"]["config_groups"].values()
+        assert [group["targets"] for group in groups] == expected
     assert StoredSchemes(config).scheme_of("lm_head").weights == W8A16.weights
 
 
@@ -161,24 +149,22 @@ def test_vllm_does_not_find_the_class_before_the_names():
 @pytest.mark.parametrize(
     "options",
     [
-        ["--scheme-for", "lm_head=W8A16"],
-        ["--include", "lm_head"],
-        ["--include", "re:.*head"],
-        ["--include", "re:.*", "--ignore", "model.embed_tokens", "--ignore", "re:.*gate$"],
-        ["--include", "re:lm", "--scheme-for", "re:lm=W8A16"],
+        "--scheme-for lm_head=W8A16",
+        "--include lm_head",
+        "--include re:.*head",
+        "--include re:.* --ignore model.embed_tokens --ignore re:.*gate$",
+        "--include re:lm --scheme-for re:lm=W8A16",
     ],
 )
 def test_the_head_by_wish(model, tmp_path, options):
-    run("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", *options)
-    stored, x = all_of(tmp_path / "q"), all_of(model)["lm_head.weight"].astype(np.float32)
-    assert "lm_head.weight" not in stored
-    entry = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
+    run("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", *options.split())
+    assert "lm_head.weight" not in all_of(tmp_path / "q")
+    entry = config_of(tmp_path / "q")["quantization_config"]
     assert not any(re.match(each.removeprefix("re:"), "lm_head") for each in entry["ignore"])
     assert any("lm_head" in group["targets"] for group in entry["config_groups"].values())
     run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
-    y = all_of(tmp_path / "plain")["lm_head.weight"].astype(np.float32)
-    sqnr = 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
-    assert sqnr > (35 if any("W8A16" in option for option in options) else 15)
+    sqnr = sqnr_db(*(all_of(each)["lm_head.weight"] for each in (model, tmp_path / "plain")))
+    assert sqnr > (35 if "W8A16" in options else 15)
 
 
 TIED = [
@@ -205,7 +191,7 @@ def test_tied_matrices_stay(module, config, is_tied):
 
 
 def test_experts_of_one_tensor_by_wish():
-    specs = {"q.weight": spec_of("q.weight", "BF16", (128, 128))}
+    specs = specs_of("q")
     specs |= {f"{EXPERT}.{n}": spec_of(f"{EXPERT}.{n}", "BF16", (2, 128, 128)) for n in ("gate_up_proj", "down_proj")}
     config = {"model_type": "mistral4", "hidden_size": 128}
     plan = make_plan(specs, config, Rules(W8A8))
@@ -220,9 +206,8 @@ RAGGED = [["a.dt_proj"], ["layers.0.dt_proj", "layers.1.dt_proj"], ["layers.0.dt
 
 @pytest.mark.parametrize("modules", RAGGED)
 def test_all_matrices_that_groups_do_not_fill_are_told(modules):
-    specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 8)) for name in modules}
     with pytest.raises(ValueError, match="8 columns, not a multiple of the group size 128") as refusal:
-        make_plan(specs, {}, Rules(W4A16))
+        make_plan(specs_of(*modules, shape=(128, 8)), {}, Rules(W4A16))
     for option in ("--ignore", "--scheme-for"):
         advice = re.search(rf"{option} '?([^', =]+)", str(refusal.value))[1]
         assert all(re.match(advice.removeprefix("re:"), name) for name in modules)
@@ -270,9 +255,7 @@ def test_patterns_that_are_for_nothing(model, tmp_path, options, message):
 
 
 def test_matrices_of_other_dtypes_are_no_heads_by_wish(tmp_path):
-    (tmp_path / "m").mkdir()
     arrays = {"lm_head.weight": np.ones((4, 64), ml_dtypes.float8_e4m3fn), "a.weight": np.ones((4, 64), BF16)}
-    save_file(arrays, tmp_path / "m" / "model.safetensors")
-    (tmp_path / "m" / "config.json").write_text("{}")
-    line = refused("convert", tmp_path / "m", tmp_path / "out", "--scheme", "W8A8", "--scheme-for", "lm_head=W8A8")
+    folder = write_single(tmp_path / "m", arrays, {})
+    line = refused("convert", folder, tmp_path / "out", "--scheme", "W8A8", "--scheme-for", "lm_head=W8A8")
     assert "lm_head is for lm_head, which stays as it is (F8_E4M3), not W8A8" in line

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import source_models as models
 from click.testing import CliRunner
-from model_folders import all_of, invoke, refused, run
+from commands import invoke, refused, run
+from model_folders import all_of
 from numpy import float32 as f32
 from source_models import E8M0, float8
 from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled

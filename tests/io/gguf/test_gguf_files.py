@@ -10,11 +10,10 @@ import gguf
 import gguf_models
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run, told
 from gguf_models import MODELS
 
 import fastq.gguf
-from fastq.cli.app import cli
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io.gguf import converting
@@ -30,13 +29,6 @@ DTYPES = ("float16", "float32", "bfloat16")
 def model(here):
     """A small model, in.gguf, in a folder of its own that is the current one."""
     return gguf_models.write(here / "in.gguf", SMALL)
-
-
-def run(*arguments, exit_code=0):
-    result = CliRunner().invoke(cli, [str(a) for a in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert result.exit_code == exit_code, result.output
-    return result.output
 
 
 def read(path):
@@ -154,15 +146,8 @@ def test_alignment_of_the_source_is_kept(here):
 
 
 def test_options_change_types(model):
-    options = [
-        "--tensor-type",
-        "blk\\.0\\.ffn=q5_1",
-        "--tensor-type",
-        "(?=ffn_up)=Q4_0",
-        "--token-embedding-type",
-        "f16",
-    ]
-    run("gguf", model, "out.gguf", "--type", "Q8_0", *options)
+    options = r"--tensor-type blk\.0\.ffn=q5_1 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
+    run("gguf", model, "out.gguf", "--type", "Q8_0", *options.split())
     types = {name: kind for name, (kind, _) in read("out.gguf")[1].items()}
     assert types == {
         "token_embd.weight": "F16",
@@ -243,17 +228,6 @@ def test_dequantize_is_to_float32_by_default(model):
         assert read("out.gguf")[1][name][1].tobytes() == weights.astype(np.float32).tobytes()
 
 
-def test_what_is_quantized_already_is_copied_or_refused(model):
-    run("gguf", model, "q.gguf", "--type", "Q8_0")
-    run("gguf", "q.gguf", "again.gguf", "--type", "Q8_0")
-    assert Path("again.gguf").read_bytes() == Path("q.gguf").read_bytes()
-    assert run("gguf", "q.gguf", "out.gguf", "--type", "Q4_0", "--pure", exit_code=1) == (
-        "Error: q.gguf: tensor 'token_embd.weight' is Q8_0; only F32, F16 and BF16 are quantized; take --dequantize "
-        "first, or --allow-requantize, where both steps lose\n"
-    )
-    assert not os.path.exists("out.gguf")
-
-
 # Importance matrices
 
 
@@ -286,10 +260,9 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
     monkeypatch.setattr(fastq.gguf, "quantize", quantize)
     path = gguf_models.write(here / "in.gguf", model)
     imatrix = gguf_models.write_imatrix(here / "some imatrix.gguf", model)
-    arguments = ["gguf", path, "out.gguf", "--type", "Q4_0", "--pure", "--imatrix", imatrix, "--json"]
-    result = CliRunner().invoke(cli, [str(each) for each in arguments])
+    output = run("gguf", path, "out.gguf", "--type", "Q4_0", "--pure", "--imatrix", imatrix, "--json")
     expected = []
-    for row in json.loads(result.stdout)["tensors"]:
+    for row in json.loads(output)["tensors"]:
         name = row["name"]
         if row["to"] == "Q4_0":
             matrices = gguf_models.means(model)[name]
@@ -306,105 +279,13 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
     ]
 
 
-def test_importance_of_other_columns_is_refused(here):
-    path = gguf_models.write(here / "in.gguf", SMALL)
-    imatrix = gguf_models.write_imatrix(here / "imatrix.gguf", MODELS["llama"])
-    output = run("gguf", path, "out.gguf", "--type", "Q4_0", "--imatrix", imatrix, exit_code=1)
-    assert output == "Error: in.gguf: the importance matrix has 256 values for 'blk.0.attn_v.weight', not 96\n"
-    assert sorted(os.listdir()) == ["imatrix.gguf", "in.gguf"]
-
-
-def _legacy(change):
-    content = bytearray(b"\2\0\0\0" + 2 * (b"\1\0\0\0a" + b"\7\0\0\0" + b"\1\0\0\0" + b"\0\0\x80\x3f"))
-    content[change[0] : change[0] + len(change[1])] = change[1]
-    return bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "it is not an importance matrix, or it is truncated"),
-        (b"GGUF", "imatrix.gguf is not a readable GGUF file: its header is longer than its 4 bytes"),
-        (b"\0\0\0\0", "it has no entries"),
-        (b"\xff\xff\xff\xff", "it has no entries"),
-        (_legacy((0, b"\3")), "it is not an importance matrix, or it is truncated"),
-        (_legacy((4, b"\xff\xff\xff\xff")), "it is not an importance matrix, or it is truncated"),
-        (_legacy((4, b"\xff\xff\xff\x7f")), "it is not an importance matrix, or it is truncated"),
-        (_legacy((13, b"\xff\xff\xff\x7f")), "it is not an importance matrix: 'a' would have 2,147,483,647 values"),
-        (_legacy((13, b"\0")), "it is not an importance matrix: 'a' would have 0 values"),
-        (_legacy((34, b"\0\0\xc0\x7f")), "'a' has values that are not finite"),
-    ],
-)
-def test_no_importance_matrix(model, content, message):
-    Path("imatrix.gguf").write_bytes(content)
-    output = run("gguf", model, "out.gguf", "--type", "Q4_0", "--imatrix", "imatrix.gguf", exit_code=1)
-    assert output == f"Error: in.gguf: importance matrix imatrix.gguf: {message}\n"
-    assert sorted(os.listdir()) == ["imatrix.gguf", "in.gguf"]
-
-
-def test_lies_of_importance_matrices(here):
-    def write(tensors):
-        writer = gguf.GGUFWriter(here / "imatrix.gguf", "")
-        for name, values in tensors.items():
-            writer.add_tensor(name, np.asarray(values))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return here / "imatrix.gguf"
-
-    ones = np.ones((2, 3), np.float32)
-    for tensors, message in (
-        ({"a": ones}, "it has no entries"),
-        ({"a.in_sum2": ones}, "'a.in_sum2' is there without 'a.counts'"),
-        ({"a.in_sum2": ones, "a.counts": ones.astype(np.float16)}, "'a.counts' is F16, not F32"),
-        ({"a.in_sum2": ones, "a.counts": np.ones(4, np.float32)}, "'a' has 4 counts for 6 sums"),
-        ({"a.in_sum2": ones * np.inf, "a.counts": ones}, "'a' has values that are not finite"),
-    ):
-        with pytest.raises(ValueError, match=f"^importance matrix imatrix.gguf: {re.escape(message)}$"):
-            load_imatrix(write(tensors))
-
-
 # The command
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["in.gguf", "out.gguf"], "TYPE is missing: one of Q4_0, Q4_1"),
-        (["in.gguf", "out.gguf", "--type", "Q4_9"], "Invalid value for 'TYPE': 'Q4_9' is not one of Q4_0"),
-        (["in.gguf", "out.gguf", "Q4_K_M", "--type", "Q4_K_S"], "TYPE is given twice, as Q4_K_M and as --type Q4_K_S"),
-        (["in.gguf", "out.gguf", "4"], "Invalid value for 'TYPE': '4' is not one of Q4_0"),
-        (["in.gguf", "out.gguf", "--dequantize", "--type", "Q8_0"], "'Q8_0' is not one of F32, F16, BF16"),
-        (["in.gguf", "out.gguf", "--dequantize", "--pure"], "--dequantize goes with F32, F16 or BF16 only"),
-        (["in.gguf", "out.gguf", "--dequantize", "--allow-requantize"], "--dequantize goes with F32, F16 or BF16 only"),
-        (["in.gguf", "out.npy", "--type", "Q8_0"], "Invalid value for 'OUT': 'out.npy' does not end in .gguf"),
-        (["note.txt", "out.gguf", "--type", "Q8_0"], "Invalid value for 'IN': 'note.txt' does not end in .gguf"),
-        (["in.gguf", "in.gguf", "--type", "Q8_0", "--force"], "Invalid value for 'OUT': 'in.gguf' is IN itself"),
-        (["in.gguf", "old.gguf", "--type", "Q8_0"], "'OUT': 'old.gguf' exists; --force replaces it"),
-        (["in.gguf", "out.gguf", "--type", "Q8_0", "--tensor-type", "Q8_0"], "'Q8_0' is not REGEX=TYPE"),
-        (["in.gguf", "out.gguf", "--type", "Q8_0", "--tensor-type", "(=Q8_0"], "'(' is not a regular expression"),
-        (["in.gguf", "out.gguf", "--type", "Q8_0", "--tensor-type", "a=b"], "'b' is not a type of tensors: F32"),
-        (["in.gguf", "out.gguf", "--type", "Q8_0", "--output-tensor-type", "Q9"], "'Q9' is not a type of tensors"),
-        (["in.gguf", "out.gguf", "--type", "Q8_0", "--imatrix", "none"], "Invalid value for '--imatrix'"),
-    ],
-)
-def test_bad_arguments(model, arguments, message):
-    for name in ("note.txt", "old.gguf"):
-        Path(name).write_bytes(b"old")
-    before = sorted(os.listdir())
-    output = run("gguf", *arguments, exit_code=2)
-    assert message in " ".join(output.split())
-    assert sorted(os.listdir()) == before
-    assert Path("old.gguf").read_bytes() == b"old"
 
 
 def test_a_type_that_fastq_does_not_know_is_one_line(here):
     path = gguf_models.write(here / "in.gguf", MODELS["odd"])
-    output = run("gguf", path, "out.gguf", "--type", "Q8_0", "--tensor-type", "attn_q=IQ2_XXS", exit_code=1)
-    assert (
-        output == "Error: in.gguf: tensor 'blk.0.attn_qkv.weight' would be IQ2_XXS, which fastq does not quantize to\n"
-    )
+    line = told("gguf", path, "out.gguf", "--type", "Q8_0", "--tensor-type", "attn_q=IQ2_XXS")
+    assert line == "Error: in.gguf: tensor 'blk.0.attn_qkv.weight' would be IQ2_XXS, which fastq does not quantize to\n"
     assert os.listdir() == ["in.gguf"]
 
 

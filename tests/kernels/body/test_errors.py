@@ -2,18 +2,17 @@
 
 import dataclasses
 import math
-from dataclasses import astuple
 
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, values
+from catalogue import LAYOUTS, same_measures, values
 
 import fastq
 from fastq import reference
 from fastq.dispatch.cache import plans
 from fastq.dispatch.planner import ERRORS_CHUNK
 from fastq.engine.runtime import tiling
-from fastq.engine.runtime.tiles import BUFFER, TOGETHER
+from fastq.engine.runtime.layout import BUFFER, TOGETHER
 
 ABSOLUTE = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error")
 RELATIVE = ("max_relative_error", "mean_relative_error")
@@ -27,14 +26,10 @@ MEMORIES = {
 }
 
 
-def same_measures(x, q):
-    """Measures of both, which agree: maxima and what is not finite exactly, means as sums in another order do."""
-    actual, expected = fastq.compare(x, q), reference.compare(x, q)
-    assert astuple(actual)[:-1] == pytest.approx(astuple(expected)[:-1], rel=1e-11, nan_ok=True)
-    for name in ("max_abs_error", "max_relative_error"):
-        same = getattr(actual, name), getattr(expected, name)
-        assert same[0] == same[1] or all(map(math.isnan, same)), name
-    assert actual.clipped == expected.clipped
+def measured(x, q):
+    """Measures of both, which agree."""
+    actual = fastq.compare(x, q)
+    same_measures(actual, reference.compare(x, q))
     return actual
 
 
@@ -58,9 +53,9 @@ def test_nan_at_every_place(dtypes, size):
     for place in range(size):
         other = approximation(x, dtypes[1])
         other[place] = np.nan
-        assert nan_among(same_measures(x, other)) == {*ABSOLUTE, *RELATIVE}, place
+        assert nan_among(measured(x, other)) == {*ABSOLUTE, *RELATIVE}, place
         x[place] = 0
-        assert nan_among(same_measures(x, other)) == {*ABSOLUTE}, place  # what is 0 has no relative error
+        assert nan_among(measured(x, other)) == {*ABSOLUTE}, place  # what is 0 has no relative error
         x[place] = place + 1
 
 
@@ -73,7 +68,7 @@ def test_nan_in_every_layout(layout, threads):
         other.flat[place] = np.nan
         for given in ((LAYOUTS[layout](x), other), (x, LAYOUTS[layout](other))):
             present = np.isnan(given[1]).any()  # a broadcast array repeats its first row
-            assert nan_among(same_measures(*given)) == ({*ABSOLUTE, *RELATIVE} if present else set())
+            assert nan_among(measured(*given)) == ({*ABSOLUTE, *RELATIVE} if present else set())
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0)])
@@ -81,8 +76,8 @@ def test_both_in_the_same_order_in_memory(order):
     """Which is not C order: kernels read both as they lie."""
     x = values("float32", 5 * 4 * 70, 3).reshape([(5, 4, 70)[axis] for axis in np.argsort(order)]).transpose(order)
     assert not x.flags.c_contiguous
-    same_measures(x, approximation(x))
-    same_measures(x, fastq.quantize(x, "int8", axis=1))
+    measured(x, approximation(x))
+    measured(x, fastq.quantize(x, "int8", axis=1))
 
 
 def test_nan_in_every_chunk_by_every_number_of_threads(threads):
@@ -101,11 +96,11 @@ def test_nan_in_every_tile(layout, threads):
     shape = (16 * TOGETHER + 3, 2 * BUFFER // 64 + 70)
     x = np.linspace(1, 2, math.prod(shape), dtype=np.float32).reshape(shape)
     other, apart = approximation(x), MEMORIES[layout]
-    measured = []
+    found = []
     for n in (1, 2, 3):
         threads(n)
-        measured += [same_measures(apart(x), other), same_measures(apart(x), apart(other))]
-    assert measured[2:] == measured[:2] * 2
+        found += [measured(apart(x), other), measured(apart(x), apart(other))]
+    assert found[2:] == found[:2] * 2
     for place in (
         0,
         BUFFER // 8 - 1,
@@ -131,7 +126,7 @@ def test_codes_in_every_memory(layout, options, threads):
     for n in (1, 2):
         threads(n)
         for given in ((apart(x), q), (x, moved), (apart(x), moved)):
-            same_measures(*given)
+            measured(*given)
 
 
 def with_the_same_sums(plan):
@@ -145,8 +140,13 @@ def test_a_square_beside_its_sums_is_found(monkeypatch, threads):
     right = tiling._replanned
     monkeypatch.setattr(tiling, "_replanned", lambda *how: with_the_same_sums(right(*how)))
     plans.clear()
+
+    def repeated():  # a thread may come so late that another one has done all squares
+        for _ in range(100):
+            test_nan_in_every_tile("transposed", threads)
+
     with pytest.raises(AssertionError):
-        test_nan_in_every_tile("transposed", threads)
+        repeated()
     plans.clear()
 
 
@@ -155,7 +155,7 @@ def test_short_rows(width):
     """Of parameters of their own, and of parameters that are repeated side by side."""
     x = values("float32", 700 * width, 3).reshape(700, width)
     for axis in (0, 1):
-        same_measures(x, fastq.quantize(x, "int8", axis=axis))
+        measured(x, fastq.quantize(x, "int8", axis=axis))
 
 
 @pytest.mark.slow("compiles kernels for each format")
@@ -168,7 +168,7 @@ def test_nan_among_codes_and_scales(dtype):
     for options in ({}, {"axis": 0}):
         q = reference.quantize(spoiled, dtype, nan="keep", **options)
         for layout in ("c", "fortran", "strided"):
-            assert nan_among(same_measures(LAYOUTS[layout](x), q)) == {*ABSOLUTE, *RELATIVE}
+            assert nan_among(measured(LAYOUTS[layout](x), q)) == {*ABSOLUTE, *RELATIVE}
 
 
 @pytest.mark.slow("compiles kernels for each convention")
@@ -177,7 +177,7 @@ def test_every_convention(convention):
     row, x = fastq.CONVENTIONS[convention], values("float32", 4 * 70, 5).reshape(4, 70).clip(-1000, 1000)
     options = {"convention": convention, "symmetric": "asymmetric" not in row.schemes}
     q = reference.quantize(x, (row.formats or ("uint8",))[0], **options)
-    same_measures(x * np.float32(1.1), q)
+    measured(x * np.float32(1.1), q)
 
 
 def test_infinities():
@@ -185,20 +185,18 @@ def test_infinities():
     x, other = np.ones((2, 70), np.float32)
     for place in (0, 40, 69):
         other[place] = np.inf
-        assert nan_among(same_measures(x, other)) == set()
+        assert nan_among(measured(x, other)) == set()
         x[place] = np.inf
-        assert nan_among(same_measures(x, other)) == {*ABSOLUTE, *RELATIVE}
+        assert nan_among(measured(x, other)) == {*ABSOLUTE, *RELATIVE}
         other[place] = 1
-        assert nan_among(same_measures(x, other)) == {"sqnr_db", *RELATIVE}
+        assert nan_among(measured(x, other)) == {"sqnr_db", *RELATIVE}
         x[place] = 1
 
 
 def test_sums_beyond_float64():
     x = np.full(3 * ERRORS_CHUNK, 4.5e151)  # the squares of one chunk still have a sum
-    assert same_measures(x, x * 0.999).sqnr_db == math.inf
-    assert nan_among(same_measures(x, x * 0)) == {"sqnr_db"}
+    assert measured(x, x * 0.999).sqnr_db == math.inf
+    assert nan_among(measured(x, x * 0)) == {"sqnr_db"}
     far, tiny = np.full(9, 1e150), np.full(9, 1e-160)
-    assert (
-        same_measures(np.append(far, tiny[:1]), np.append(far, tiny[1:2] * 0)).sqnr_db > 6000
-    )  # no quotient overflows
-    assert same_measures(tiny, far).sqnr_db < -6000
+    assert measured(np.append(far, tiny[:1]), np.append(far, tiny[1:2] * 0)).sqnr_db > 6000  # no quotient overflows
+    assert measured(tiny, far).sqnr_db < -6000

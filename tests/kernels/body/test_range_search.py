@@ -126,7 +126,7 @@ def test_every_granularity_and_layout(options):
         check(layout(X), "int8", **options)
 
 
-@pytest.mark.slow("compiles two kernels each", quick=lambda dtype: dtype == "uint4")
+@pytest.mark.slow("compiles two kernels each")
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_every_format(dtype):
     for options in [{}] if QTYPES[dtype].block_size else [{}, {"axis": 0}, {"axis": 2, "block_size": 32}]:
@@ -135,7 +135,7 @@ def test_every_format(dtype):
         check(X.astype(np.float64), dtype, **options)
 
 
-@pytest.mark.slow("compiles two kernels each", quick=lambda dtype: dtype == "int16")
+@pytest.mark.slow("compiles two kernels each")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "int16", "uint16", "int32", "int64"])
 def test_every_input(dtype):
     x = (X * 20).astype(dtype)

@@ -6,15 +6,17 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, same_bytes, same_measures, same_quantized, values
+from catalogue import LAYOUTS, same_bytes, same_quantized, values
 from hard_rows import parameters
 from subprocesses import BEFORE_A_PAGE, run
+from table import Table, Work
 
 import fastq
 from fastq import reference
 from fastq.dispatch import planner
 from fastq.dispatch.strides import make_layout
 from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.layout import BUFFER
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels.traversal import columns as rows_of_columns
@@ -42,24 +44,21 @@ def test_short_runs_write_nothing_beside_their_result():
         assert (memory[offset + 9 * length :] == 7).all()
 
 
+ROWS = Table()
+row = ROWS.row
+
 # code: elements of runs, of which packed ones fill whole bytes
 FEW = {"int8": (2, 3, 5, 8, 12, 15), "uint16": (2, 7), "uint4": (2, 6, 14), "int3": (8,), "float8_e4m3fn": (3, 10)}
 
 
-@pytest.mark.slow(
-    "compiles 12 kernels a case", quick=lambda code, nan, streams: code == "int8" or (code, nan) == ("uint4", "raise")
+@row(
+    itertools.product(FEW, ["raise", "zero"]),
+    quick=lambda code, nan: code == "int8" or (code, nan) == ("uint4", "raise"),
+    chunk=(320, 320),
 )
-@pytest.mark.parametrize("code", FEW)
-@pytest.mark.parametrize("nan", ["raise", "zero"])
-@pytest.mark.parametrize("streams", [False, True])
-def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch, small_cache):
+def runs_of_a_few_elements(code, nan):
     """Parameters are spread over elements; threads end within runs, and the last run may be shorter."""
-    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
-    if streams:
-        small_cache(stream_from=1, stream_codes=True)
-        assert planner.store_mode(64, np.dtype("f4"), np.dtype("i1"))
-    for length, n in itertools.product(FEW[code], (1, 3)):
-        threads(n)
+    for length in FEW[code]:
         x = values("float32", 301 * length, length).clip(-900, 900)
         if nan == "zero":
             x[::7] = x[-1] = np.nan
@@ -68,25 +67,32 @@ def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch, small_
         if code in ("int8", "uint16"):
             works.append((x[:-1], {"axis": 0, "block_size": length}))
         for data, where in works:
-            q = reference.quantize(data, code, nan=nan, **where)
-            other = np.asfortranarray(data)
-            for source in (data, other, np.repeat(data, 2, axis=-1)[..., ::2]):
-                same_quantized(fastq.quantize(source, code, nan=nan, **where), q)
-                same_quantized(fastq.quantize(source, qparams=q.qparams, nan=nan), q)
-            same_bytes(fastq.dequantize(q), reference.dequantize(q))
-            values_of = fastq.fake_quantize(data, qparams=q.qparams, nan=nan)
-            same_bytes(values_of, reference.fake_quantize(data, qparams=q.qparams, nan=nan))
-            if nan == "raise":
-                same_measures(fastq.compare(data, q), reference.compare(data, q))
+            options, more = where | {"nan": nan}, ", measures" if nan == "raise" else ""
+            sources = np.asfortranarray(data), np.repeat(data, 2, axis=-1)[..., ::2]
+            yield Work(data, code, options, sources=sources, threads=(1, 3), operations="quantize, given")
+            yield Work(data, code, options, threads=(1, 3), operations=f"values, fake given{more}")
 
 
-@pytest.mark.slow("compiles a kernel a case", quick=lambda dtype: dtype in ("float32", "uint8"))
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "uint8", "int16", "int64"])
-def test_minima_of_runs_of_a_few_elements(dtype, threads, monkeypatch):
+@row(
+    itertools.product(FEW, ["raise", "zero"]),
+    quick=lambda code, nan: code == "int8",
+    chunk=(320, 320),
+    cache={"stream_from": 1, "stream_codes": True},
+)
+def runs_of_a_few_elements_past_the_cache(code, nan):
+    assert planner.store_mode(64, np.dtype("f4"), np.dtype("i1"))
+    return runs_of_a_few_elements(code, nan)
+
+
+@row(
+    ["float32", "float64", "float16", "bfloat16", "uint8", "int16", "int64"],
+    operations="minmax",
+    quick=lambda dtype: dtype in ("float32", "uint8"),
+    chunk=(320, 320),
+)
+def minima_of_runs_of_a_few_elements(dtype):
     """Squares of runs are transposed, two that overlap where a run has more elements than a square, and those left."""
-    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
-    for length, runs, n in itertools.product((2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64), (1, 17, 130), (1, 3)):
-        threads(n)
+    for length, runs in itertools.product((2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64), (1, 17, 130)):
         x = values("float32", runs * length, length + runs).clip(-100, 100).reshape(runs, length)
         x = (np.abs(x) if dtype == "uint8" else x).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
         cases = [(x, {"axis": 0}), (x.T, {"axis": 1}), (x.reshape(-1)[:-1], {"axis": 0, "block_size": length})]
@@ -95,13 +101,10 @@ def test_minima_of_runs_of_a_few_elements(dtype, threads, monkeypatch):
                 data = data.copy("K")
                 if nan == "zero":
                     data[..., -1] = np.nan
-            found, expected = (module.minmax(data, nan=nan, **where) for module in (fastq, reference))
-            for actual, wanted in zip(found, expected, strict=True):
-                same_bytes(actual, wanted)
+            yield Work(data, options=where | {"nan": nan}, threads=(1, 3))
         if x.dtype.kind not in "iu":
             x[runs // 2, length // 2] = np.nan
-            with pytest.raises(ValueError, match="x has 1 NaN"):
-                fastq.minmax(x, axis=0)
+            yield Work(x, options={"axis": 0}, threads=(1, 3), operations="minmax refused")
 
 
 # code, elements of rows: packed ones fill whole bytes
@@ -109,35 +112,56 @@ NARROW = [("int8", n) for n in (2, 3, 5, 8, 17, 40)] + [("uint4", 2), ("uint4", 
 NARROW += [("mxfp8_e4m3", 3), ("mxfp4", 2), ("mxint8", 12), ("nvfp4", 4), ("uint16", 3)]
 
 
-@pytest.mark.slow("compiles 12 kernels a case", quick=lambda code, n, nan: (code, n) == ("int8", 3))
-@pytest.mark.parametrize(("code", "n"), NARROW)
-@pytest.mark.parametrize("nan", ["raise", "zero"])
-def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan, threads, monkeypatch):
+@row(
+    [(*case, nan) for case in NARROW for nan in ("raise", "zero")],
+    quick=lambda code, n, nan: (code, n) == ("int8", 3),
+    operations="quantize, given, values, fake given, minmax",
+    chunk=(64, 64),
+)
+def rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan):
     """Runs of rows with the same parameters, the last ones shorter; chunks of threads end within them."""
-    monkeypatch.setattr(threadpool, "CHUNK", (64, 64))
     own = QTYPES[code].block_size
     counts = (own or 7, 2), (40, 2), (64, 2), (1500, 1), (1500, 3)
-    for (rows, n_threads), block in itertools.product(counts, (own,) if own else (0, 2, 16, 48)):
-        threads(n_threads)
+    for (rows, threads), block in itertools.product(counts, (own,) if own else (0, 2, 16, 48)):
         x = values("float32", 5 * rows * n, rows).clip(-900, 900).reshape(5, rows, n)
         if nan == "zero":
             x[1, ::7, 0] = x[:, -1, -1] = x[3, 0, 1:] = np.nan
         where = {"axis": 1, "block_size": block} if block else {"axis": (0, 2)}
-        q = reference.quantize(x, code, nan=nan, **where)
-        same_quantized(fastq.quantize(x, code, nan=nan, **where), q)
-        same_quantized(fastq.quantize(x, qparams=q.qparams, nan=nan), reference.quantize(x, qparams=q.qparams, nan=nan))
-        same_bytes(fastq.dequantize(q), reference.dequantize(q))
-        fake = fastq.fake_quantize(x, qparams=q.qparams, nan=nan)
-        same_bytes(fake, reference.fake_quantize(x, qparams=q.qparams, nan=nan))
-        found, expected = fastq.minmax(x, nan=nan, **where), reference.minmax(x, nan=nan, **where)
-        for actual, wanted in zip(found, expected, strict=True):
-            same_bytes(actual, wanted)
+        yield Work(x, code, where | {"nan": nan}, threads=(threads,))
         if nan == "raise":
-            same_measures(fastq.compare(x, q), reference.compare(x, q))
-            x[4, rows // 2, n - 1] = np.nan
-            for call in (fastq.minmax, fastq.quantize):
-                with pytest.raises(ValueError, match="x has 1 NaN"):
-                    call(x, **where) if call is fastq.minmax else call(x, qparams=q.qparams)
+            q, holey = reference.quantize(x, code, **where), x.copy()
+            holey[4, rows // 2, n - 1] = np.nan
+            yield Work(x, q=q, threads=(threads,), operations="measures")
+            yield Work(holey, code, where, q=q, threads=(threads,), operations="minmax refused, given refused")
+
+
+@row(
+    ["float32", "float64", "int8", "float16"],
+    operations="minmax",
+    quick=lambda dtype: dtype == "float32",
+    cache={"stream_from": 1},
+)
+def minima_of_wide_rows_that_outgrow_the_cache(dtype):
+    """Eight rows at a time, those that are left, and rows that are not wide enough; each column has its own ends."""
+    wide = -(-tuning.current().wide_row // np.dtype(dtype).itemsize)
+    for rows, columns in [(8, wide), (23, wide + 3), (16, wide - 1), (31, wide)]:
+        x = values("float32", rows * columns, 23).clip(-100, 100).reshape(rows, columns).astype(dtype)
+        for options in ({"axis": 1}, {"axis": 0, "block_size": 9}):
+            yield Work(x, options=options, threads=(1, 3))
+        if x.dtype.kind == "f":
+            (holey := x.copy())[rows - 1, ::5] = holey[3, 7] = np.nan
+            yield Work(holey, options={"axis": 1, "nan": "zero"}, threads=(1, 3))
+            yield Work(holey, options={"axis": 1}, threads=(1, 3), operations="minmax refused")
+
+
+@row([()], operations="quantize, fake", cache={"stream_from": 1, "stream_run": 1 << 40})
+def floats_of_wide_rows_that_do_not_saturate():
+    x = values("float32", 9 * 3100, 26).reshape(9, 3100)
+    qparams = fastq.QParams(np.full(3100, 0.25, np.float32), np.zeros(3100, np.int8), "float8_e4m3fn", axis=1)
+    yield Work(x, options={"saturate": False}, qparams=qparams)
+
+
+test_fast_equals_reference = ROWS.test()
 
 
 # Scales and zero points that end before a page that nothing may read
@@ -180,9 +204,10 @@ for dtype in ("uint8", "int16", "float32", "float64"):
         at_end = before_a_page(x)
         for found, expected in zip(fastq.minmax(at_end, axis=0), reference.minmax(x, axis=0)):
             np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(fastq.quantize(at_end, "int8", axis=0).codes, q.codes)
-        scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
-        np.testing.assert_array_equal(fastq.quantize_linear(at_end, scale, zero_point, axis=0), q.codes)
+        if dtype in QUANTIZED:
+            np.testing.assert_array_equal(fastq.quantize(at_end, "int8", axis=0).codes, q.codes)
+            scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
+            np.testing.assert_array_equal(fastq.quantize_linear(at_end, scale, zero_point, axis=0), q.codes)
 """
 )
 
@@ -195,27 +220,6 @@ def test_rows_taken_as_one_fit_their_memory(op):
         layout = make_layout((rows, inner), Granularity((1,)))
         joined = planner.rows_as_one(layout, op, np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
         assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
-
-
-@pytest.mark.slow("compiles 2 kernels a case", quick=lambda dtype: dtype == "float32")
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
-def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, small_cache):
-    """Eight rows at a time, those that are left, and rows that are not wide enough; each column has its own ends."""
-    small_cache(stream_from=1)
-    bits = np.dtype(dtype).itemsize * 8
-    wide = -(-tuning.current().wide_row * 8 // bits)
-    for (rows, columns), n in itertools.product([(8, wide), (23, wide + 3), (16, wide - 1), (31, wide)], (1, 3)):
-        threads(n)
-        x = values("float32", rows * columns, 23).clip(-100, 100).reshape(rows, columns).astype(dtype)
-        for options in ({"axis": 1}, {"axis": 0, "block_size": 9}):
-            for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
-                same_bytes(actual, expected)
-        if x.dtype.kind == "f":
-            x[rows - 1, ::5] = x[3, 7] = np.nan
-            for actual, expected in zip(*(i.minmax(x, axis=1, nan="zero") for i in (fastq, reference)), strict=True):
-                same_bytes(actual, expected)
-            with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
-                fastq.minmax(x, axis=1)
 
 
 WIDE = [("float32", code) for code in ("int8", "uint4", "int3", "float8_e4m3fn", "nf4", "mxfp4", "mxint8", "nvfp4")]
@@ -252,15 +256,6 @@ def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(dtype, code, strea
                 with pytest.raises(ValueError, match="x has 1 NaN"):
                     fastq.quantize(holey, qparams=q.qparams)
                 same_quantized(*(i.quantize(holey, qparams=q.qparams, nan="zero") for i in (fastq, reference)))
-
-
-@pytest.mark.slow("compiles 2 kernels")
-def test_floats_of_wide_rows_that_do_not_saturate(small_cache):
-    small_cache(stream_from=1, stream_run=1 << 40)
-    x = values("float32", 9 * 3100, 26).reshape(9, 3100)
-    qparams = fastq.QParams(np.full(3100, 0.25, np.float32), np.zeros(3100, np.int8), "float8_e4m3fn", axis=1)
-    same_quantized(*(i.quantize(x, qparams=qparams, saturate=False) for i in (fastq, reference)))
-    same_bytes(*(i.fake_quantize(x, qparams=qparams, saturate=False) for i in (fastq, reference)))
 
 
 @pytest.mark.parametrize("place", [0, 23, 24 * 5 + 20, 24 * 79, 24 * 80 - 1])
@@ -345,7 +340,7 @@ def test_signs_of_rows_that_end_within_a_byte(dtype, threads, monkeypatch):
                 fastq.binarize(bad)
 
 
-LONG = 8 * tuning.current().tile_bytes + 3  # elements of a row, of which no buffer has room for one
+LONG = 8 * BUFFER + 3  # elements of a row, of which no buffer has room for one
 
 
 @pytest.mark.parametrize(
@@ -387,10 +382,16 @@ for code, bits in (("int4", 4), ("uint3", 3), ("uint1", 1)):
 )
 
 
-AT_A_PAGE = {"parameters": PARAMETERS_AT_A_PAGE, "runs": RUNS_AT_A_PAGE, "codes": ROWS_AT_A_PAGE}
+AT_A_PAGE = {
+    "parameters": PARAMETERS_AT_A_PAGE,
+    "runs": "QUANTIZED = ('float32',)" + RUNS_AT_A_PAGE,
+    "runs of every dtype": "QUANTIZED = ('uint8', 'int16', 'float32', 'float64')" + RUNS_AT_A_PAGE,
+    "codes": ROWS_AT_A_PAGE,
+}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+@pytest.mark.slow("compiles 6 kernels", quick=lambda name: name != "runs of every dtype")
 @pytest.mark.parametrize("name", AT_A_PAGE)
 def test_nothing_behind_an_operand_is_read(name):
     """Parameters are copied some at a time for rows taken as one, runs read by squares, rows of codes by registers."""

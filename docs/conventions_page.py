@@ -1,0 +1,95 @@
+"""Write docs/conventions.md, from the table of conventions and what was compared: `python docs/conventions_page.py`."""
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastq.formats.conventions import CONVENTIONS, Convention
+from fastq.formats.describe import code_formula, scale_formula, value_formula, zero_point_formula
+
+PARTS = ("array", "channels", "blocks")
+
+
+def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
+    """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
+    cases: dict[str, list[tuple[str, str]]] = {}
+    for scheme in row.schemes:
+        for part in PARTS:
+            cases.setdefault(formula(row.under(scheme == "symmetric", part), scheme), []).append((scheme, part))
+    return [(text, "" if len(cases) == 1 else _named(where)) for text, where in cases.items()]
+
+
+def _named(where: list[tuple[str, str]]) -> str:
+    schemes, parts = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
+    words = [*(schemes if len(schemes) == 1 else []), *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
+    return ", ".join(words) or "else"
+
+
+def page(verified: Path) -> str:
+    """Return docs/conventions.md.
+
+    Parameters
+    ----------
+    verified : Path
+        docs/conventions.json, which tests/conformance/record.py writes: what was compared with what, ``{name:
+        {"system", "version", "values", "undefined"}}``; it may be missing.
+    """
+    compared = json.loads(verified.read_text()) if verified.exists() else {}
+    return _HEAD + "\n".join(_section(row, compared.get(row.name)) for row in CONVENTIONS.values())
+
+
+_HEAD = """# Conventions
+
+Generated from the table in `fastq/formats/conventions.py` by `python docs/conventions_page.py`.
+
+F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
+the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
+rounded in F unless it says otherwise; `fma` is rounded once.
+
+Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` takes it for 0), a range with an
+infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
+
+A convention of your own is a `fastq.Convention`, or a row with fields changed:
+`dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)`.
+
+"""
+
+
+def _section(row: Convention, compared: dict[str, Any] | None) -> str:
+    widened = "`lo = min(x, 0)`, `hi = max(x, 0)`" if row.includes_zero else "`lo = min(x)`, `hi = max(x)`"
+    lines = [f"## {row.name}\n", f"{row.system}.\n", f"- range: {widened}"]
+    for title, formula in (
+        ("scale", scale_formula),
+        ("zero point", zero_point_formula),
+        ("code", code_formula),
+        ("value", value_formula),
+    ):
+        lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
+    if row.stored_type == "input":
+        lines.append("- bfloat16 and float16: the scale is rounded to the dtype of x")
+    elif row.stored_type in ("float16", "bfloat16"):
+        lines.append(f"- the scale is rounded to {row.stored_type}")
+    if row.operation_type == "input":
+        lines.append("- bfloat16 and float16: each operation but that of values is rounded to the dtype of x")
+    lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
+    return "\n".join([*lines, *_verification(compared), ""])
+
+
+def _verification(compared: dict[str, Any] | None) -> list[str]:
+    if compared is None:
+        return ["- verified against: no system of this name"]
+    verified = f"- verified against: {compared['version']}; {compared['values']:,} values, the same bytes"
+    undefined = [f"- where the system is undefined: {compared['undefined']}"] if compared["undefined"] else []
+    return [textwrap.fill(line, 120, subsequent_indent="  ") for line in (verified, *undefined)]
+
+
+def main() -> None:
+    """Write docs/conventions.md of the source tree."""
+    docs = Path(__file__).parent
+    (docs / "conventions.md").write_text(page(docs / "conventions.json"))
+
+
+if __name__ == "__main__":
+    main()

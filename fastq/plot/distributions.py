@@ -1,0 +1,336 @@
+"""Draw how the elements of an array lie: over the grid of its codes, by channels, within ranges of a calibrator."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fastq.formats.conventions import as_convention
+from fastq.operations.calibrate import Calibrator
+from fastq.operations.measure import compare, minmax
+from fastq.plot.axes import BLUE, GREEN, GREY, ORANGE, PINK, VERMILLION, axis_of, check_axis, finished, legend_below
+from fastq.requests.values import as_input
+from fastq.results import Histogram, QuantizedArray
+from fastq.results.elements import code_ends, parameter_places, sampled_places, values_at, values_of
+from fastq.results.measures import FAR, outliers_of
+from fastq.results.parameters import scheme_text
+from fastq.system.arguments import as_array, as_int, is_a, shown, within_array
+from fastq.system.dtypes import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COUNTED = 1 << 19  # elements that are counted at most
+BARS = 200
+EMPTY = 0.5  # elements: where bars begin on a logarithmic axis, which has no 0
+TICKS = 256  # codes that are drawn one by one at most: more would touch each other
+SAMPLE = 1 << 18  # elements of which errors are taken at most
+BINS = 512  # channels that are drawn at most: fewer than a default figure is wide in pixels
+NAMED = 3  # outliers whose numbers are written
+WIDE = 256  # bars of a calibrator's histogram at most, on either side of 0
+# of methods: colours, and dashes by which lines upon others are seen
+_LINES = {
+    "minmax": (VERMILLION, "solid"),
+    "percentile": (BLUE, (0, (6, 2))),
+    "mse": (GREEN, (0, (3, 3))),
+    "entropy": (PINK, (0, (1, 2))),
+}
+
+
+def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axes:
+    """Draw the values of an array as a histogram, above the grid of its codes; what is clipped lies in orange.
+
+    Parameters
+    ----------
+    x : array_like
+        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements a random
+        sample of that size is counted.
+    q : QuantizedArray
+        Codes of x. Where they have one scale, the axis is that of values; where they have several, that of codes, on
+        which each element is at ``x / scale + zero_point``.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    Axes
+        A logarithmic axis of elements in a bar over values or codes.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If an argument is not as described, or x has NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.linspace(-1, 1, 1000, dtype=np.float32)
+    >>> ax = fastq.plot.histogram(x, fastq.quantize(x, "int4"))
+    >>> ax.get_title()
+    'int4: clips nothing'
+    """
+    check_axis(ax)
+    x = as_input(x)
+    if not is_a(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
+    clipped = compare(x, q).clipped or 0
+    places = sampled_places(x.shape, COUNTED)
+    values = np.asarray(x[places], np.float64)
+    one = q.scale.size == 1
+    grid = _grid(q, one)
+    # the ends of what rounds to a code: half a step beyond the first and the last
+    first, last = float(grid[0] - (grid[1] - grid[0]) / 2), float(grid[-1] + (grid[-1] - grid[-2]) / 2)
+    values = values if one else _positions(values, q, places)
+    lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())
+    heights, edges = np.histogram(values, BARS, (min(lowest, first), max(highest, last)))
+    a = axis_of(ax)
+    a.stairs(np.maximum(heights, EMPTY), edges, baseline=EMPTY, fill=True, color=BLUE, alpha=0.75, label="elements")
+    beyond = [ends for ends in ((edges[0], first), (last, edges[-1])) if ends[1] - ends[0] > 1e-6 * (last - first)]
+    for ends, label in zip(beyond, ("beyond the codes", None), strict=False):
+        a.axvspan(*ends, color=ORANGE, alpha=0.35, label=label, linewidth=0)
+    below: dict[str, Any] = {"color": GREEN, "transform": a.get_xaxis_transform(), "label": f"{grid.size:,} codes"}
+    if grid.size > TICKS:
+        a.plot(grid[[0, -1]], [0.03, 0.03], linewidth=4, **below)
+    else:
+        a.vlines(grid, 0, 0.06, linewidth=1, **below)
+    a.set_yscale("log")
+    a.set_ylim(0.6 * EMPTY, max(2.0 * heights.max(), 10.0))
+    a.margins(x=0.01)
+    of_sample = f" of a sample of {len(values):,}" if x.size > COUNTED else ""
+    title = f"{scheme_text(q.qparams)}: clips {_percent(clipped / x.size)}"
+    finished(a, title, "value" if one else "code, before it is rounded", f"elements in a bar{of_sample}")
+    return legend_below(a, 3)
+
+
+def _grid(q: QuantizedArray, decoded: bool) -> Array:
+    """Return the codes in use in order, those of floats by their numbers; or what they decode to."""
+    p = q.qparams
+    first, last = code_ends(p)
+    if p.dtype.element:
+        codes = np.arange(1 << p.dtype.bits, dtype=np.uint8).view(p.dtype.storage)
+        codes = codes[np.isfinite(codes.astype(np.float32))]
+    else:
+        codes = np.arange(first, last + 1).astype(p.dtype.storage)
+    numbers = np.array(p.dtype.codebook.values) if p.dtype.codebook else codes
+    return np.unique((values_of(codes, p, q.shape, (0,) * q.ndim) if decoded else numbers).astype(np.float64))
+
+
+def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> Array:
+    """Return where values lie among the codes, before they are rounded."""
+    p = q.qparams
+    where = parameter_places(p, q.shape, places)
+    scale, zero_point = (as_array(each, "q")[where].astype(np.float64) for each in (p.scale, p.zero_point))
+    if p.tensor_scale is not None:
+        scale = scale * float(p.tensor_scale)
+    if p.dtype.block_size and not p.dtype.element:
+        scale = scale / 64
+    if as_convention(p.convention).zero_point == "offset":
+        start = code_ends(p)[0] if as_convention(p.convention).offset_code == "lowest" else 0
+        return (values - zero_point) / scale + start
+    return values / scale + zero_point
+
+
+def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the largest magnitude of each channel, and the root mean square of its errors: where the outliers are.
+
+    Parameters
+    ----------
+    x : array_like
+        Of one axis or more, of float16, bfloat16, float32, float64 or an integer dtype, not empty.
+    q : QuantizedArray, optional
+        Codes of x. Errors are those of 262,144 elements at most, drawn at random, the same places of each channel.
+    axis : int, optional
+        Which axis counts channels; by default that of q if it is one, else the first.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    Axes
+        A logarithmic axis of magnitudes over channels. Of more than 512 channels neighbours are drawn together by
+        the largest. Those whose largest magnitude is 6 times the median or more are marked, three of them by number.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or x has NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.ones((8, 100), np.float32)
+    >>> x[5] *= 40
+    >>> ax = fastq.plot.channels(x, fastq.quantize(x, "int8"))
+    >>> ax.get_title()
+    '8 channels of axis 0, 1 outlier'
+    """
+    check_axis(ax)
+    x = as_input(x)
+    if q is not None and not is_a(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
+    if q is not None and q.shape != x.shape:
+        raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
+    if axis is None:
+        own = None if q is None or q.block_size else q.axis
+        axis = own if isinstance(own, int) else 0
+    along = within_array((as_int(axis, "axis"),), x.ndim, "x")[0]
+    if not x.size:
+        raise ValueError(f"x has shape {x.shape}: there is no channel to draw")
+    lo, hi = (np.asarray(end, np.float64) for end in minmax(x, axis=along))
+    largest = np.maximum(-lo, hi)
+    errors = None if q is None else _errors(x, q, along)
+    together, outliers = math.ceil(largest.size / BINS), outliers_of(largest)
+
+    from matplotlib.ticker import MaxNLocator
+
+    a, counted = axis_of(ax), f"channel of axis {along}" + (f", largest of {together}" if together > 1 else "")
+    for heights, colour, label in ((largest, BLUE, "largest magnitude"), (errors, ORANGE, "RMS error")):
+        if heights is not None:
+            binned = np.maximum.reduceat(heights, np.arange(0, heights.size, together))
+            shown_heights = np.where(binned > 0, binned, np.nan)  # 0 has no place on a logarithmic axis
+            edges = np.arange(binned.size + 1) * together - 0.5
+            a.stairs(shown_heights, edges, baseline=None, color=colour, linewidth=1.5, label=label)
+    _mark(a, largest, outliers)
+    a.set_yscale("log")
+    a.margins(x=0.01)
+    a.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    found = f"{outliers.size or 'no'} outlier{'s' * (outliers.size != 1)}"
+    finished(a, f"{largest.size:,} channels of axis {along}, {found}", counted, "magnitude")
+    return legend_below(a, 3)
+
+
+def _errors(x: Array, q: QuantizedArray, along: int) -> Array:
+    """Return the root mean square of the errors of each channel, of a sample of its elements."""
+    others = tuple(n for a, n in enumerate(x.shape) if a != along)
+    places = [place[np.newaxis] for place in sampled_places(others, max(SAMPLE // x.shape[along], 1))]
+    places.insert(along, np.arange(x.shape[along])[:, np.newaxis])
+    values = values_at(as_array(q.codes, "q.codes"), q.qparams, q.shape, tuple(places))
+    errors = x[tuple(places)].astype(np.float64) - values.astype(np.float64)
+    return np.asarray(np.sqrt(np.mean(errors**2, axis=1)))
+
+
+def _mark(a: Axes, largest: Array, outliers: Array) -> None:
+    if not outliers.size:
+        return
+    a.axhline(FAR * np.median(largest), color=GREY, linestyle=(0, (4, 3)), linewidth=1, label=f"{FAR:g} x the median")
+    a.plot(outliers, largest[outliers], "o", color=VERMILLION, markersize=5, label="outliers")
+    for channel in outliers[np.argsort(largest[outliers])[::-1][:NAMED]].tolist():
+        near = (channel, largest[channel])
+        a.annotate(f"{channel}", near, xytext=(5, -3), textcoords="offset points", fontsize="small")
+
+
+def calibration(
+    calibrator: Calibrator,
+    *,
+    methods: Sequence[str] = tuple(_LINES),
+    channel: int | tuple[int, ...] = (),
+    percentile: float = 99.999,
+    quantized_bins: int = 128,
+    grid: int = 100,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the histogram of a calibrator, the range that each method takes, and what that clips.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        It has seen some elements.
+    methods : list or tuple of str
+        Which methods of `Calibrator.clipping_range`, whose ranges are drawn as pairs of lines.
+    channel : int or tuple of int
+        Which channel is drawn, an index for each axis that is kept.
+    percentile, quantized_bins, grid
+        Options of the methods.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    Axes
+        A logarithmic axis of elements in a bin over the values. The legend has the ranges, and the share of elements
+        beyond them, of the bins that lie beyond as a whole.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If an argument is not as described, or nothing was seen.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> calibrator = fastq.Calibrator("int8", symmetric=True)
+    >>> calibrator.update(np.linspace(-1, 1, 1001, dtype=np.float32))
+    >>> ax = fastq.plot.calibration(calibrator, methods=["minmax", "percentile"], percentile=90)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['minmax: -1 to 1, clips nothing', 'percentile: -0.9 to 0.9, clips 10 %']
+    """
+    check_axis(ax)
+    if not is_a(calibrator, Calibrator):
+        raise TypeError(f"calibrator must be a Calibrator, not {shown(calibrator)}")
+    known = ", ".join(_LINES)
+    if not (is_a(methods, (list, tuple)) and methods):
+        raise TypeError(f"methods must be a list of {known}, not {shown(methods)}")
+    for name in methods:
+        if type(name) is not str or name not in _LINES:
+            raise ValueError(f"methods must be of {known}, not {shown(name)}")
+    one = _of_channel(calibrator, channel)
+    options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
+    ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
+    a = axis_of(ax)
+    _draw_bars(a, one)
+    for name, ends in ranges.items():
+        colour, dashes = _LINES[name]
+        label = f"{name}: {ends[0]:.3g} to {ends[1]:.3g}, clips {_percent(_clipped(one, *ends))}"
+        for end, text in zip(ends, (label, None), strict=True):
+            a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
+    return legend_below(a, 2, -0.17)
+
+
+def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
+    """Return a calibrator that has seen what a channel has."""
+    channels = calibrator.minimum.shape
+    place = tuple(as_int(k, "channel") for k in (channel if is_a(channel, tuple) else (channel,)))
+    if not place and math.prod(channels) == 1:
+        return calibrator
+    if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):
+        raise ValueError(f"channel must be an index of channels of shape {channels}, not {shown(channel)}")
+    one, seen = copy.copy(calibrator), calibrator._known
+    where = tuple(slice(k, k + 1) for k in place)
+    one._seen = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
+    return one
+
+
+def _clipped(one: Calibrator, lo: float, hi: float) -> float:
+    """Return the share of the elements in bins that lie beyond a range as a whole."""
+    counts, edges = one.counts.ravel(), one.edges.ravel()
+    below = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0
+    above = counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
+    return float((below + above) / counts.sum())
+
+
+def _draw_bars(ax: Axes, one: Calibrator) -> None:
+    """Draw the bins in use, several to a bar, so that bars are wide enough to be seen."""
+    counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // WIDE, 1)
+    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]
+    first, last = np.flatnonzero(bars)[[0, -1]]
+    heights, ends = bars[first : last + 1], ends[first : last + 2]
+    ax.stairs(heights, ends, baseline=0.5, fill=True, color=GREY, alpha=0.6)
+    ax.set_yscale("log")
+    ax.set_ylim(bottom=0.5)
+    title = f"{one.dtype}: {int(one.count.sum()):,} elements"
+    finished(ax, title, "value", f"elements in a width of {ends[1] - ends[0]:.3g}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share else "nothing"

@@ -17,7 +17,7 @@ from fastq.io.checkpoints.folder import CONFIG, ModelFolder
 from fastq.io.checkpoints.rules import Rules, make_plan
 from fastq.io.gguf.container import open_gguf
 from fastq.io.gguf.mixes import is_quantized, model_of
-from fastq.io.scheme import Scheme
+from fastq.io.records import Scheme
 from fastq.io.tensors import Tensor
 from fastq.plot.schemes import FAMILIES, Measured, Trial, sample_of
 from fastq.system.dtypes import Array, numpy_dtype

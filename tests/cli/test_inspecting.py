@@ -22,10 +22,9 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
-from fastq.cli.page import INK, Picture, page
-from fastq.cli.report import csv_text, json_text, print_table
+from fastq.cli.report import INK, Picture, csv_text, json_text, page, print_table
 from fastq.formats.gguf import BLOCK_FORMATS
-from fastq.io.scheme import Scheme
+from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
 from fastq.system.dtypes import ML_FLOATS
@@ -381,9 +380,8 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     rng = np.random.default_rng(0)
     matrices = {f"l.{name}.weight": rng.standard_normal((64, 256), np.float32) for name in ("up_proj", "o_proj")}
     others = {"l.odd_proj.weight": (8, 144), "l.other_proj.weight": (8, 100), "lm_head.weight": (64, 256)}
-    source_models.write(
-        pathlib.Path("model"), matrices | {name: np.ones(shape, np.float32) for name, shape in others.items()}
-    )
+    tensors = matrices | {name: np.ones(shape, np.float32) for name, shape in others.items()}
+    source_models.write(pathlib.Path("model"), tensors)
     os.mkdir("folder")
     os.rename("w.npy", "folder/w.npy")
     said = {source: invoke("suggest", source).stderr for source in ("folder", "folder/w.npy")}

@@ -6,15 +6,17 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
+from . import scaling_page
 from .cases import HEADLINES, WORKS, Case
 from .limits import LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
 from .markdown import markdown, with_part
 from .peers import PEERS, ROOFLINES
+from .pictures import is_of
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
 from .scan.store import Scan
-from .show import NOT_THERE, gelems, remarks, times
+from .show import gelems, remarks, times
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -30,7 +32,7 @@ Scans = dict[Path, Scan]
 
 def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
     """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths, scan = _paths(stored), _link_of_scan(scans)
+    paths, scan = _paths(stored), _link_of_scan(scans) + scaling_page.link()
     made = {path: page(stored[file], file.name, _links(stored, paths, file) + scan) for file, path in paths.items()}
     first = next(iter(stored.values()))
     made |= {scan_page.PAGE: scan_page.text(scans)} if scans else {}
@@ -63,7 +65,7 @@ def write(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[
     """Write the files; those that changed."""
     made, changed = texts(stored, scans, root), []
     for path, scan in pictures(scans).items():
-        if not scan_page.is_of(root / path, scan):
+        if not is_of(root / path, scan_page.source(scan)):
             (root / path).write_bytes(scan_page.picture(scan))
             changed.append(path)
     for path, text in made.items():
@@ -78,7 +80,7 @@ def outdated(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> li
     """Pages that were made from results which are no more, or are on the first page now."""
     there = sorted((root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
     made = [path.relative_to(root) for path in there if MADE in path.read_text(encoding="utf-8")]
-    wanted = {*_paths(stored).values(), *([scan_page.PAGE] if scans else [])}
+    wanted = {*_paths(stored).values(), *([scan_page.PAGE] if scans else []), *scaling_page.texts()}
     return [path for path in made if path not in wanted]
 
 
@@ -253,31 +255,8 @@ def limits(results: Results) -> str:
 
 
 def scaling(results: Results) -> str:
-    """How many times as fast each case is with more threads; the same of the roofline over ours and over its own."""
-    by_case: dict[str, dict[int, dict[str, float]]] = {}
-    for row in results.sections.get("scaling", []):
-        by_case.setdefault(row["case"], {})[row["threads"]] = row
-    counts = sorted({threads for each in by_case.values() for threads in each if threads > 1})
-    columns = [("case", list(by_case))]
-    columns.append(("us with 1 thread", [_microseconds(each.get(1, {}).get("best")) for each in by_case.values()]))
-    for n in counts:
-        for title, one, more in (
-            (f"x with {n}", "best", "best"),
-            (f"roofline, x with {n}", "best", "roofline"),
-            (f"its own x with {n}", "roofline", "roofline"),
-        ):
-            cells = [_times(each.get(1, {}).get(one), each.get(n, {}).get(more)) for each in by_case.values()]
-            columns += [(title, cells)] if one == "best" or any(cell != NOT_THERE for cell in cells) else []
-    titles, cells = zip(*columns, strict=True)
-    return markdown(titles, zip(*cells, strict=True)) if by_case else NOT_MEASURED
-
-
-def _times(one: float | None, more: float | None) -> str:
-    return times(one / more if one and more else None)
-
-
-def _microseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e6:,.4g}"
+    """Time against threads."""
+    return scaling_page.table(results) if results.sections.get("scaling") else NOT_MEASURED
 
 
 def waiting(results: Results) -> str:

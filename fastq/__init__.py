@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from fastq.operations.warmup import warmup
     from fastq.results import Comparison, QParams, QuantizedArray
 
+if "t" in getattr(sys, "abiflags", ""):
+    raise ImportError(
+        "fastq can't run on a free-threaded build of Python: it reads fields of objects, which lie elsewhere there, and"
+        f" counts on the lock of the ordinary build; install Python {sys.version_info[0]}.{sys.version_info[1]} without"
+        " free threading"
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [

@@ -127,8 +127,8 @@ def versions() -> dict[str, str]:
     """
     import platform
 
-    jit = lazy.module("fastq.engine.jit")
-    (files, nbytes), functions = jit.stored_code(), jit.functions_in_memory()
+    jit, code = lazy.module("fastq.engine.jit"), lazy.module("fastq.engine.code")
+    (files, nbytes), functions = code.stored_code(), jit.functions_in_memory()
     found = {
         "fastq": _version("fastq-kernels"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -138,9 +138,10 @@ def versions() -> dict[str, str]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "threads": f"{get_num_threads()} of {os.cpu_count()}",
-        "cache": f"{jit.code_folder() or 'none'} ({files} files, {nbytes / 2**20:.1f} MiB; {functions} in memory)",
+        "machine code": code.level() or "compiled here",
+        "cache": f"{code.code_folder() or 'none'} ({files} files, {nbytes / 2**20:.1f} MiB; {functions} in memory)",
     }
-    if refused := jit.refusals():
+    if refused := code.refusals():
         found["not cached in"] = "; ".join(refused)
     return found
 

@@ -19,7 +19,6 @@ import refusals
 
 from fastq.dispatch import cache
 from fastq.engine.runtime import threadpool
-from fastq.kernels import build
 from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
@@ -124,7 +123,6 @@ def small_cache(monkeypatch):
         forget()
 
     def forget():
-        build.kernel_address.cache_clear()
         cache.plans.clear()
 
     yield use

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import importlib
 import importlib.util
 import io
@@ -21,11 +22,12 @@ from rich.progress import track
 
 from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
-from fastq.cli.gguf import gguf
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.quantizing import dequantize, quantize
+from fastq.cli.quantizing import dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts, print_table
 from fastq.config import versions
+from fastq.operations.warmup import warmup as make_ready
+from fastq.operations.works import WORKS
 
 
 def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
@@ -104,6 +106,21 @@ def demo(size: int) -> None:
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
     click.echo("Every code, scale and zero point equals the reference's.")
+
+
+@cli.command(short_help="Have kernels ready before time matters.")
+@click.argument("works", nargs=-1, type=click.Choice(tuple(WORKS)))
+@click.option("--all", "everything", is_flag=True, help="All works.")
+@click.option("--native", is_flag=True, help="Compile for this very CPU, and have this user's processes use that.")
+def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
+    """Have the machine code of works ready: that of the package, from disk, or compiled and kept there.
+
+    For images and clusters; without a work it is that of int8 and uint8.
+    """
+    start, console = time.perf_counter(), Console(stderr=True)
+    bar = functools.partial(track, description="calls", console=console, disable=not console.is_terminal)
+    make_ready(*(WORKS if everything else works), native=native, track=bar)
+    click.echo(f"{versions()['cache']}, {time.perf_counter() - start:.1f} s")
 
 
 @cli.command(short_help="Compare random cases with the reference.")

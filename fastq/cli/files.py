@@ -172,17 +172,14 @@ def failures(source: object, out: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise in_one_line(_subject(str(error), source, out), error) from error
+        # a message that begins with the name of the source, or of OUT, is about that, and nothing more
+        names = (str(source), os.path.basename(str(source)), str(out), called(out))
+        told = str(error).startswith(tuple(f"{name} " for name in names))
+        raise in_one_line("" if told else source, error) from error
     except MemoryError as error:
         raise in_one_line(source, f"out of memory: {error}") from error
     except OSError as error:
         raise in_one_line(error.filename or out, error.strerror or error) from error
-
-
-def _subject(message: str, source: object, out: Path) -> object:
-    """Return what a message is about: the source, or nothing more where it begins with the name of that or of OUT."""
-    names = (str(source), os.path.basename(str(source)), str(out), called(out))
-    return "" if message.startswith(tuple(f"{name} " for name in names)) else source
 
 
 def called(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
 from fastq.system import lazy
@@ -15,6 +16,17 @@ T = TypeVar("T")
 def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
     """Call a function whose calls of fastq use no other threads: dask runs as many tasks as it may use CPUs."""
     return lazy.module("fastq.engine.runtime.threadpool").call_alone(function, *operands)
+
+
+def planned_only() -> AbstractContextManager[None]:
+    """Have calls of this thread plan and compile meanwhile, and launch nothing: results are not written."""
+    manager: AbstractContextManager[None] = lazy.module("fastq.engine.runtime.driver").planned_only()
+    return manager
+
+
+def use_native() -> None:
+    """Have machine code made for this very CPU from now on; see `fastq.engine.code`."""
+    lazy.module("fastq.engine.code").use_native()
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:

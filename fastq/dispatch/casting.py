@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,14 @@ from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
-from fastq.kernels.body.cast import CastSpec, cast
-from fastq.kernels.body.convert import ElementOperands
-from fastq.kernels.build import compile_kernel, element_type
-from fastq.kernels.rule import ONNX
+from fastq.kernels.addresses import cast_address
+from fastq.kernels.args import ElementOperands
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
 SOURCES = frozenset(map(np.dtype, ("float16", "float32", "float64")))
 TARGETS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
-
-
-@functools.cache
-def _kernel(src: np.dtype[Any], dst: np.dtype[Any], compute: np.dtype[Any], *spec: Any) -> int:
-    rounding, *others = spec
-    kinds = ElementOperands(*map(element_type, (src, dst, compute, compute)))
-    return compile_kernel(cast, kinds, CastSpec(ONNX._replace(rounding=rounding), *others))
 
 
 @in_standard_mode
@@ -65,6 +55,7 @@ def cast_floats(
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
     args = kernel_args(Layout(1, x.size, 1, x.size, 1, 1, 1, ()), (least, most), size=fill or 0)
     threads = threadpool.threads_for(x.size)
-    plan = plan_launch(_kernel(src, dtype, compute, *spec), VALUES, args, x.size, threads, chunk_multiple=WHOLE_BYTES)
+    kernel = cast_address(ElementOperands(src, dtype, compute, compute), *spec)
+    plan = plan_launch(kernel, VALUES, args, x.size, threads, chunk_multiple=WHOLE_BYTES)
     units = (np.array([scale], compute), np.array([offset], compute))
     return result, run(plan, x, result, *units)

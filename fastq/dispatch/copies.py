@@ -14,10 +14,8 @@ from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.body.repack import repack, repack_elements
-from fastq.kernels.build import element_type
-from fastq.kernels.operands import CopyOperands
-from fastq.kernels.storage import ElementType, StorageFormat
+from fastq.kernels.args import CopyOperands
+from fastq.kernels.storage import ElementType, StorageFormat, bits_of
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -92,18 +90,19 @@ def plan_repack(
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
+    codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
-        streaming=store_mode(size, src, dst) if memory == NOT_STRIDED else 0,
+        streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
-        kernel = kernel_for(repack_elements, kinds, op, nan=nan)
+        kernel = kernel_for("body.repack.repack_elements", kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return tiled_if_fits(plan, shape, memory, kinds)
-    kernel = kernel_for(repack, kinds, op, nan=nan)
+    kernel = kernel_for("body.repack.repack", kinds, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
-    bits_x, bits_y = (-(-length * element_type(kind).bitwidth // 8) * 8 for kind in kinds)
+    bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
     return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
 
 

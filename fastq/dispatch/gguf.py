@@ -12,20 +12,15 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, spreading
 from fastq.dispatch.launch import BoundLaunch
-from fastq.dispatch.planner import COPY, outgrows_cache
+from fastq.dispatch.planner import COPY, outgrows_cache, stores_past_cache
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, result_of
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
-from fastq.kernels.args import IN_TILE, KERNEL_ARGS
-from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
-from fastq.kernels.ggml import blocks32 as gguf
-from fastq.kernels.ggml import dequantize as block_values
-from fastq.kernels.ggml import quantize as superblocks
-from fastq.kernels.ggml.spec import GROUP, BlockSpec
-from fastq.kernels.operands import CopyOperands, WeightedOperands
+from fastq.kernels.addresses import block_address
+from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
 from fastq.requests.values import INTEGERS
 from fastq.system.arguments import as_importance, native
 
@@ -43,7 +38,7 @@ class _Task(NamedTuple):
     """
 
     row: BlockFormat
-    loop: Any
+    loop: str
     width: int
     result_width: int
     dtype: np.dtype[Any]
@@ -67,7 +62,7 @@ class _Task(NamedTuple):
 
     def together(self, data: Array) -> int:
         """Return how many blocks a thread gets together."""
-        return self.dependent(data) if self.needs_rows else GROUP
+        return self.dependent(data) if self.needs_rows else GGUF_GROUP
 
 
 def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
@@ -81,7 +76,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     in_lanes = weighted or not isinstance(row, ScaledFormat)
     task = _Task(
         row,
-        superblocks.quantize_groups if in_lanes else gguf.quantize_blocks,
+        "ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
         row.size,
         row.nbytes,
         _UINT8,
@@ -104,7 +99,7 @@ def gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
-    loop = block_values.dequantize_groups
+    loop = "ggml.dequantize.dequantize_groups"
     launch = _bound(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
     return lambda data, out, *_: launch(data, out, None)
 
@@ -177,7 +172,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
     """Plan the launch of a kernel on all blocks."""
     row, width, args = task.row, task.row.size, None
-    kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted)
+    kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted)
     if task.searches:
         width *= _SEARCH
     if task.weighted:
@@ -189,18 +184,6 @@ def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
 
 
 _WEIGHTED = X, OUT, SCALE, NONE, NONE
-
-
-@functools.cache
-def _compiled(
-    loop: Any, row: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool, weighted: bool
-) -> int:
-    """Return the address of a loop compiled for a format and two dtypes."""
-    source, target = element_type(src), element_type(dst)
-    spec = BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming, weighted)
-    elements = getattr(source, "bits", source), target
-    operands = WeightedOperands(*elements, element_type(_FLOAT32)) if weighted else CopyOperands(*elements)
-    return compile_kernel(loop, operands, spec)
 
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:

@@ -6,8 +6,7 @@ Everything here is decided by metadata alone; no element is looked at.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +18,22 @@ from fastq.dispatch.strides import Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, VALUES, LaunchPlan, X, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
-from fastq.kernels.args import ARG_NAMES, IN_TILE, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
-from fastq.kernels.body.convert import ElementOperands
-from fastq.kernels.body.errors import AT_A_TIME
-from fastq.kernels.build import element_type, kernel_address, register_elements
-from fastq.kernels.storage import ElementType
-from fastq.kernels.traversal import columns
-from fastq.kernels.traversal.runs import PIECE_BYTES, runs
-from fastq.kernels.traversal.short_runs import LONGEST, RUNS_TOGETHER, short_runs
+from fastq.kernels.addresses import kernel_address
+from fastq.kernels.args import (
+    ARG_NAMES,
+    AT_A_TIME,
+    IN_TILE,
+    KERNEL_ARGS,
+    LONGEST,
+    MOST_ROW,
+    PIECE_BYTES,
+    RUNS_TOGETHER,
+    STAGED,
+    STRAIGHT,
+    WHOLE_ROWS,
+    ElementOperands,
+)
+from fastq.kernels.storage import ElementType, bits_of, register_elements
 from fastq.system import tuning
 
 Array = NDArray[Any]
@@ -49,8 +56,8 @@ def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float
     return np.array([tuple([fields.get(name, 0) for name in ARG_NAMES])], KERNEL_ARGS)
 
 
-def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
-    """Return the address of a loop compiled for an arithmetic and options of `kernel_address`."""
+def kernel_for(loop: str, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
+    """Return the address of a loop, by its name below `fastq.kernels`, for an arithmetic and options of a kernel."""
     rule, code_format, scale_format = arithmetic
     return kernel_address(loop, operands, op, rule=rule, code=code_format, scale_format=scale_format, **options)
 
@@ -94,9 +101,7 @@ def tiled_if_fits(
     """
     if not any(memory[: len(kinds)]):
         return plan
-    x, *others = (
-        Operand(element_type(kind).bitwidth, *(where or ())) for kind, where in zip(kinds, memory, strict=False)
-    )
+    x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))
     other = others[0]._replace(is_result=writes) if others else Operand(0)
     return in_tiles(plan, shape, x._replace(copies_isnan=copies_isnan), other, args=IN_TILE, **options)
 
@@ -116,7 +121,7 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     args = kernel_args(
         layout,
         spec.code_range,
-        streaming=store_mode(size, *kinds[:2], layout, row=loop.row),
+        streaming=store_mode(size, *kinds[:2], layout, row=loop.row, codes=spec.op == "quantize"),
         outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
         repeat=loop.repeat,
     )
@@ -148,13 +153,16 @@ _ROWS = {
 }
 
 
+RUNS = "traversal.runs.runs"
+
+
 class Loop(NamedTuple):
-    """A loop over a view: the function, how many rows or short runs it takes as one, and the elements of such a row.
+    """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
 
     Those are 0 where it visits runs one by one.
     """
 
-    function: Any
+    function: str
     repeat: int = 1
     row: int = 0
 
@@ -163,10 +171,10 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
     """Return the loop for a view and what its pointers are to."""
     if layout.inner > 1:
         rows = rows_as_one(layout, op, *kinds)
-        return Loop(columns.columns, rows, rows * layout.inner)
+        return Loop("traversal.columns.columns", rows, rows * layout.inner)
     if has_short_runs(layout, op, *kinds):
-        return Loop(short_runs, RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
-    return Loop(runs)
+        return Loop("traversal.short_runs.short_runs", RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
+    return Loop(RUNS)
 
 
 def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
@@ -196,7 +204,7 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
     """
     rows, lanes, alike = layout.block, register_elements(*kinds), layout.block * layout.inner
     limits = _ROWS[op]
-    width = min(tuning.current().narrow_row, max(FEWEST, min(64, alike // 4), alike // 16))
+    width = min(MOST_ROW, max(FEWEST, min(64, alike // 4), alike // 16))
     if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= limits.too_wide * lanes:
         return 1
     if layout.inner >= lanes and rows < limits.many:
@@ -209,11 +217,8 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 # --- stores past the cache --------------------------------------------------------------------------------------------
 #
 # The one place for all loops. Formats that a kernel can store so are those of `can_stream` in
-# fastq/kernels/traversal/stores.py; whether codes go past it at all says `stores_past_cache` in fastq/kernels/build.py.
+# fastq/kernels/traversal/stores.py.
 # The numbers are those of fastq/system/tuning.py, each with its measurement.
-
-
-_bits: Callable[[Any], int] = operator.attrgetter("bitwidth")
 
 
 def outgrows_cache(nbytes: int) -> bool:
@@ -221,13 +226,25 @@ def outgrows_cache(nbytes: int) -> bool:
     return nbytes >= tuning.current().stream_from
 
 
+def stores_past_cache(codes: bool) -> bool:
+    """Return whether results that outgrow the cache are stored past it: values are, codes where that is faster."""
+    return tuning.current().stream_codes or not codes
+
+
 def bytes_of(size: int, *kinds: ElementType) -> int:
     """Return the whole bytes that `size` elements of each type take together."""
-    return size * sum(map(_bits, map(element_type, kinds))) // 8
+    return size * sum(map(bits_of, kinds)) // 8
 
 
 def store_mode(
-    size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES, row: int = 0
+    size: int,
+    src: ElementType,
+    dst: ElementType,
+    layout: Layout | None = None,
+    unit: int = WHOLE_BYTES,
+    row: int = 0,
+    *,
+    codes: bool,
 ) -> int:
     """Return how results of `size` elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
 
@@ -235,16 +252,16 @@ def store_mode(
     straight from registers if they are long, else by way of the stack. Rows of columns can't be staged: short ones go
     straight where they share no line, which the kernel sees. Nor can elements be that a kernel needs together and are
     more than a piece, `unit`: of these fewer are long enough to go straight. `row` is how many elements the kernel
-    visits as a row of columns, 0: it visits runs.
+    visits as a row of columns, 0: it visits runs. `codes` says whether results are codes.
 
     Without a layout loops see to it themselves that no line is shared: `repack` has one run, `blocks` stages as many
     blocks as it computes side by side, `block_columns` asks for each unit whether rows begin on lines.
     """
-    if not outgrows_cache(bytes_of(size, src, dst)):
+    if not (outgrows_cache(bytes_of(size, src, dst)) and stores_past_cache(codes)):
         return 0
     if layout is None:
         return STRAIGHT
-    bits, tuned = element_type(dst).bitwidth, tuning.current()
+    bits, tuned = bits_of(dst), tuning.current()
     run = row or (layout.block if layout.parameters > 1 else size)
     can_stage = not row and unit * bits <= 8 * PIECE_BYTES
     if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.planner import kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
+from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
-from fastq.kernels.body.range_search import MOST_ERROR, CandidateOperands, SearchOperands
-from fastq.kernels.traversal.runs import runs
+from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.system import tuning
 from fastq.system.arguments import native
 
@@ -55,7 +54,7 @@ class RangeSearch:
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
         kernel = kernel_for(
-            runs,
+            RUNS,
             operands,
             "fake",
             spec.arithmetic.clamping,

@@ -21,13 +21,9 @@ from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.body.convert import ElementOperands
-from fastq.kernels.build import element_type, is_wide
-from fastq.kernels.operands import RangeOperands
+from fastq.kernels.args import BLOCK_SIZES, COLUMN_BYTES, COLUMN_REGISTERS, ElementOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
-from fastq.kernels.traversal import columns
-from fastq.kernels.traversal.blocks import BLOCK_SIZES, blocks
-from fastq.kernels.traversal.runs import runs
+from fastq.kernels.storage import bits_of, is_wide
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
 from fastq.results import QParams, QuantizedArray, without_checks
@@ -258,8 +254,10 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
     kinds = RangeOperands(
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
     )
-    loop = columns.many_ranges if count >= tuning.current().batched_blocks else columns.ranges
-    kernel = planner.kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
+    kernel = planner.kernel_for(
+        f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
+    )
     threads = threadpool.threads_for(count)
     return driver.plan_launch(
         kernel,
@@ -319,37 +317,40 @@ def _plan_fused(
     size, parameters, owned = math.prod(shape), layout.parameters, layout.owned
     threads = threadpool.threads_for(size)
     kinds = planner.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
+    width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
     # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
     # two; not fewer elements in all than half a row of such
-    narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
+    narrow = layout.inner < width // COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
     if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
         return None
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
-        row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
+        row_bytes = layout.inner * bits_of(kinds.src) // 8
         aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
         far_apart = layout.block > tuned.fused_rows and planner.outgrows_cache(4 * planner.bytes_of(size, src))
         if aliased or far_apart or memory != strides.NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = planner.kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
-        args = planner.kernel_args(layout, spec.code_range, streaming=planner.store_mode(size, *kinds[:2]))
+        kernel = planner.kernel_for("traversal.columns.block_columns", kinds, op, arithmetic, **options)
+        streaming = planner.store_mode(size, *kinds[:2], codes=op == "quantize")
+        args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
         return driver.plan_launch(
             kernel, driver.VALUES, args, units, threads, size=layout.block * min(width, layout.inner)
         )
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and parameters >= tuned.batched_blocks:
-        kernel = planner.kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
-        args = planner.kernel_args(layout, spec.code_range, streaming=planner.store_mode(size, *kinds[:2]))
+        kernel = planner.kernel_for("traversal.blocks.blocks", kinds, op, arithmetic, block=layout.block, **options)
+        streaming = planner.store_mode(size, *kinds[:2], codes=op == "quantize")
+        args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
         plan = driver.plan_launch(kernel, driver.VALUES, args, parameters, threads, size=layout.block)
         return planner.tiled_if_fits(
             plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
         )
-    kernel = planner.kernel_for(runs, kinds, op, arithmetic, **options)
+    kernel = planner.kernel_for(planner.RUNS, kinds, op, arithmetic, **options)
     unit = planner.owned_units(layout)
-    args = planner.kernel_args(layout, spec.code_range, streaming=planner.store_mode(size, *kinds[:2], layout, unit))
+    streaming = planner.store_mode(size, *kinds[:2], layout, unit, codes=op == "quantize")
+    args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
     plan = driver.plan_launch(kernel, driver.VALUES, args, size, threads, chunk_multiple=unit)
     return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
 

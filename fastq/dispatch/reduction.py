@@ -18,10 +18,8 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.kernels.body.magnitudes import MagnitudeOperands
-from fastq.kernels.body.min_max import MinMaxOperands, PartialOperands
+from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
-from fastq.kernels.traversal import columns
 from fastq.requests.values import as_real, ranges_of
 from fastq.system import tuning
 from fastq.system.arguments import native
@@ -89,9 +87,9 @@ class Extremes:
 
     def __call__(self, x: Array) -> MinMax:
         """Return minima and maxima of the parts, and the status."""
-        ends = self.plan.begin()
-        status = self.launch(x, None, None, None, *ends)
-        return self.plan.end(ends[1]), self.plan.end(ends[2]), status
+        sums, lo, hi = self.plan.begin()
+        status = self.launch(x, None, None, None, sums, lo, hi)
+        return self.plan.end(lo), self.plan.end(hi), status
 
 
 class NanParts:
@@ -105,9 +103,9 @@ class NanParts:
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
-        ends = self.plan.begin()
-        run(self.plan.plan, x, None, None, None, *ends)
-        return np.asarray(self.plan.end(ends[2]) > 0)
+        sums, lo, hi = self.plan.begin()
+        run(self.plan.plan, x, None, None, None, sums, lo, hi)
+        return np.asarray(self.plan.end(hi) > 0)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -175,7 +173,7 @@ def plan_minmax(
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
-    function = columns.column_ranges if wide else loop.function
+    function = "traversal.columns.column_ranges" if wide else loop.function
     kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
@@ -198,12 +196,12 @@ def plan_minmax(
     reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce
-    few = identities(accumulator, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
+    few = identities(accumulator, slots * count, layout.shape) if slots * count <= MOST_ROW else None
     return PairReduction(plan, accumulator, few, slots * count, layout.shape)
 
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
     """Plan to merge the partial results of slots, so many minima and maxima each."""
-    kernel = kernel_for(columns.merge_partials, PartialOperands(accumulator, accumulator), "minmax")
+    kernel = kernel_for("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
     args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fastq.engine.runtime import result_pool
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, stored_as
+from fastq.kernels.args import MOST_ROW
 from fastq.requests.values import check_out
-from fastq.system import tuning
 
 Array = NDArray[Any]
 
@@ -324,7 +324,7 @@ def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
 
 def _has_long_rows(x: Array) -> bool:
     """Whether rows in memory are so long that none have to be taken as one."""
-    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
+    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= MOST_ROW
 
 
 def memory_order(x: Array, reads: bool = False) -> tuple[int, ...]:

@@ -70,7 +70,9 @@ class NpySource:
         with path.open("rb") as file:
             header = _npy_header(file, path.stat().st_size)
             start = file.tell()
-        self.path, self._array = path, header.mapped(path, start)
+        self.path, self._array = path, np.empty(header.shape if not header.nbytes else 0, header.dtype)
+        if header.nbytes:
+            self._array = np.asarray(np.memmap(path, header.dtype, "r", start, header.shape, header.order))
         name = name_of(path)
         self.tensors = {name: header.spec(name)}
         self.metadata: dict[str, str] = {}
@@ -183,12 +185,6 @@ class NpyHeader(NamedTuple):
     def spec(self, name: str) -> TensorSpec:
         """Return the array as a tensor."""
         return TensorSpec(name, safetensors_dtype(self.dtype) or self.dtype.name, self.shape, self.nbytes)
-
-    def mapped(self, path: Path, start: int) -> Array:
-        """Return the elements that begin somewhere in a file, read-only and mapped."""
-        if not self.nbytes:
-            return np.empty(self.shape, self.dtype)
-        return np.asarray(np.memmap(path, self.dtype, "r", start, self.shape, self.order))
 
 
 def _npy_header(file: IO[bytes], size: int) -> NpyHeader:

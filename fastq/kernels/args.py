@@ -1,12 +1,42 @@
-"""The numeric arguments of a kernel: one record, which the driver passes by its address."""
+"""What callers of kernels know: numeric arguments, one record passed by its address; operands; sizes."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+
+from fastq.system.cpu import REGISTER_BITS
 
 # how results go past the cache: from registers; by way of the stack, where runs share lines with their neighbours; from
 # registers those rows of columns that share none
 STRAIGHT, STAGED, WHOLE_ROWS = 1, 2, 3
+PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
+
+# Elements of a short run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements,
+# compared with runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast,
+# decoded 2.3, 2.8, 1.6, 2.0, `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
+LONGEST = 15
+RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
+BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block of the loop over blocks
+COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
+COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
+# Elements at most of rows that are taken as one where many have the same parameters, which kernels repeat: see
+# `rows_as_one` in fastq/dispatch/planner.py. int8 by 16 columns to float32, one thread, compared with parameters
+# repeated in Python: 2**15 elements 4.9 times as fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
+MOST_ROW = 512
+GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
+
+# sums of one chunk of errors: of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
+# are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
+TOTALS, SUM_LANES = 8, 8
+AT_A_TIME = 8  # elements, which sums take as one Vec or two
+MOST_ERROR = 2.0**53  # of a candidate of a search for ranges
+# Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
+LEAST_EXPONENT = -1022
+# Histograms in which neighbours are counted, so that no addition waits for one to the same bin: the count is unrolled
+# for so many.
+PARTIALS = 4
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
@@ -30,3 +60,100 @@ KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 
 IN_TILE = {"streaming": 0}  # of a kernel whose launch is cut into tiles: its runs are short
 IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same sums all that it gets at once
+
+
+# --- operands: what each pointer of a kernel is to, first as dtypes and storage formats, then as Numba types ----------
+
+
+class ElementOperands(NamedTuple):
+    """Pointers of a conversion of elements, or the types that they point to."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class RangeOperands(NamedTuple):
+    """Pointers of a conversion of ranges to scales and zero points."""
+
+    lo: Any
+    hi: Any
+    scale: Any
+    zero_point: Any
+
+
+class CopyOperands(NamedTuple):
+    """Pointers of a conversion that has no parameters, or has them among the elements."""
+
+    src: Any
+    dst: Any
+
+
+class WeightedOperands(NamedTuple):
+    """Pointers of a conversion to blocks that the importance of columns has a part in."""
+
+    src: Any
+    dst: Any
+    weights: Any
+
+
+class ErrorOperands(NamedTuple):
+    """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
+
+    src: Any
+    approximation: Any
+    scale: Any
+    zero_point: Any
+    errors: Any
+
+
+class MinMaxOperands(NamedTuple):
+    """Pointers of a reduction of elements to minima and maxima."""
+
+    src: Any
+    lo: Any
+    hi: Any
+
+
+class PartialOperands(NamedTuple):
+    """Pointers to partial minima and maxima, which are merged in place."""
+
+    lo: Any
+    hi: Any
+
+
+class MagnitudeOperands(NamedTuple):
+    """Pointers of a reduction of elements to smallest and largest magnitudes."""
+
+    src: Any
+    lo: Any
+    hi: Any
+
+
+class SearchOperands(NamedTuple):
+    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+
+
+class CandidateOperands(NamedTuple):
+    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+    errors: Any
+
+
+class HistogramOperands(NamedTuple):
+    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    counts: Any

@@ -19,16 +19,44 @@ from fastq.engine import simd as v
 from fastq.engine.jit import Constants, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.gguf import BlockFormat
+from fastq.kernels.args import (
+    CandidateOperands,
+    CopyOperands,
+    ElementOperands,
+    ErrorOperands,
+    HistogramOperands,
+    MagnitudeOperands,
+    MinMaxOperands,
+    PartialOperands,
+    SearchOperands,
+    WeightedOperands,
+)
 from fastq.kernels.bitpack import Bits, LowBits
+from fastq.kernels.body import BODIES
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
-from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types, widest_bits
+from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
-from fastq.kernels.storage import ElementType, StorageFormat
-from fastq.system import tuning
+from fastq.kernels.storage import ElementType, StorageFormat, is_wide
+from fastq.system import lazy
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
+
+
+# modules of bodies by the operands that they are for; imported here, all of them would be in the key of each kernel
+_HOMES = {
+    ElementOperands: "convert",
+    CopyOperands: "repack",
+    ErrorOperands: "errors",
+    MinMaxOperands: "min_max",
+    PartialOperands: "min_max",
+    MagnitudeOperands: "magnitudes",
+    SearchOperands: "range_search",
+    CandidateOperands: "range_search",
+    HistogramOperands: "histogram",
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -40,6 +68,9 @@ class Kernel(Constants):
     spec: types.Type  # what the loop does
 
     def __post_init__(self) -> None:
+        if kind := _HOMES.get(type(self.operands)):
+            lazy.module(f"fastq.kernels.body.{kind}")
+        self.body = BODIES.get(type(self.operands))  # the key of its machine code has the sources of this too
         loop = f"{self.loop.__module__}.{self.loop.__qualname__}"
         types.Type.__init__(self, name=f"Kernel({loop}, {self.operands}, {self.spec})")
 
@@ -83,9 +114,10 @@ def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
     return run_loop(kernel, operands, args, Units(origin, start, stop, slot))
 
 
-def compile_kernel(loop: Callable[..., Any], operands: Any, spec: types.Type) -> int:
+def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
     """Compile a loop for the types that its operands point to and a spec, or load it; return its address."""
-    kernel = Kernel(loop, operands, spec)
+    module, name = loop.rsplit(".", 1)
+    kernel = Kernel(getattr(lazy.module(f"fastq.kernels.{module}"), name), operands, spec)
     return jit.kernel(
         entry, types.int64, kernel, *[types.int64] * ADDRESSES, KERNEL_ARGS_TYPE, *[types.int64] * len(Units._fields)
     )
@@ -107,47 +139,43 @@ def element_type(kind: ElementType) -> types.Type:
     return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
 
 
-def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:
-    """Return how many elements a register holds of the widest of these types."""
-    return v.REGISTER_BITS // widest_bits(map(element_type, (src, dst)), None if scale is None else element_type(scale))
-
-
-def is_wide(kind: ElementType) -> bool:
-    """Return whether input of this dtype is computed with in float64."""
-    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
-
-
-def stores_past_cache(codes: bool) -> bool:
-    """Return whether results that outgrow the cache are stored past it: values are, codes where that is faster."""
-    return tuning.current().stream_codes or not codes
-
-
-@functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
 def kernel_address(
-    loop: Callable[..., Any],
+    loop: str,
     operands: Any,
     op: str,
-    *,
-    nan: str = "raise",
-    range_scheme: str = "",
-    block: int = 0,
-    rule: Rule = ONNX,
-    code: StorageFormat | None = None,
-    scale_format: StorageFormat | None = None,
-    norm: float = 2.0,
+    rule: Rule,
+    code: StorageFormat | None,
+    scale_format: StorageFormat | None,
+    nan: str,
+    range_scheme: str,
+    block: int,
+    norm: float,
 ) -> int:
-    """Return the address of a loop compiled for operands and what `KernelSpec` says.
-
-    Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
-    named where a dtype does not say them.
-    """
+    """Compile a loop for operands and what `KernelSpec` says; see `fastq.kernels.addresses`."""
     scale_kind = ""
     if scale_format is not None:
         scale_kind = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"
         of_x = op not in ("dequantize", "compare")  # else by the type of the parameters, which is float32
         rule = rule._replace(compute="float64" if of_x and is_wide(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
-    returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
-    streams = hasattr(operands, "dst") and stores_past_cache(returns_codes)
-    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
+    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, hasattr(operands, "dst"), norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
+
+
+def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bool) -> int:
+    """Compile the cast of floats to integers for operands and what `CastSpec` says."""
+    spec = lazy.module("fastq.kernels.body.cast").CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
+    return compile_kernel("body.cast.cast", ElementOperands(*map(element_type, operands)), spec)
+
+
+def block_address(
+    loop: str, row: BlockFormat, src: ElementType, dst: ElementType, streaming: bool, weighted: bool
+) -> int:
+    """Compile a loop over the blocks of GGUF for a format and two dtypes."""
+    source, target = element_type(src), element_type(dst)
+    spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
+        row, element_type(np.dtype(np.float16)), source, streaming, weighted
+    )
+    elements = getattr(source, "bits", source), target
+    operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)
+    return compile_kernel(loop, operands, spec)

@@ -17,11 +17,12 @@ from fastq.engine.jit import Constants, njit, traced
 from fastq.engine.simd.vector import named_type
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.body.convert import ElementOperands, convert_run
+from fastq.kernels.args import ElementOperands
+from fastq.kernels.body.convert import convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.load_store import PREFETCH
+from fastq.kernels.load_store import prefetch_ahead
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
 
@@ -223,7 +224,7 @@ def _fill_from_contiguous(conversion, x, given, out):
     operands = ElementOperands(data_of(x, x.dtype), data_of(out, conversion.element), like, like)
     scale, zero_point = _of_range(conversion, operands.src, x.size) if given is None else given
     bounds = bounds_of(conversion)
-    found = convert_run(spec_of(conversion), operands, bounds, scale, zero_point, 0, x.size, PREFETCH)
+    found = convert_run(spec_of(conversion), operands, bounds, scale, zero_point, 0, x.size, prefetch_ahead())
     check_nan(conversion, found)
 
 

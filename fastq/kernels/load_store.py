@@ -8,9 +8,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels import bitpack
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
-from fastq.system import tuning
 
-PREFETCH = tuning.current().prefetch
+prefetch_ahead, _prefetch_codes = v.tuned("prefetch"), v.tuned("prefetch_codes")
 
 
 _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integers
@@ -19,7 +18,7 @@ _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integer
 @traced
 def prefetch_distance(where):
     """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
-    return PREFETCH if where.dtype.bitwidth > 8 else tuning.current().prefetch_codes
+    return prefetch_ahead() if where.dtype.bitwidth > 8 else _prefetch_codes()
 
 
 def _packed(dtype) -> bitpack.Bits | None:

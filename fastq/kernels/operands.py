@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from numba import from_dtype, types
@@ -11,32 +10,9 @@ from numba import from_dtype, types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels.args import ARG_NAMES, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
+from fastq.kernels.storage import widest_bits
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
-
-
-class RangeOperands(NamedTuple):
-    """Pointers of a conversion of ranges to scales and zero points."""
-
-    lo: Any
-    hi: Any
-    scale: Any
-    zero_point: Any
-
-
-class CopyOperands(NamedTuple):
-    """Pointers of a conversion that has no parameters, or has them among the elements."""
-
-    src: Any
-    dst: Any
-
-
-class WeightedOperands(NamedTuple):
-    """Pointers of a conversion to blocks that the importance of columns has a part in."""
-
-    src: Any
-    dst: Any
-    weights: Any
 
 
 class Units(NamedTuple):
@@ -85,18 +61,10 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
     return dict(zip(operands.fields, operands.types, strict=True))
 
 
-def widest_bits(elements: Iterable[types.Type], scale: types.Type | None = None) -> int:
-    """Return the bits of the widest of these types.
-
-    A scale of fewer bits counts as the float32 that it is decoded to: blocks of 16 and 32 fill registers of no more.
-    """
-    widest: int = max(each.bitwidth for each in elements)
-    return widest if scale is None else max(widest, scale.bitwidth, 32)
-
-
 @traced
 def register_lanes(operands):
     """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
-    widest = widest_bits([dtypes[name] for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale"))
+    elements, scale = [dtypes[name].bitwidth for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale")
+    widest = widest_bits(elements, None if scale is None else scale.bitwidth)
     return v.Vec(operands[0].dtype, v.REGISTER_BITS // widest)

@@ -13,19 +13,17 @@ from fastq.kernels.spec import parameter_type
 
 
 @traced
-def load_scale(spec, operands, p, kind):
-    """Load scales from p on, as many as `kind` has lanes."""
-    scales = load_elements(operands.scale, p, v.lanes_like(kind, operands.scale))
-    return v.convert(scales, parameter_type(spec, operands.scale))
+def load_parameters(spec, operands, args, p, kind):
+    """Load scales and zero points from p on, as many as `kind` has lanes.
 
-
-@traced
-def load_zero_point(spec, operands, args, p, kind):
-    """Load zero points from p on, as many as `kind` has lanes, or the scale of the array that takes their place."""
+    The scale of the array takes the place of zero points where scales are in units of that.
+    """
+    dtype = parameter_type(spec, operands.scale)
+    scales = v.convert(load_elements(operands.scale, p, v.lanes_like(kind, operands.scale)), dtype)
     if spec.scale_kind == "tensor":
-        return args.tensor
+        return scales, args.tensor
     zero_points = load_elements(operands.zero_point, p, v.lanes_like(kind, operands.zero_point))
-    return v.convert(zero_points, parameter_type(spec, operands.scale))
+    return scales, v.convert(zero_points, dtype)
 
 
 @traced

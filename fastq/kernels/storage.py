@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.system.cpu import REGISTER_BITS
 
 
 def codes_in_group(bits: int) -> int:
@@ -51,3 +55,29 @@ class StorageFormat(NamedTuple):
 
 
 ElementType = np.dtype[Any] | StorageFormat  # what a kernel's pointer points to
+
+
+def bits_of(kind: ElementType) -> int:
+    """Return the bits of an element."""
+    if isinstance(kind, StorageFormat):
+        return kind.bits if kind.dense else 8
+    row = FLOAT_FORMATS.get(kind.name)
+    return row.bits if row else kind.itemsize * 8
+
+
+def widest_bits(elements: Iterable[int], scale: int | None = None) -> int:
+    """Return the widest of the bits of elements.
+
+    A scale of fewer bits counts as the float32 that it is decoded to: blocks of 16 and 32 fill registers of no more.
+    """
+    return max(*elements, *(() if scale is None else (scale, 32)))
+
+
+def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:
+    """Return how many elements a register holds of the widest of these types."""
+    return REGISTER_BITS // widest_bits(map(bits_of, (src, dst)), None if scale is None else bits_of(scale))
+
+
+def is_wide(kind: ElementType) -> bool:
+    """Return whether input of this dtype is computed with in float64."""
+    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import numpy as np
-from numpy.typing import DTypeLike
-
-from fastq.formats.qtypes import as_qtype
-from fastq.operations.measure import minmax
-from fastq.operations.quantize import quantize
-from fastq.requests.values import as_input
-from fastq.system.arguments import as_dtype, as_items
+from fastq.dispatch import callers
+from fastq.operations import works
+from fastq.system.arguments import as_choice
 
 
-def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = ("int8", "uint8")) -> None:
-    """Compile the kernels of the usual calls, or load them from the disk cache, before time matters.
+def warmup(*names: str, native: bool = False, track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
+    """Have machine code ready before time matters: shipped with the package, from disk, or compiled and kept there.
+
+    Calls are planned as if they were made, and nothing is computed.
 
     Parameters
     ----------
-    dtypes : iterable of dtype
-        Input dtypes to prepare for.
-    codes : iterable of str
-        Code formats to prepare for.
+    *names : str
+        Which works: "int8", which is the default, "int16", "int4", "float8", "microscaling", "codebooks", "textbook",
+        "calibration", "stores", "measures", "gguf" or "all".
+    native : bool
+        Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
+        from then on, and import Numba.
+    track : callable
+        What shows how far it is, given a list of calls, of which it returns those to make: `rich.progress.track` and
+        `tqdm.tqdm` do.
+
+    Raises
+    ------
+    ValueError
+        If there is no such work.
+    OSError
+        If code is to be made for this CPU and there is no folder to keep it in.
 
     Examples
     --------
     >>> import fastq
-    >>> fastq.warmup(codes=["int8"])
+    >>> fastq.warmup("int8")
     """
-    formats = [as_qtype(each, "codes") for each in as_items(codes, "codes", "an iterable of code formats")]
-    wanted = "an iterable of dtypes"
-    for each in as_items(dtypes, "dtypes", wanted):
-        empty = as_input(np.empty((2, 64), as_dtype(each, "dtypes", wanted)), "dtypes")
-        x = np.linspace(-1, 1, empty.size).astype(empty.dtype).reshape(empty.shape)
-        minmax(x, axis=1)
-        for qtype in formats:
-            for options in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": qtype.block_size or 32}):
-                q = quantize(x, qtype, symmetric=qtype.bits > 1, **options)  # type: ignore[arg-type]
-                quantize(x, qparams=q.qparams)
-                q.dequantize()
+    for name in names:
+        as_choice(name, "names", ("all", *works.WORKS))
+    if native:
+        callers.use_native()
+    works.plan(works.WORKS if "all" in names else names or ("int8",), track)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from llvmlite import binding
-from numba.core import config
+import numpy as np
+
+from fastq.system import cpu
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -72,11 +74,6 @@ class Tuning:
         Rows of such a part at most if they begin a multiple of so many bytes apart, of which caches hold fewer.
         Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
-    narrow_row : int
-        Elements of rows that are taken as one where many have the same parameters, which kernels repeat: see
-        `rows_as_one` in fastq/dispatch/planner.py.
-        int8 by 16 columns to float32, one thread, beside parameters repeated in Python: 2**15 elements 4.9 times as
-        fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
     wide_row : int
         Bytes of the scales of a row, or of its values for minima and maxima, from which on several rows are visited at
         a time though the array outgrows the cache.
@@ -84,10 +81,6 @@ class Tuning:
         times as fast, of 4 KiB 0.73, 8 KiB 1.05, 16 KiB 1.4, 32 KiB 1.35 and more; four at a time 1.2, of 32 KiB 1.3.
         int8 by columns to float32, one thread, 2**25 elements, four rows beside one: scales of 2 KiB 0.51 times as
         fast, 4 KiB 0.69, 8 KiB 0.63 to 0.74, 16 KiB 1.2; float32 to int8: 16 KiB 1.5, 64 KiB 1.7.
-    tile_bytes : int
-        Bytes of the stack, on each thread, of the buffers through which strided memory goes.
-        float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16
-        1.9 and 5.1, 2**17 2.2 and 6; but a thread has 2**19 bytes on macOS.
     reduction_cost : int
         Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
     merged_partials : int
@@ -140,9 +133,7 @@ class Tuning:
     fused_rows: int = 1 << 17
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
-    narrow_row: int = 512
     wide_row: int = 12 << 10
-    tile_bytes: int = 1 << 16
     reduction_cost: int = 8
     merged_partials: int = 1 << 16
     partial_histograms: int = 1 << 24
@@ -205,12 +196,37 @@ TUNING = {  # by LLVM's name of the CPU
 }
 
 
+# LLVM's names of CPUs by vendor, family and models, those that have a row
+_CPUS: tuple[tuple[str, str, str, tuple[range, ...]], ...] = (
+    ("znver4", "AuthenticAMD", "25", (range(0x10, 0x20), range(0x60, 0x80), range(0xA0, 0xB0))),
+    ("znver3", "AuthenticAMD", "25", (range(0x100),)),
+    ("znver5", "AuthenticAMD", "26", (range(0x100),)),
+    ("rocketlake", "GenuineIntel", "6", (range(0xA7, 0xA8),)),
+)
+
+
+@functools.cache
 def cpu_name() -> str:
-    """Return LLVM's name of this CPU, or of the one that Numba is told to compile for."""
-    return str(config.CPU_NAME or binding.get_host_cpu_name())
+    """Return LLVM's name of this CPU, or of the one that Numba is told to compile for; "default" if it has no row."""
+    facts = cpu.facts()
+    kind, model = (facts.get("vendor_id", ""), facts.get("cpu family", "")), int(facts.get("model") or 0)
+    found = (name for name, *of, models in _CPUS if (*of,) == kind and any(model in each for each in models))
+    return os.environ.get("NUMBA_CPU_NAME") or next(found, "default")
 
 
 @functools.cache
 def current() -> Tuning:
     """Return the row of this CPU, or the default where it has none."""
     return TUNING.get(cpu_name(), TUNING["default"])
+
+
+# --- the numbers that kernels read ------------------------------------------------------------------------------------
+
+RECORD = "fastq_tuning"  # the name of the record in machine code
+READ_BY_KERNELS = ("prefetch", "prefetch_codes", "prefetch_blocks", "prefetch_row", "wide_row")
+
+
+@functools.cache
+def numbers() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return what kernels read at run time of the row of this CPU, by its address: machine code is for many CPUs."""
+    return np.array([getattr(current(), name) for name in READ_BY_KERNELS], np.int64)

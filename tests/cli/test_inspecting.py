@@ -19,9 +19,8 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
-from fastq.cli.page import INK, Picture, page
-from fastq.cli.report import csv_text, json_text, print_table
-from fastq.io.scheme import Scheme
+from fastq.cli.report import INK, Picture, csv_text, json_text, page, print_table
+from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
 from fastq.system.dtypes import ML_FLOATS

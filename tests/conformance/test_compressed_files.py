@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from torch_tensors import as_tensor
 
 import fastq
 from fastq.io.records import Record, encoded
@@ -32,13 +33,7 @@ def test_stored_tensors_are_read(dtype):
     arrays = encoded("weight", q, Record(dtype, axis, block_size, True, "onnx", "F32", x.shape, tensor_scale))
     scheme = QuantizationScheme(targets=["Linear"], weights=weights)
     read = BaseCompressor.get_value_from_registry(name).decompress(
-        {key: as_tensor(torch, array) for key, array in arrays.items()}, scheme
+        {key: as_tensor(array) for key, array in arrays.items()}, scheme
     )
     tolerance = 2**-8 if dtype == "nvfp4" else 0  # products with its second scale are rounded to bfloat16
     np.testing.assert_allclose(read["weight"].to(torch.float32).numpy(), q.dequantize(), rtol=tolerance)
-
-
-def as_tensor(torch, array):
-    if array.dtype.name == "float8_e4m3fn":
-        return torch.from_numpy(array.view(np.uint8)).view(torch.float8_e4m3fn)
-    return torch.from_numpy(array)

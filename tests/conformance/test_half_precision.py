@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from torch_tensors import as_bytes, as_tensor, bytes_of
 
 import fastq
 
@@ -35,15 +36,6 @@ def matrix(dtype, seed):
     return x.astype(DTYPES[dtype])
 
 
-def as_tensor(x):
-    halves = x.dtype == ml_dtypes.bfloat16
-    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if halves else torch.from_numpy(x)
-
-
-def as_bytes(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
 def by_compressed_tensors(x, name, symmetric, strategy):
     """Scale, zero point, codes and values."""
     from compressed_tensors.quantization import QuantizationArgs
@@ -72,9 +64,7 @@ def differing(dtype, name, symmetric, strategy, seed, convention="compressed-ten
     scale, zero_point, codes, values = by_compressed_tensors(x, name, symmetric, strategy)
     ours = q.scale.astype(x.dtype), q.unpacked(), q.dequantize(dtype=x.dtype), fastq.fake_quantize(x, name, **options)
     theirs = scale, codes, values, values
-    pairs = [
-        (np.ascontiguousarray(a).reshape(-1).view(np.uint8), as_bytes(b)) for a, b in zip(ours, theirs, strict=True)
-    ]
+    pairs = [(bytes_of(a), as_bytes(b)) for a, b in zip(ours, theirs, strict=True)]
     zeros = np.count_nonzero(q.zero_point.reshape(-1).astype(np.float32) != zero_point.float().numpy().reshape(-1))
     return (zeros, *(np.count_nonzero(a != b) for a, b in pairs))
 

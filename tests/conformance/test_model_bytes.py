@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from torch_tensors import as_bytes, as_tensor
 
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
@@ -17,15 +18,6 @@ SHAPE = (2432, 4224)  # 10,272,768 values; neither fills chunks of 4 Mi values
 CASES = [
     (name, dtype) for name in PRESETS for dtype in DTYPES if not (dtype == "F16" and PRESETS[name].weights.scale_dtype)
 ]
-
-
-def as_tensor(x):
-    halves = x.dtype == ml_dtypes.bfloat16
-    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if halves else torch.from_numpy(x)
-
-
-def as_bytes(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def groups_of(x, args):
@@ -78,13 +70,13 @@ def test_bytes_are_those_of_compressed_tensors(name, dtype):
     theirs, ours = compressed(x, name), converted(x, name, dtype)
     assert {key for key, value in theirs.items() if value is not None} == set(ours)
     for key, array in ours.items():
-        assert as_bytes(theirs[key]) == array.tobytes(), key
+        assert as_bytes(theirs[key]).tobytes() == array.tobytes(), key
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
 def test_scales_that_are_rounded_first_give_other_codes(dtype):
     x = matrix(dtype)
     theirs, ours = compressed(x, "W8A8"), converted(x, "W8A8", dtype, bit_exact=False)
-    assert as_bytes(theirs["weight_scale"]) == ours["weight_scale"].tobytes()
+    assert as_bytes(theirs["weight_scale"]).tobytes() == ours["weight_scale"].tobytes()
     differ = np.count_nonzero(theirs["weight"].numpy() != ours["weight"])
     assert 0.001 * x.size < differ < 0.2 * x.size

@@ -12,7 +12,7 @@ from chunkings import BLOCK, GRANULARITIES, SHAPE, array, check, chunking, lazy_
 import fastq
 from fastq import reference
 from fastq.dispatch import cache
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import layout, threadpool
 
 dask = pytest.importorskip("dask", reason="no dask")
 da = pytest.importorskip("dask.array", reason="no dask")
@@ -39,16 +39,11 @@ def test_random_chunkings(seed):
     check(seed, dask, da, scheduler="threads" if seed % 2 else "synchronous")
 
 
-@pytest.mark.slow("compiles kernels", quick=lambda dtype: dtype == "uint4")
-@pytest.mark.parametrize("dtype", ["uint4", "float8_e4m3fn", "int16"])
+@pytest.mark.slow("compiles kernels", quick=lambda dtype: dtype in ("uint4", "mxfp4"))
+@pytest.mark.parametrize("dtype", ["uint4", "float8_e4m3fn", "int16", "mxfp4", "mxfp8_e4m3", "mxint8"])
 def test_formats(dtype):
-    check(3, dask, da, dtype, {name: GRANULARITIES[name] for name in ("array", "blocks")})
-
-
-@pytest.mark.slow("compiles kernels", quick=lambda dtype: dtype == "mxfp4")
-@pytest.mark.parametrize("dtype", ["mxfp4", "mxfp8_e4m3", "mxint8"])
-def test_formats_with_scales_of_their_own(dtype):
-    check(4, dask, da, dtype, {"blocks": {"axis": 1, "block_size": 32}})
+    names = ("blocks",) if dtype.startswith("mx") else ("array", "blocks")
+    check(4 if dtype.startswith("mx") else 3, dask, da, dtype, {name: GRANULARITIES[name] for name in names})
 
 
 @pytest.mark.slow("compiles kernels", quick=lambda convention: convention == "torch")
@@ -241,7 +236,7 @@ def jobs(work):
     """Count how often calls get the help of other threads."""
 
     def count():
-        return int(threadpool._state.words.words[threadpool.GATE]) >> threadpool.SEQUENCE_BIT
+        return int(threadpool._state.words.words[layout.GATE]) >> layout.SEQUENCE_BIT
 
     before = count()
     work()
@@ -256,7 +251,7 @@ def test_tasks_take_no_other_threads(threads):
     later.append(fastq.dask.calibrate(lazy, "int8"))
     assert any(jobs(lambda: fastq.quantize(x, "int8")) for _ in range(1000))  # calls after a stall work alone
     assert jobs(lambda: dask.compute(later, scheduler="threads")) == 0
-    assert threadpool._state.words.words[threadpool.ALONE] == 0
+    assert threadpool._state.words.words[layout.ALONE] == 0
 
 
 def test_tasks_leave_no_plan_for_other_parameters():

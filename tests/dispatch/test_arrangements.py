@@ -10,9 +10,9 @@ from fastq.dispatch import ranged
 from fastq.dispatch.spec import spec_of
 from fastq.dispatch.strides import arrange, order_without_gaps
 from fastq.formats.granularity import Granularity
+from fastq.kernels.args import MOST_ROW
 from fastq.requests.options import RangeOptions
 from fastq.requests.values import by_range
-from fastq.system import tuning
 
 
 def in_order(shape, order):
@@ -72,7 +72,7 @@ def test_blocks_whose_scales_lie_as_they_do_are_seen_in_place(scale_order, seen)
 @pytest.mark.parametrize(("columns", "passes"), [(3, 2), (16, 1), (64, 1)])
 def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     """Several are taken as one in both."""
-    assert tuning.current().narrow_row > 64
+    assert MOST_ROW > 64
     x = np.zeros((4096 // columns, columns), np.float32)
     request = by_range(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
     view = arrange(x, None, request.granularity).view(x, None, np.dtype(np.int8))

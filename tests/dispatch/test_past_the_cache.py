@@ -17,7 +17,6 @@ from fastq import reference
 from fastq.engine.runtime import threadpool
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.kernels import build
 from fastq.system import tuning
 
 
@@ -29,18 +28,15 @@ def streaming(request, monkeypatch):
     """
     from fastq.dispatch import cache, planner
 
-    prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(
         tuning.current(), stream_codes=True, stream_from=1, stream_run=request.param, staged_run=request.param
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.outgrows_cache(1)
-    for forget in prepared:
-        forget()
+    cache.plans.clear()
     yield
-    for forget in prepared:
-        forget()
+    cache.plans.clear()
 
 
 def in_between(dtype, shape, offset):

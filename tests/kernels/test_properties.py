@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from catalogue import CODES, same_bytes, same_quantized
+from catalogue import CODES, same_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fastq
-from fastq import reference
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import as_qtype
 
@@ -48,17 +47,6 @@ def expanded(parameters, q):
         return np.repeat(parameters, q.block_size, axes[0]).take(range(q.shape[axes[0]]), axes[0])
     kept = [size if axes is not None and axis in axes else 1 for axis, size in enumerate(q.shape)]
     return np.broadcast_to(parameters.reshape(kept), q.shape)
-
-
-@pytest.mark.slow("compiles 40 kernels")
-@common
-@given(st.data(), arrays(), st.sampled_from(CODES), st.booleans())
-def test_fast_equals_reference(data, x, code, symmetric):
-    options = data.draw(granularities(x.ndim)) | {"symmetric": symmetric}
-    q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
-    same_quantized(q, expected)
-    same_bytes(q.dequantize(), reference.dequantize(expected))
-    same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
 
 
 @pytest.mark.slow("compiles 30 kernels")

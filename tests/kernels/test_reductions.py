@@ -12,8 +12,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit
 from fastq.engine.runtime import driver
 from fastq.formats.granularity import Granularity
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.body import BODIES, Body, Reduction
-from fastq.kernels.build import kernel_address
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import nan_mask, status_of
 from fastq.kernels.status import HAS_NAN

@@ -27,7 +27,7 @@ from table import Table, Work
 
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.qtypes import QTYPES
-from fastq.system import tuning
+from fastq.kernels.args import MOST_ROW
 
 ROWS = Table()
 row = ROWS.row
@@ -335,7 +335,7 @@ def runs_of_a_few_registers_by_their_ranges(nan, code):
 )
 def rows_that_are_taken_as_one(columns, dtype):
     """Few rows, as many as are taken as one at most, one less and one more, and rows with some that are left over."""
-    joined = -(-tuning.current().narrow_row // columns)
+    joined = -(-MOST_ROW // columns)
     for rows in (2, 16, 33, joined - 1, joined + 1, 20 * joined + 7):
         x, other = shaped(dtype, 21, 22, shape=(rows, columns))
         yield Work(x, "int8", {"axis": 1}, other, threads=(1, 2))

@@ -1,10 +1,12 @@
 """What is refused in few places, or is not among the parameters of functions: junk_calls.py has bad values of these."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import xarray
+from format_cases import ERRORS
 from junk_calls import (
     CODES,
     LAZY,
@@ -22,6 +24,7 @@ from junk_calls import (
 import fastq
 from fastq import io, reference
 from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QTYPES
 from fastq.results import QParams, QuantizedArray
 
 
@@ -66,6 +69,9 @@ def test_arguments_are_refused_before_values(x):
 
 
 OF_4_BITS = fastq.QType("uint8", 8, signed=False).with_bits(4)
+WIDE = np.array([-3e38, 3e38], np.float32)
+MATRIX = np.zeros((1, 2), np.int8).view(np.matrix)
+ALL = np.array([-1.0, 1.0]) * np.finfo(np.float64).max
 # what the few values above may not reach
 REFUSED = [
     (lambda api: api.minmax(X, axis="0"), TypeError, "axis must be an int, a tuple of int or None, not '0'"),
@@ -129,10 +135,23 @@ REFUSED = [
         ValueError,
         "scale_floor must be .* of 16610 bits",
     ),
+    (lambda api: api.quantize(X, "int8", symmetric=2), TypeError, "symmetric must be a bool"),
+    (lambda api: api.quantize(X, "mxfp4", convention="torch"), ValueError, "convention must be 'onnx'"),
+    (lambda api: api.quantize(X, dataclasses.replace(QTYPES["int8"], bits=7)), TypeError, "dtype must be one"),
+    (lambda api: api.quantize_linear(X, 0.1, True, "uint8", convention="faiss"), TypeError, "zero_point must"),
+    (lambda api: api.quantize_linear(X, 0.1, 1j, "uint8", convention="faiss"), TypeError, "zero_point must be"),
+    (lambda api: api.quantize(WIDE, "uint8", convention="faiss"), ValueError, "range too wide"),
+    (lambda api: api.quantize_linear(X, 0.1, np.inf, "uint8", convention="faiss"), ValueError, "must be finite"),
+    (lambda api: api.quantize(ALL, "int8", convention="cf"), ValueError, "too wide for a finite"),
+    (lambda api: api.fake_quantize(ALL, "int16", convention="cf"), ValueError, "too wide for a finite scale"),
+    (lambda api: api.quantize(WIDE, "int8", out=MATRIX), TypeError, "out must be an"),
+    (lambda api: api.quantize_linear(X, np.inf, dtype="nf4"), ValueError, "finite"),
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "match"), REFUSED, ids=[match for _, _, match in REFUSED])
+@pytest.mark.parametrize(
+    ("call", "error", "match"), [*REFUSED, *ERRORS], ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_refusals(call, error, match):
     for api in (fastq, reference):
         with pytest.raises(error, match=match):

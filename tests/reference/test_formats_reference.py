@@ -15,7 +15,6 @@ from catalogue import same_bytes
 from format_cases import (
     BLOCKS,
     CODES,
-    ERRORS,
     FLOAT8,
     HALVES,
     MICROSCALING,
@@ -529,12 +528,6 @@ def test_parameters_of_float_codes_from_a_range(name, ftype):
 
 
 # Errors
-
-
-@pytest.mark.parametrize(("call", "error", "match"), ERRORS)
-def test_wrong_argument(call, error, match):
-    with pytest.raises(error, match=match):
-        call(reference)
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])

@@ -405,12 +405,6 @@ def test_an_explanation_has_the_value_of_the_reference(dtype):
             check_explanations(reference, scheme, X[0].astype(dtype))
 
 
-@pytest.mark.slow("compiles a kernel for each convention")
-@pytest.mark.parametrize("scheme", [s for s in EXPLAINED if not isinstance(s.get("axis"), tuple)], ids=str)
-def test_an_explanation_has_the_value_of_the_kernel(scheme):
-    check_explanations(fastq, scheme, X[0])
-
-
 def test_an_explanation_of_other_numbers_has_another_value():
     q = reference.quantize(X[0], "int8", axis=0)
     wrong = fastq.QuantizedArray(q.codes, replace(q.qparams, scale=np.nextafter(q.scale, np.float32(9))), q.shape)

@@ -4,7 +4,6 @@ from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, k
 from fastq.engine.jit.constants import Constants
 from fastq.engine.jit.functions import intrinsic, njit, overload, traced
 from fastq.engine.jit.options import OPTIONS, TARGET
-from fastq.engine.jit.stored import code_folder, refusals, stored_code
 
 __all__ = [
     "OPTIONS",
@@ -12,14 +11,11 @@ __all__ = [
     "Constants",
     "Listing",
     "c_function",
-    "code_folder",
     "functions_in_memory",
     "intrinsic",
     "kernel",
     "listing",
     "njit",
     "overload",
-    "refusals",
-    "stored_code",
     "traced",
 ]

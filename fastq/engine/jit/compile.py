@@ -18,9 +18,10 @@ from numba import types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
+from fastq.engine.code.shipped import shipped_functions
+from fastq.engine.code.stored import CachedFile, file_of
 from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
 from fastq.engine.jit.pipeline import ENTRY, compile_library
-from fastq.engine.jit.stored import CachedFile, file_of
 from fastq.system.lazy import Held
 
 # what Numba and LLVM are told by the environment
@@ -115,7 +116,7 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
 
 def functions_in_memory() -> int:
     """Return how many compiled functions this process has, which stay until it ends."""
-    return len(_functions)
+    return len(_functions) + len(shipped_functions())
 
 
 def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
@@ -170,7 +171,9 @@ class Listing(NamedTuple):
 
 @functools.cache
 def listing(address: int) -> Listing:
-    """Return what the function of `kernel` at an address is made of, compiling it once more."""
+    """Return what the function of `kernel` at an address is made of, compiling it once more, for this CPU."""
+    if shipped := shipped_functions().get(address):
+        address = shipped.compiled()
     function, result, arguments = next(key for key, compiled in _functions.items() if compiled.address == address)
     with jit_enabled():
         library = compile_library(function, result, arguments)

@@ -85,6 +85,9 @@ class _Whole(_Library):
         for function in self._final_module.functions:
             if not function.is_declaration and function.name != ENTRY:
                 function.linkage = "internal"  # LLVM then inlines what is called once, however large it is
+        for each in self._final_module.global_variables:
+            if each.name.startswith("_ZN08NumbaEnv"):
+                each.linkage = "internal"  # and is dropped: nothing reads it
         # with NUMBA_OPT=0 objects of Python would stay, by whose address Numba names what is constant
         passes, builder = self._codegen._module_pass_manager(opt=max(int(config.OPT), 1))
         passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack

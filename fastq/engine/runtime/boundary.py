@@ -17,24 +17,15 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from fastq.engine import jit
-from fastq.engine.jit import TARGET, njit
-from fastq.engine.simd import instruction, pointer
-from fastq.engine.simd.vector import call_llvm
+from fastq.engine.code import code
+from fastq.engine.runtime.layout import DATA, TYPE, VALUE
 from fastq.system.lazy import Held
 
-_INT, _WORD = types.int64, ir.IntType(64)
-
-# words of an object: its type; the value of a float or of a NumPy scalar; the address of the elements of an ndarray
-TYPE, VALUE = object.__basicsize__ // 8 - 1, object.__basicsize__ // 8
-DATA = VALUE
-
 METH_FASTCALL = 0x80
-LOCAL = 64  # words of `local`
+STANDARD = -1  # for the compiled function that sets the floating-point mode: that of IEEE 754
+
+_function_address = code("fastq.engine.runtime.instructions", "function_address")
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -72,60 +63,6 @@ def check_abi() -> None:
 check_abi()
 
 
-# --- instructions -----------------------------------------------------------------------------------------------------
-
-
-def _interface(name: str) -> Any:
-    """Make an instruction that calls a function of Python's C interface with a tuple of words.
-
-    Pointers and numbers pass as 64 bit integers, which every C ABI of a 64 bit CPU allows.
-    """
-
-    @instruction(_INT)
-    def call(context: Any, builder: Any, sig: Any, words: Any) -> Any:
-        count = sig.args[0].count
-        function = ir.FunctionType(_WORD, [_WORD] * count)
-        function = cgutils.get_or_insert_function(builder.module, function, name)
-        return builder.call(function, [builder.extract_value(words, k) for k in range(count)])
-
-    return call
-
-
-acquire_lock = _interface("PyThread_acquire_lock")
-release_lock = _interface("PyThread_release_lock")
-release_interpreter = _interface("PyEval_SaveThread")
-take_interpreter = _interface("PyEval_RestoreThread")
-new_int = _interface("PyLong_FromLongLong")
-int_value = _interface("PyLong_AsLongLongAndOverflow")
-
-
-@instruction(lambda: _INT())
-def local(context: Any, builder: Any, sig: Any) -> Any:
-    """Return the address of `LOCAL` words of the stack: others at each place that asks, and the same at each pass."""
-    return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
-
-
-@njit
-def words_at(address):  # type: ignore[no-untyped-def]
-    """Return a pointer to the words at an address."""
-    return pointer(address, types.int64)
-
-
-# the clock of `time.perf_counter`; its name became public in Python 3.13
-_CLOCK_WRITES = sys.version_info >= (3, 13)
-_read_clock = _interface("PyTime_PerfCounterRaw" if _CLOCK_WRITES else "_PyTime_GetPerfCounter")
-
-
-@njit
-def nanoseconds():  # type: ignore[no-untyped-def]
-    """Read a clock that begins at any moment."""
-    if _CLOCK_WRITES:
-        base = local()
-        _read_clock((base,))
-        return words_at(base)[0]
-    return _read_clock(())
-
-
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
@@ -143,8 +80,8 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_o
 )
 
 
-def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of METH_FASTCALL's three words, or load it, and make a Python function of it.
+def python_function(module: str, name: str) -> Callable[..., Any]:
+    """Make a Python function of a compiled one of METH_FASTCALL's three words, by its module and its name there.
 
     The words are not used, the address of the arguments, and how many they are; it returns the address of a new object.
     A call takes 0.05 us, through Numba's own wrapper for ten integers 0.6.
@@ -152,9 +89,14 @@ def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
     The function has only the address of its definition, which is therefore what it is bound to: functions that threads
     hold outlive this module at the end of the interpreter, where the garbage collector reads their definitions.
     """
-    address = jit.kernel(function, _INT, _INT, _INT, _INT)
-    definition = _MethodDef(function.__name__.encode(), address, METH_FASTCALL, None)
+    definition = _MethodDef(name.encode(), _function_address(module, name), METH_FASTCALL, None)
     return cast(Callable[..., Any], _new_function(ctypes.addressof(definition), definition, None))
+
+
+def clock() -> int:
+    """Return the address of the function that reads the clock of `time.perf_counter`; it is public from 3.13 on."""
+    name = "PyTime_PerfCounterRaw" if sys.version_info >= (3, 13) else "_PyTime_GetPerfCounter"
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
 def new_acquired_lock() -> int:
@@ -170,52 +112,6 @@ def new_acquired_lock() -> int:
 
 
 # --- the floating-point mode ------------------------------------------------------------------------------------------
-
-_IS_X86, _IS_ARM = TARGET.triple.startswith("x86_64"), TARGET.is_arm
-# bits that choose how operations work, and their values in the mode of IEEE 754; x86 has flags of what happened beside
-CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
-
-
-@instruction(lambda: _INT())
-def float_mode(context: Any, builder: Any, sig: Any) -> Any:
-    """Return the control register of this thread."""
-    if _IS_X86:
-        where = cgutils.alloca_once(builder, ir.IntType(32))
-        call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
-        return builder.zext(builder.load(where), _WORD)
-    return call_llvm(builder, "llvm.aarch64.get.fpcr", _WORD, []) if _IS_ARM else _WORD(0)
-
-
-@instruction(lambda mode: types.void(_INT))
-def set_float_mode(context: Any, builder: Any, sig: Any, mode: Any) -> None:
-    """Set the control register of this thread."""
-    if _IS_X86:
-        where = cgutils.alloca_once(builder, ir.IntType(32))
-        builder.store(builder.trunc(mode, ir.IntType(32)), where)
-        call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), [_bytes(builder, where)])
-    elif _IS_ARM:
-        call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), [mode])
-
-
-def _bytes(builder: Any, where: Any) -> Any:
-    return builder.bitcast(where, ir.IntType(8).as_pointer())
-
-
-@njit
-def enter_standard_mode():  # type: ignore[no-untyped-def]
-    """Set the mode of IEEE 754; return the one before, for `leave_standard_mode`."""
-    mode = float_mode()
-    if mode & CONTROL != STANDARD:
-        set_float_mode(STANDARD)
-    return mode
-
-
-@njit
-def leave_standard_mode(mode):  # type: ignore[no-untyped-def]
-    """Set the mode of before."""
-    if mode & CONTROL != STANDARD:
-        set_float_mode(mode)
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -249,13 +145,7 @@ def _is_standard() -> bool:
     return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
 
 
-def _exchange_modes(_, arguments, count):  # type: ignore[no-untyped-def]
-    mode = float_mode()
-    set_float_mode(int_value((words_at(arguments)[0], local())))
-    return new_int((mode,))
-
-
 @functools.cache
 def _exchange() -> Callable[[int], int]:
     """Return the compiled function that sets the control register and returns what it was."""
-    return python_function(_exchange_modes)
+    return python_function("fastq.engine.runtime.instructions", "exchange_modes")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from fastq.engine import jit
@@ -302,7 +301,6 @@ def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step): 
                 _copy_element(kind, s + c * src_step, 0, d + c * dst_step, 0)
 
 
-def address_of_copy(dtype: np.dtype[Any], copies_isnan: bool = False) -> int:
-    """Return the address of `copy` for elements of a dtype, which become native, or native ones that become of it."""
-    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if copies_isnan else 0
-    return jit.kernel(copy, types.int64, Copy(dtype.itemsize, not dtype.isnative, infinity), *[types.int64] * 8)
+def address_of_copy(size: int, swapped: bool, infinity: int) -> int:
+    """Compile `copy` for elements of what `Copy` says, or load it; return its address."""
+    return jit.kernel(copy, types.int64, Copy(size, swapped, infinity), *[types.int64] * 8)

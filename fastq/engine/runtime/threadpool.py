@@ -17,6 +17,21 @@ of words:
 - A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
   lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
 
+Memory may be weakly ordered, as that of AArch64 is. Words of the job, of what owners keep and TAKEN's zeros are written
+by ordinary stores; GATE, OWNER, PARKED and counters change by atomic operations, all sequentially consistent:
+
+- The job is complete for who enters: its words are written before the store that opens the gate, a release, and read
+  after the compare-and-swap of that value, an acquire. A gate of another sequence number makes the swap fail.
+- Results are complete for the caller: a worker writes them, and STATUS, before it takes itself out of the count. That
+  and all that changes the gate until the next job are read-modify-writes, so a load of a gate with nobody inside, an
+  acquire, comes after every worker's release. No release of x86-64 orders stores past the cache, so a fence comes
+  first.
+- The next job finds nobody inside: its owner's exchange acquires what the last owner's store to OWNER released.
+- No wake-up is lost: a worker stores PARKED and then loads the gate, the caller stores the gate, or the parent in the
+  tree swaps it, and then loads PARKED. In the one order of all these operations one of them sees the other's; acquire
+  and release alone would let both miss it. One of two exchanges of PARKED gets the 1, and so the lock is released once.
+- A caller that sleeps is woken: SLEEPING and the count are in one word, whose changes are in one order.
+
 Callers need no worker, so one that could not be started or is not scheduled does no harm. Workers never return to
 Python, where the end of the interpreter would find them. A forked child has none; it starts its own, around words of
 its own.
@@ -27,6 +42,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,227 +50,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import config
 from numpy.typing import NDArray
 
-from fastq.engine import simd as v
-from fastq.engine.jit import njit
-from fastq.engine.runtime import boundary
+from fastq.engine.runtime.boundary import clock, new_acquired_lock, python_function
+from fastq.engine.runtime.layout import CLOCK, CLOSED, GATE, JOB_ROUNDS, LINE_WORDS, LOCK, MOST_THREADS, SLOT, SLOTS
 from fastq.system import tuning
 from fastq.system.arguments import as_int
 from fastq.system.lazy import Held
 
 _ROW = tuning.current()
-PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin
-LEAST_BACKOFF, MOST_BACKOFF = _ROW.backoff
-BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.backoff_min_calls
-
-_INT = types.int64
-
-
-# --- instructions -----------------------------------------------------------------------------------------------------
-
-
-@v.instruction(lambda kernel, integers: _INT(_INT, integers))
-def call_address(context: Any, builder: Any, sig: Any, kernel: Any, integers: Any) -> Any:
-    """Call a function of a word that is not used and integers at an address, as kernels are.
-
-    Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
-    """
-    word, count = ir.IntType(64), sig.args[1].count
-    values = [word(0), *(builder.extract_value(integers, k) for k in range(count))]
-    return builder.call(builder.inttoptr(kernel, ir.FunctionType(word, [word] * len(values)).as_pointer()), values)
-
-
-# --- the words that threads share -------------------------------------------------------------------------------------
-
-LINE_WORDS = 8  # int64 in a cache line: words that different threads write do not share one
-
-GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE_WORDS for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
-JOB_KERNEL, JOB_POINTERS, JOB_ORIGIN, JOB_START, JOB_STOP, JOB_CHUNK = (JOB + k for k in (0, 1, 7, 8, 9, 10))
-JOB_BACKWARD, JOB_THREADS, JOB_ROUNDS = (JOB + k for k in (11, 12, 13))
-# when callers may have help again, for how long they went without it last time, when the last one was ready, and how
-# many calls had help since one had to wait for it; how many callers want that nobody has help
-BACKOFF_UNTIL, BACKOFF, LAST, HELPED, ALONE = (PACE + k for k in range(5))
-SLOT = 2 * LINE_WORDS  # words of one slot, of which these are
-TAKEN, PARKED, LOCK = 0, LINE_WORDS, LINE_WORDS + 1
-
-# the gate from its lowest bit: how many are inside, flags, threads of the job, its sequence number
-INSIDE, CLOSED, SLEEPING = (1 << 16) - 1, 1 << 16, 1 << 17
-THREADS_BIT, SEQUENCE_BIT = 18, 34
-MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1
-
-
-@njit
-def _work(words, slot):  # type: ignore[no-untyped-def]
-    """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
-    kernel, p, backward, threads = words[JOB_KERNEL], JOB_POINTERS, words[JOB_BACKWARD], words[JOB_THREADS]
-    origin, start, stop, chunk = words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK]
-    pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
-    chunks, status = (stop - start + chunk - 1) // chunk, 0
-    for turn in range(threads):
-        share = (slot + turn) % threads
-        first, last = share * chunks // threads, (share + 1) * chunks // threads
-        taken = v.advance(words, SLOTS + share * SLOT + TAKEN)
-        k = v.fetch_add(taken, 1)
-        while k < last - first:
-            at = start + (last - 1 - k if backward else first + k) * chunk
-            status |= call_address(kernel, (*pointers, origin, at, min(at + chunk, stop), slot))
-            k = v.fetch_add(taken, 1)
-    v.fence()  # what was streamed comes before the end of the work, also for threads on other cores
-    v.fetch_or(v.advance(words, STATUS), status)
-
-
-@njit
-def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
-    """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
-    for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
-        parked = v.advance(words, SLOTS + child * SLOT + PARKED)
-        if v.atomic_load(parked) != 0 and v.exchange(parked, 0) != 0:
-            boundary.release_lock((words[SLOTS + child * SLOT + LOCK],))
+PARALLEL_FROM, WAKE_FROM, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.chunk, _ROW.spin
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-@njit
-def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
-    """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return its status."""
-    origin, start, stop, chunk = units
-    if chunk == 0:
-        chunk = stop - start
-    status = 0
-    while start < stop:
-        status |= call_address(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
-        start += chunk
-    return status
-
-
-@njit
-def run(words, kernel, pointers, units, threads, wake_workers, backward):  # type: ignore[no-untyped-def]
-    """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
-
-    Without `wake_workers` a call works alone if the first worker is parked, unless calls come one after the other.
-    """
-    origin, start, stop, chunk = units
-    if threads == 1:
-        return run_alone(kernel, pointers, units)
-    began = boundary.nanoseconds()
-    until, last = v.advance(words, BACKOFF_UNTIL), v.advance(words, LAST)
-    asleep = v.atomic_load(v.advance(words, SLOTS + SLOT + PARKED)) != 0 and began - v.atomic_load(last) > SERIES
-    alone = (asleep and not wake_workers) or began < v.atomic_load(until) or v.atomic_load(v.advance(words, ALONE)) != 0
-    if alone or v.exchange(v.advance(words, OWNER), 1) != 0:
-        status = run_alone(kernel, pointers, units)
-        v.atomic_store(last, boundary.nanoseconds())
-        return status
-    words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
-    words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
-    for k in range(6):
-        words[JOB_POINTERS + k] = pointers[k]
-    for slot in range(threads):
-        words[SLOTS + slot * SLOT + TAKEN] = 0
-    gate = v.advance(words, GATE)
-    sequence = (v.atomic_load(gate) >> SEQUENCE_BIT) + 1
-    v.atomic_store(gate, sequence << SEQUENCE_BIT | threads << THREADS_BIT)
-    _wake(words, 0, threads)
-    _work(words, 0)
-    v.fetch_or(gate, CLOSED)
-    words[HELPED] += 1
-    if not _wait(words, gate):
-        _wait_longer(words, gate, began)
-    status = words[STATUS]
-    v.atomic_store(last, boundary.nanoseconds())
-    v.atomic_store(v.advance(words, OWNER), 0)
-    return status
-
-
-@njit
-def _wait(words, gate):  # type: ignore[no-untyped-def]
-    """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
-    for _ in range(words[JOB_ROUNDS]):
-        if v.atomic_load(gate) & INSIDE == 0:
-            return True
-        v.pause()
-    return False
-
-
-@njit
-def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
-    """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
-    worked = boundary.nanoseconds()
-    if v.fetch_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
-        boundary.acquire_lock((words[SLOTS + LOCK], 1))
-    now = boundary.nanoseconds()
-    if now - worked > worked - began:
-        since = began - words[BACKOFF_UNTIL]
-        longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
-        backoff = 4 * words[BACKOFF] if longer else words[BACKOFF] // 2
-        words[BACKOFF] = min(max(backoff if since < MOST_BACKOFF else 0, LEAST_BACKOFF), MOST_BACKOFF)
-        words[HELPED] = 0
-        v.atomic_store(v.advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
-
-
-@njit
-def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
-    """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
-    words = boundary.words_at(control)
-    gate, parked = v.advance(words, GATE), v.advance(words, SLOTS + slot * SLOT + PARKED)
-    last, idle = v.atomic_load(gate) >> SEQUENCE_BIT, 0
-    while True:
-        word = v.atomic_load(gate)
-        threads = word >> THREADS_BIT & MOST_THREADS
-        if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
-            if v.compare_exchange(gate, word, word + 1):
-                last, idle = word >> SEQUENCE_BIT, 0
-                _wake(words, slot, threads)
-                _work(words, slot)
-                if v.fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
-                    boundary.release_lock((words[SLOTS + LOCK],))
-            continue
-        v.pause()
-        idle += 1
-        if idle < rounds:
-            continue
-        if slot == 0:
-            return
-        idle = 0
-        v.atomic_store(parked, 1)
-        word = v.atomic_load(gate)
-        seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
-        if not seen_new or v.exchange(parked, 0) == 0:
-            boundary.acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
-
-
-def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = boundary.words_at(arguments), boundary.local()
-    control, slot, rounds = (
-        boundary.int_value((objects[0], base)),
-        boundary.int_value((objects[1], base)),
-        boundary.int_value((objects[2], base)),
-    )
-    interpreter, mode = boundary.release_interpreter(()), boundary.enter_standard_mode()
-    _serve(control, slot, rounds)
-    boundary.leave_standard_mode(mode)
-    boundary.take_interpreter((interpreter,))
-    return boundary.new_int((0,))
-
-
 @functools.cache
 def _serve_compiled() -> Callable[..., int]:
-    return boundary.python_function(_serve_without_interpreter)
-
-
-def _add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = boundary.words_at(arguments), boundary.local()
-    control, change = boundary.int_value((objects[0], base)), boundary.int_value((objects[1], base))
-    return boundary.new_int((v.fetch_add(v.advance(boundary.words_at(control), ALONE), change),))
+    return python_function("fastq.engine.runtime.workers", "serve_without_interpreter")
 
 
 @functools.cache
 def _add_to_alone_compiled() -> Callable[..., int]:
-    return boundary.python_function(_add_to_alone)
+    return python_function("fastq.engine.runtime.workers", "add_to_alone")
+
+
+COMPILED = _serve_compiled, _add_to_alone_compiled
 
 
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
@@ -293,9 +114,9 @@ class _Words:
         skipped = -self.memory.ctypes.data % (8 * LINE_WORDS) // 8
         self.words = self.memory[skipped:]
         self.address = self.words.ctypes.data
-        self.words[GATE] = CLOSED
+        self.words[GATE], self.words[CLOCK] = CLOSED, clock()
         for slot in range(slots):
-            self.words[SLOTS + slot * SLOT + LOCK] = boundary.new_acquired_lock()
+            self.words[SLOTS + slot * SLOT + LOCK] = new_acquired_lock()
         self.slots = 1  # slots in use: that of the caller, and those for which a thread was asked for
         self.starting = threading.Lock()
 
@@ -338,11 +159,20 @@ def _cgroup_quota() -> float:
     return 1e9
 
 
+def _threads_of_numba() -> int:
+    """Return the number of threads that Numba starts with, which need not have been imported."""
+    config: Any = sys.modules.get("numba.core.config")
+    if config is not None:
+        return int(config.NUMBA_NUM_THREADS)
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(os.environ.get("NUMBA_NUM_THREADS") or cpus)
+
+
 class _State:
     """The number of threads of this process and their words; a forked child starts anew."""
 
     def __init__(self) -> None:
-        self.most = min(int(config.NUMBA_NUM_THREADS), MOST_THREADS)
+        self.most = min(_threads_of_numba(), MOST_THREADS)
         self.threads = self.most if "NUMBA_NUM_THREADS" in os.environ else max(1, min(self.most, int(_cgroup_quota())))
         self.forget()
 

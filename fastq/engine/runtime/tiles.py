@@ -15,42 +15,18 @@ Two tilers visit the elements of an array in C order:
 
 from __future__ import annotations
 
-from numba import types
+from numba import from_dtype, types
 
+from fastq.engine import jit
 from fastq.engine import simd as v
 from fastq.engine.jit import njit
-from fastq.engine.runtime.threadpool import call_address
-from fastq.system import tuning
-
-BUFFER = tuning.current().tile_bytes  # of both buffers
-TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
-
-TILE = v.record(
-    *("kernel", "args"),  # of the launch that is cut
-    "unit",  # elements of a unit of the kernel
-    *("fill_x", "fill_y", "empty_y"),  # functions that copy to the buffers of the operands, and back; 0: none
-    *("bits_x", "bits_y"),  # of elements as the kernel has them
-    *("unit_bits_x", "unit_bits_y"),  # of a unit of the kernel, in operands that are not copied
-    "origin_unit",  # elements of what the kernel counts its origin in
-    "y_buffer",  # bytes before the second buffer
-    "piece",  # elements of a piece
-    *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns
-    *("down", "along"),  # how many squares, at most, lie along that axis and along that of the columns
-    "span",  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
-    "following",  # whether the rows of a square follow each other in C order
-    *("pitch_x", "pitch_y"),  # bytes from row to row of a square in the buffers
-    *("line_step_x", "line_step_y"),  # bytes from row to row of the operand with whose lines squares begin, 0: any row
-    "sum_bytes",  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-    *("period", "period_stride"),  # rows of the axis of rows before it goes on with another; elements to the next
-    *("ndim", "axes"),  # how many axes there are, and the address of their records:
-)
-AXIS = v.record("length", "x", "y", "elements")  # strides of the operands in bytes, and of the kernel in elements
-_AXIS_BYTES = AXIS.itemsize
+from fastq.engine.runtime.layout import AXIS, AXIS_BYTES, BUFFER, TILE, TOGETHER
+from fastq.engine.runtime.workers import call_address
 
 
 @njit
 def _axis(tile, k):  # type: ignore[no-untyped-def]
-    return v.record_at(tile.axes + k * _AXIS_BYTES, AXIS)
+    return v.record_at(tile.axes + k * AXIS_BYTES, AXIS)
 
 
 @njit
@@ -215,3 +191,8 @@ def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # t
         y = y_buffer + r * tile.pitch_y if tile.fill_y or tile.empty_y else b + (unit * tile.unit_bits_y >> 3)
         status |= _run(tile, x, y, others, k, count, slot)
     return status
+
+
+def address_of_tiler(name: str) -> int:
+    """Compile a tiler, which has the arguments of a kernel, or load it; return its address."""
+    return jit.kernel(globals()[name], types.int64, *[types.int64] * 6, from_dtype(TILE), *[types.int64] * 4)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq.engine import jit
-from fastq.engine import simd as v
+from fastq.engine.code import code
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
-from fastq.engine.runtime.matrix_copies import address_of_copy
-from fastq.engine.runtime.tiles import AXIS, BUFFER, TILE, TOGETHER, tile_runs, tile_squares
+from fastq.engine.runtime.layout import AXIS, BUFFER, TILE, TOGETHER
+from fastq.system.cpu import LINE
 
 Array = NDArray[Any]
 # Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
 # kernels may assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
+_address_of_tiler = code("fastq.engine.runtime.tiles", "address_of_tiler")
+_address_of_copy = code("fastq.engine.runtime.matrix_copies", "address_of_copy")
 _NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
@@ -45,7 +44,12 @@ class Operand(NamedTuple):
     @property
     def copy(self) -> int:
         """Address of the function that copies it, 0 where it is not copied."""
-        return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
+        if self.dtype is None:
+            return 0
+        size, infinity = self.dtype.itemsize, 0
+        if self.copies_isnan:
+            infinity = int(np.array(np.inf, self.dtype.newbyteorder("=")).view(f"u{size}"))
+        return _address_of_copy(size, not self.dtype.isnative, infinity)
 
 
 class Axes(NamedTuple):
@@ -60,13 +64,26 @@ class Axes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell."""
+    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell.
 
-    tiler: Any
-    units: int  # of the tiler: elements, or squares
-    unit_size: int  # elements of such a unit
-    multiple: int  # units of which a thread gets a multiple
-    fields: dict[str, int]  # of `TILE`
+    Attributes
+    ----------
+    tiler : str
+    units : int
+        Of the tiler: elements, or squares.
+    unit_size : int
+        Elements of such a unit.
+    multiple : int
+        Units of which a thread gets a multiple.
+    fields : dict
+        Of `TILE`.
+    """
+
+    tiler: str
+    units: int
+    unit_size: int
+    multiple: int
+    fields: dict[str, int]
 
 
 class Demands(NamedTuple):
@@ -84,7 +101,7 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
     """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
     piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
     fields = {"y_buffer": piece * bits_x >> 3, "piece": piece}
-    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
+    return Cut("tile_runs", size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
 
 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
@@ -99,9 +116,9 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
-    most = min(v.LINE // step, sizes[axis])
+    most = min(LINE // step, sizes[axis])
     for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
-        room = ((BUFFER - v.LINE) // rows - 2 * v.LINE * copied) * 8 // bits
+        room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
         span, width, columns = _columns(axes, axis, room, demands)
         if columns:
             break
@@ -118,9 +135,9 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     down += any(lines)
     units = math.prod(sizes) // sizes[axis] // width * down * along
     fields = {"across": axis, "rows": rows, "columns": columns, "down": down, "along": along, "span": span}
-    fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // v.LINE) * v.LINE if bits_x else 0}
+    fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // LINE) * LINE if bits_x else 0}
     fields |= {"pitch_x": pitches[0], "pitch_y": pitches[1], "line_step_x": lines[0], "line_step_y": lines[1]}
-    return Cut(tile_squares, units, rows * columns, 1, fields)
+    return Cut("tile_squares", units, rows * columns, 1, fields)
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
@@ -143,7 +160,7 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
 def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
     """Whether rows along an axis fill lines, and squares of so many, and columns, are whole lines apart."""
     apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
-    return v.LINE % steps[axis] == 0 and not any(step % v.LINE for step in apart)
+    return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
 
 
 def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:
@@ -170,7 +187,7 @@ def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, i
 
 def _padded(nbytes: int) -> int:
     """Return bytes from row to row of a buffer, 0 of none: a line more, as caches hold few lines some KiB apart."""
-    return -(-nbytes // v.LINE) * v.LINE + v.LINE if nbytes else 0
+    return -(-nbytes // LINE) * LINE + LINE if nbytes else 0
 
 
 def _even_part(size: int, most: int, multiple: int) -> int:
@@ -217,7 +234,7 @@ def in_tiles(
         return None
     units = {"unit": unit, "origin_unit": unit if unit_bits else 1, "sum_bytes": sum_bytes}
     units["unit_bits_x"], units["unit_bits_y"] = unit_bits or (x.bits * unit, y.bits * unit)
-    in_squares = sum_bytes > 0 and cut.tiler is tile_squares
+    in_squares = sum_bytes > 0 and cut.tiler == "tile_squares"
     inner = plan.with_args(**(args_in_squares if in_squares else args))
     return _replanned(inner, cut, _tiles(axes, cut, x, y, units), TOGETHER if in_squares else 0)
 
@@ -304,9 +321,9 @@ def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
         if any(steps):
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
             step, last = steps[axis], sizes[-1]
-            alone = axis == len(sizes) - 2 or sizes[axis] * step < v.LINE or last < min(_LANES, v.LINE // step)
+            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
             follow = last if alone else sizes[-2] * last
-            if axis != len(sizes) - 1 and step * 4 <= v.LINE and step < steps[-1] and follow >= WHOLE_BYTES:
+            if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
                 return axis, step
     return None
 
@@ -319,15 +336,9 @@ def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     """
     size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
     other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)
-    if other is None or size * step >= v.LINE:
+    if other is None or size * step >= LINE:
         return axes, axis
     sizes = [each * axes.sizes[other] if k == axis else each for k, each in enumerate(axes.sizes)]
     kept = [k for k in range(len(sizes)) if k != other]
     sizes, x, y, elements = ([each[k] for k in kept] for each in (sizes, axes.x, axes.y, axes.elements))
     return Axes(sizes, x, y, elements, (size, axes.elements[other])), axis - (other < axis)
-
-
-@functools.cache
-def _address_of_tiler(function: Any) -> int:
-    """Return the address of a tiler, which has the arguments of a kernel."""
-    return jit.kernel(function, types.int64, *[types.int64] * 6, from_dtype(TILE), *[types.int64] * 4)

@@ -20,3 +20,6 @@ from fastq.engine.simd.conversion import *
 from fastq.engine.simd.memory import *
 from fastq.engine.simd.shuffles import *
 from fastq.engine.simd.vector import *
+from fastq.system.cpu import GRANULE as GRANULE
+from fastq.system.cpu import LINE as LINE
+from fastq.system.cpu import REGISTER_BITS as REGISTER_BITS

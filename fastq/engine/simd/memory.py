@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 
 from fastq.engine.jit import traced
 from fastq.engine.simd.shuffles import emit_columns
 from fastq.engine.simd.vector import (
-    GRANULE,
-    LINE,
     call_llvm,
     instruction,
     is_value,
@@ -22,6 +19,8 @@ from fastq.engine.simd.vector import (
     named_type,
     with_lane_type,
 )
+from fastq.system import tuning
+from fastq.system.cpu import GRANULE, LINE
 
 
 def _pointer_to(dtype):
@@ -32,12 +31,6 @@ def _pointer_to(dtype):
 def pointer(context, builder, sig, address, dtype):
     """Make a pointer to `dtype` from an integer address."""
     return builder.inttoptr(address, context.get_value_type(sig.return_type))
-
-
-def record(*fields: str | tuple[str, int]) -> np.dtype[Any]:
-    """Return the dtype of a record of words, int64, and of several words where a field is a name and a number."""
-    named = ((each, np.int64) if isinstance(each, str) else (each[0], np.int64, each[1]) for each in fields)
-    return np.dtype([*named])
 
 
 @instruction(lambda address, dtype: dtype.dtype(types.intp, dtype))
@@ -213,3 +206,25 @@ def prefetch(context, builder, sig, where, index):
     i32, kind = ir.IntType(32), sig.args[0]
     line = builder.bitcast(_address(builder, kind, where, index), ir.IntType(8).as_pointer())
     call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), [line, i32(0), i32(3), i32(1)])
+
+
+def tuned(name: str) -> Any:
+    """Make the instruction that reads a number of fastq/system/tuning.py from the record of its module.
+
+    The record is that of this CPU, unless the machine code is loaded on another one: it is written then.
+    """
+    place = tuning.READ_BY_KERNELS.index(name)
+
+    @instruction(lambda: types.intp())
+    def read(context, builder, sig):
+        row, word = tuning.numbers(), ir.IntType(64)
+        kind = ir.ArrayType(word, len(row))
+        record = builder.module.globals.get(tuning.RECORD)
+        if record is None:
+            record = ir.GlobalVariable(builder.module, kind, tuning.RECORD)
+            record.linkage, record.initializer = "weak", kind([int(each) for each in row])
+        number = builder.load(builder.gep(record, [word(0), word(place)]))
+        number.set_metadata("invariant.load", builder.module.add_metadata([]))  # or it is read after each store
+        return number
+
+    return read

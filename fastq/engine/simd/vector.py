@@ -15,11 +15,7 @@ from numba.core import cgutils
 from numba.core.extending import models, register_model
 
 from fastq.engine.jit import intrinsic, traced
-
-LINE = 64  # bytes of a cache line
-GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
-REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
-
+from fastq.system.cpu import LINE, REGISTER_BITS
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}

@@ -108,13 +108,16 @@ class GgufTensor:
 # Reading
 
 
+Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, and where each begins
+
+
 class _Part(NamedTuple):
     """A file as its header describes it: metadata, tensors and where each begins."""
 
     path: Path
     fields: dict[str, MetadataField]
     alignment: int
-    places: dict[str, tuple[GgufTensor, int]]
+    places: Places
 
 
 def parts_of(path: Path, count: Any) -> list[Path]:
@@ -236,7 +239,7 @@ def _read(path: Path) -> _Part:
         if not file.seek(0, 2):
             raise ValueError("it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            cursor, end, places = _Cursor(data), len(data), dict[str, tuple[GgufTensor, int]]()
+            cursor, end, places = _Cursor(data), len(data), Places()
             count, number = _counts(cursor)
             fields = _fields(cursor, number)
             alignment, largest = ALIGNMENT, max(end, LARGEST_ALIGNMENT)
@@ -365,15 +368,12 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
         lengths.pop()
     lengths = lengths or [1]
     if kind.block and lengths[0] % kind.block:
-        raise ValueError(
-            f"tensor {name!r}: row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
-        )
+        told = f"row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
+        raise ValueError(f"tensor {name!r}: {told}")
     return GgufTensor(name, kind, tuple(reversed(lengths)))
 
 
-def _checked_places(
-    places: dict[str, tuple[GgufTensor, int]], start: int, end: int, alignment: int
-) -> dict[str, tuple[GgufTensor, int]]:
+def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
     """Return tensors and where each begins in the file, those of unknown types as long as there is room.
 
     ValueError if one is beyond the end of the file, begins at an odd place or shares bytes with another.

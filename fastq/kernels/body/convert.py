@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
+from fastq.kernels.args import ElementOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
@@ -17,18 +16,8 @@ from fastq.kernels.operands import register_lanes
 from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
 from fastq.kernels.traversal import geometry
 from fastq.kernels.traversal.stores import stream_by_lines
-from fastq.system import tuning
 
-PREFETCH_ROW = tuning.current().prefetch_row
-
-
-class ElementOperands(NamedTuple):
-    """Pointers of a conversion of elements, or the types that they point to."""
-
-    src: Any
-    dst: Any
-    scale: Any
-    zero_point: Any
+_prefetch_row = v.tuned("prefetch_row")
 
 
 @traced
@@ -109,11 +98,7 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
 @traced
 def _by_parameters(spec, operands, args, p, i, end):
     """Convert i..end by the parameters with index p; return the status."""
-    one = v.dtype_of(operands.scale)
-    scale, zero_point = (
-        parameters.load_scale(spec, operands, p, one),
-        parameters.load_zero_point(spec, operands, args, p, one),
-    )
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p, v.dtype_of(operands.scale))
     ahead = prefetch_distance(operands.src)
     return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
 
@@ -261,11 +246,7 @@ def _prepared(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
     if spec.op != "dequantize":
         return load_prepared(memory, batch_size(spec, operands), k)
-    one = operands.scale.dtype
-    scale, zero_point = (
-        parameters.load_scale(spec, operands, p + k, one),
-        parameters.load_zero_point(spec, operands, args, p + k, one),
-    )
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p + k, operands.scale.dtype)
     return formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
 
@@ -288,15 +269,13 @@ def _ahead_of_runs(spec, operands, size):
 def _prepare_given(spec, operands, args, p, i, left, runs, memory):
     n, many = batch_size(spec, operands), compute_lanes(spec, operands.scale, 1)
     if runs == n:
-        scales = parameters.load_scale(spec, operands, p, many)
-        zero_points = in_lanes(parameters.load_zero_point(spec, operands, args, p, many), scales)
-        return prepare_lanes(spec, scales, zero_points, args, memory, n)
+        scales, zero_points = parameters.load_parameters(spec, operands, args, p, many)
+        return prepare_lanes(spec, scales, in_lanes(zero_points, scales), args, memory, n)
     one, dtype = v.dtype_of(operands.scale), parameter_type(spec, operands.scale)
     scales, zero_points = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
     for k in range(n):
         j = p + min(k, runs - 1)
-        scales[k] = parameters.load_scale(spec, operands, j, one)
-        zero_points[k] = parameters.load_zero_point(spec, operands, args, j, one)
+        scales[k], zero_points[k] = parameters.load_parameters(spec, operands, args, j, one)
     vec = v.lanes_like(many, scales)
     return prepare_lanes(spec, v.load(scales, 0, vec), v.load(zero_points, 0, vec), args, memory, n)
 
@@ -343,7 +322,7 @@ def _by_range(spec, operands, args, p, i, end):
     scale = parameters.mark_nan(spec, scale, nan)
     parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
-    ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
+    ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))
     found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
     return status_of(found, infinite)
 

@@ -10,23 +10,19 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, njit, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
+from fastq.kernels.args import AT_A_TIME, SUM_LANES, TOTALS, ErrorOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
-from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
+from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.parameters import load_scale, load_zero_point
+from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal import geometry
 
-# numbers of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
-# are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
-TOTALS = 8
-# all stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as 4, compiled for a Zen 3
-# 0.85 times
-SUM_LANES = 8 if TARGET.has("avx512f") else 4
-AT_A_TIME = 8  # elements, which sums of either number of lanes take as one Vec or two
-
-_SUM = v.Vec(types.float64, SUM_LANES)
+# lanes of sums, all of which stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as
+# 4, compiled for a Zen 3 0.85 times
+_LANES = SUM_LANES if TARGET.has("avx512f") else 4
+_SUM = v.Vec(types.float64, _LANES)
 
 
 @traced
@@ -34,8 +30,7 @@ def _parameters_at(spec, operands, args, parameters, k, kind):
     """Return scale and zero point for lanes k onwards, from a pair for all lanes or the index of that of lane 0."""
     if isinstance(parameters, tuple):
         return parameters
-    p = parameters + k
-    return load_scale(spec, operands, p, kind), load_zero_point(spec, operands, args, p, kind)
+    return load_parameters(spec, operands, args, parameters + k, kind)
 
 
 def _float_code(where):
@@ -98,16 +93,6 @@ def perhaps_clamped(spec, x, s, args, where):
     if rule.quotient != "divide":
         within = within & (v.absolute(s.factor) < v.constant(float("inf"), s.factor))
     return within ^ True
-
-
-class ErrorOperands(NamedTuple):
-    """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
-
-    src: Any
-    approximation: Any
-    scale: Any
-    zero_point: Any
-    errors: Any
 
 
 class Total(NamedTuple):
@@ -193,8 +178,8 @@ def _add_vecs(spec, operands, args, parameters, i, end, total):
     src, approximation, k = v.advance(operands.src, i), v.advance(operands.approximation, i), 0
     vec = v.lanes_like(_lanes(spec, operands.scale), src)
     while k <= end - i - v.count(vec):
-        prefetch_lanes(src, k + PREFETCH, vec)
-        prefetch_lanes(approximation, k + PREFETCH, v.lanes_like(vec, approximation))
+        prefetch_lanes(src, k + prefetch_ahead(), vec)
+        prefetch_lanes(approximation, k + prefetch_ahead(), v.lanes_like(vec, approximation))
         x, code = load_elements(src, k, vec), load_elements(approximation, k, v.lanes_like(vec, approximation))
         at = _parameters_at(spec, operands, args, parameters, k, vec)
         total = _add(spec, total, x, code, at, args, approximation)
@@ -262,9 +247,8 @@ def add_errors(spec, operands, args, parameters, i, end):
 
 @traced
 def _of_run(spec, operands, args, p, i, end):
-    one = operands.scale.dtype
-    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
-    return add_errors(spec, operands, args, (scale, zero_point), i, end)
+    parameters = load_parameters(spec, operands, args, p, operands.scale.dtype)
+    return add_errors(spec, operands, args, parameters, i, end)
 
 
 @traced

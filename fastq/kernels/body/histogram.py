@@ -7,12 +7,11 @@ floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of ele
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import LEAST_EXPONENT, HistogramOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
@@ -20,22 +19,8 @@ from fastq.kernels.spec import status_of
 
 # Elements whose range is taken before they are counted, from the L1 cache by then.
 PIECE = 1 << 12
-# Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
-LEAST_EXPONENT = -1022
 # Indices that are computed before counts are raised: as many independent additions are under way.
 INDICES = 64
-# Histograms in which neighbours are counted, so that no addition waits for one to the same bin: `_count_in` is unrolled
-# for so many.
-PARTIALS = 4
-
-
-class HistogramOperands(NamedTuple):
-    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    counts: Any
 
 
 @njit

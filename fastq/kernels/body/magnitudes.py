@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import MagnitudeOperands
 from fastq.kernels.body import BODIES, Body, Reduction, load_state, min_max, save_state
-from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
+from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.spec import status_of
-
-
-class MagnitudeOperands(NamedTuple):
-    """Pointers of a reduction of elements to smallest and largest magnitudes."""
-
-    src: Any
-    lo: Any
-    hi: Any
 
 
 @traced
@@ -37,15 +28,15 @@ def _add(x, state):
 
 @njit
 def _of_run(spec, operands, args, p, i, end):
-    """Reduce src[i:end] in four registers, whose lanes are merged, and the rest element by element."""
-    src, vec = operands.src, min_max.loaded_lanes(4, operands.src)
+    """Reduce src[i:end] in several registers, whose lanes are merged, and the rest element by element."""
+    src, vec = operands.src, min_max.loaded_lanes(min_max.FOUR_CHAINS, operands.src)
     x, nan = load_elements(src, i, v.dtype_of(src)), False
     state = load_state(operands, p, x)
     if end - i >= v.count(vec):
         wide = load_elements(src, i, vec)
         states, nans = _nothing(wide), wide != wide
         while i + v.count(vec) <= end:
-            prefetch_lanes(src, i + PREFETCH, vec)
+            prefetch_lanes(src, i + prefetch_ahead(), vec)
             wide = load_elements(src, i, vec)
             states, nans = _add(wide, states), nans | (wide != wide)
             i += v.count(vec)

@@ -14,6 +14,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
+from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
@@ -21,29 +22,9 @@ from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 
 STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two below
-MOST_ERROR = 2.0**53
 # Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
 PIECE = 1 << 11
 LANES = v.REGISTER_BITS // 32  # candidates of a group at most
-
-
-class SearchOperands(NamedTuple):
-    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    scale: Any
-
-
-class CandidateOperands(NamedTuple):
-    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    scale: Any
-    errors: Any
 
 
 @njit

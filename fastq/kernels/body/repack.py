@@ -7,9 +7,9 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import load_store
+from fastq.kernels.args import CopyOperands
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
-from fastq.kernels.operands import CopyOperands
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.stores import stream_by_lines
@@ -86,9 +86,8 @@ def _codes_at(context, i, kind):
 
 @njit
 def _prefetched_codes_at(context, i, vec):
-    load_store.prefetch_lanes(
-        context[1], i + load_store.PREFETCH * 4, vec
-    )  # only here: in cache the loop has no room for it
+    ahead = load_store.prefetch_ahead() * 4  # only here: in cache the loop has no room for it
+    load_store.prefetch_lanes(context[1], i + ahead, vec)
     return _codes_at(context, i, vec)
 
 

@@ -15,9 +15,8 @@ from fastq.kernels.load_store import prefetch_lanes
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
-from fastq.system import tuning
 
-BLOCKS_AHEAD = tuning.current().prefetch_blocks  # while codes are written, for the extremes of the groups to come
+_blocks_ahead = v.tuned("prefetch_blocks")  # while codes are written, for the extremes of the groups to come
 
 _F32 = v.Vec(types.float32, GROUP)
 _ROW = v.Vec(types.float32, BLOCK)
@@ -71,7 +70,7 @@ def _quantize_group(spec, src, dst):
     v.store(inverses, 0, p.inverse)
     v.store(shifts, 0, p.shift)
     for k in range(GROUP):
-        prefetch_lanes(src, k * BLOCK + BLOCKS_AHEAD, v.lanes_like(_ROW, src))
+        prefetch_lanes(src, k * BLOCK + _blocks_ahead(), v.lanes_like(_ROW, src))
         codes = codes_of(spec, values(spec, src, k * BLOCK), inverses[k], shifts[k])
         store_block(spec, dst, k * spec.nbytes, scales[k], minima[k], codes)
     return v.any_lane(p.refused | extremes.nan)

@@ -7,17 +7,17 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
+from fastq.kernels.args import BLOCK_SIZES, ElementOperands
 from fastq.kernels.body import rebase
-from fastq.kernels.body.convert import PREPARED, ElementOperands, convert_run, load_prepared, prepare_lanes
+from fastq.kernels.body.convert import PREPARED, convert_run, load_prepared, prepare_lanes
 from fastq.kernels.formulas import compute_type, computes_in, is_infinite
-from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
+from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
 from fastq.kernels.operands import without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
 from fastq.kernels.spec import compute_lanes, nan_mask, status_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, streams_if, write_pointer
 
-BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block
 _STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of float32 as are computed side by side
 
 
@@ -131,7 +131,7 @@ def _convert_blocks(spec, operands, p, memory):
     vec, n = block_lanes(spec, src), v.count(compute_lanes(spec, scale, 1))
     # at least the blocks whose ranges are taken next, as those of the blocks from p + n on have been: 2**26 and 2**22
     # float32 in blocks of 128 on two threads of a Zen 4 1.2 and 1.9 times as fast as with 2048 elements
-    ahead = max(2 * n * v.count(vec), PREFETCH)
+    ahead = max(2 * n * v.count(vec), prefetch_ahead())
     for k in range(n):
         s = load_prepared(memory, n, k)
         i = (p + k) * v.count(vec)
@@ -163,5 +163,5 @@ def _one_block(spec, operands, args, p):
     infinite = is_infinite(scale)
     scale = mark_nan(spec, scale, v.any_lane(x != x))
     store_parameters(spec, operands, p, scale, zero_point)
-    convert_run(spec, operands, args, scale, zero_point, i, i + v.count(vec), PREFETCH)
+    convert_run(spec, operands, args, scale, zero_point, i, i + v.count(vec), prefetch_ahead())
     return status_of(nan, infinite)

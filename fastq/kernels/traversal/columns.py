@@ -8,12 +8,12 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import body, load_store, parameters
 from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.args import COLUMN_REGISTERS, MOST_ROW
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.operands import parameter_bits, pointer_types, register_lanes
 from fastq.kernels.spec import compute_lanes, first_min_max, nan_mask, parameter_nan_mask, status_of
 from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
-from fastq.system import tuning
 
 
 def _fewest(operands):
@@ -36,7 +36,7 @@ def quarter_lanes(operands, vec):
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-_MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
+_MOST_JOINED = 2 * MOST_ROW  # elements of rows taken as one: of shorter ones as many as fill it
 _COPIED = 16  # parameters that are copied at a time, up to so many too many
 _PAGE = 4096  # bytes
 _ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
@@ -270,7 +270,7 @@ def visit_lanes(spec, operands, args, p, i, vec):
         y, nans = _convert_lanes((spec, operands, args, p), i, vec)
         load_store.store_elements(operands.dst, i, y)
         return nans
-    v.prefetch(operands.src, i + load_store.PREFETCH)
+    v.prefetch(operands.src, i + load_store.prefetch_ahead())
     x = load_store.load_elements(operands.src, i, vec)
     nans = nan_mask(spec, x)
     body.finish_state(operands, p + i, body.add_to_state(operands, x, body.load_state(operands, p + i, vec)), nans)
@@ -284,10 +284,7 @@ def _convert_lanes(context, i, vec):
     src = operands.src
     load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), vec)
     x = load_store.load_elements(src, i, vec)
-    scale, zero_point = (
-        parameters.load_scale(spec, operands, p + i, vec),
-        parameters.load_zero_point(spec, operands, args, p + i, vec),
-    )
+    scale, zero_point = parameters.load_parameters(spec, operands, args, p + i, vec)
     return converted(spec, operands, args, x, scale, zero_point)
 
 
@@ -308,9 +305,6 @@ def _stream_row(spec, operands, args, p, i, end, vec):
 
 
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
-
-COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
-COLUMN_BYTES = COLUMN_REGISTERS * v.REGISTER_BITS // 8
 
 
 @njit

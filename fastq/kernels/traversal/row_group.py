@@ -6,17 +6,16 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body import add_to_state, body_of, finish_state, load_state, reduction_of
-from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
+from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
-from fastq.kernels.parameters import load_scale, load_zero_point
+from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.traversal.stores import streams_row
-from fastq.system import tuning
 
 GROUP = 4  # rows
 # of each row; four rows 2048 elements ahead do not fit a cache of the first level (minima of columns of 2**22 float32
 # on two cores of a Zen 5: 21 Gelem/s with 2048, 30 with 512)
-GROUP_PREFETCH = PREFETCH // GROUP
+_wide_row = v.tuned("wide_row")
 
 
 @traced
@@ -33,9 +32,7 @@ def rows_at_a_time(spec, operands, args, elements, width):
         return 1
     reduces = reduction_of(operands) is not None
     kept = operands.src if reduces else operands.scale
-    wide = (width * kept.dtype.bitwidth >= 8 * tuning.current().wide_row) & (
-        streams_row(spec, operands, args, 0, width) ^ True
-    )
+    wide = (width * kept.dtype.bitwidth >= 8 * _wide_row()) & (streams_row(spec, operands, args, 0, width) ^ True)
     in_cache = reduces or spec.op == "dequantize"
     pays = v.select(args.outgrows_cache, wide, in_cache)
     enough = (elements >= GROUP * width) & (width >= register_lanes(operands).n)
@@ -65,7 +62,7 @@ def _visit(spec, operands, args, p, i, end, step):
 def _piece(spec, operands, args, p, i, vec, step):
     """Visit the lanes from i on of all rows; return a mask of those with a NaN to report."""
     for r in range(GROUP):
-        prefetch_lanes(operands.src, i + r * step + GROUP_PREFETCH, vec)
+        prefetch_lanes(operands.src, i + r * step + prefetch_ahead() // GROUP, vec)
     if not reduction_of(operands):
         return _by_parameters(spec, operands, args, p, i, vec, step)
     state, nans = load_state(operands, p + i, vec), False
@@ -81,7 +78,7 @@ def _piece(spec, operands, args, p, i, vec, step):
 @traced
 def _by_parameters(spec, operands, args, p, i, vec, step):
     """Convert the lanes from i on of all rows by the parameters of their columns."""
-    scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
+    scale, zero_point = load_parameters(spec, operands, args, p + i, vec)
     nans = False
     for r in range(GROUP):
         k = i + r * step

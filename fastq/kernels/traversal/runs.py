@@ -6,12 +6,11 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import PIECE_BYTES, ElementOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
-from fastq.kernels.body.convert import ElementOperands
 from fastq.kernels.traversal.geometry import next_row_end
 from fastq.kernels.traversal.stores import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
 
-PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
 _STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * v.LINE
 
 

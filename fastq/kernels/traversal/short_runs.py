@@ -6,15 +6,11 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import LONGEST, RUNS_TOGETHER
 from fastq.kernels.body import placed, rebase
 from fastq.kernels.operands import parameter_bits
 from fastq.kernels.traversal import columns
 
-# Elements of a run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements, compared
-# with runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast, decoded
-# 2.3, 2.8, 1.6, 2.0, `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
-LONGEST = 15
-RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
 _SPREAD = LONGEST + 1  # parameters that are written at a time, up to so many too many
 _ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero points, of so many elements
 

@@ -17,7 +17,6 @@ from refusals import counts_nothing
 from fastq import reference
 from fastq.dispatch.cache import plans
 from fastq.engine.runtime import threadpool
-from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.system import tuning
 
@@ -42,7 +41,6 @@ def settings():
         yield
     finally:
         _apply(threads, None, None, False)
-        kernel_address.cache_clear()
 
 
 def _apply(threads, staged_run, stores_codes, small_chunks):
@@ -70,14 +68,12 @@ class Settings:
         wanted = case.threads, staged_run, bool(number % 2), small_chunks
         if wanted == self.now:
             return
-        called_elsewhere.function(__name__, "change")(*wanted, self.now is None or wanted[2] != self.now[2])
+        called_elsewhere.function(__name__, "change")(*wanted)
         self.now = wanted
 
 
-def change(threads, staged_run, stores_codes, small_chunks, other_kernels):
-    """Change to settings, some of which need other kernels."""
-    if other_kernels:
-        kernel_address.cache_clear()
+def change(threads, staged_run, stores_codes, small_chunks):
+    """Change to settings."""
     _apply(threads, staged_run, stores_codes, small_chunks)
     plans.clear()
 

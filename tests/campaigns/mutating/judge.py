@@ -192,8 +192,8 @@ def _change_source(module, tree):
 
 def _compile_again(plan):
     """Have kernels compiled that a mutant changes, and none saved; others are loaded."""
+    from fastq.engine.code import stored
     from fastq.engine.jit import compile as jit
-    from fastq.engine.jit import stored
 
     right = jit._file
 

@@ -55,7 +55,7 @@ _PAIRS = [
 ]
 _OTHER_NAMES = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 
-_UNSEEN = {"prefetch", "prefetch_lanes", "prefetch_distance", "PREFETCH", "tuning", "TypeVar"}
+_UNSEEN = {"prefetch", "prefetch_lanes", "prefetch_distance", "prefetch_ahead", "tuned", "tuning", "TypeVar"}
 _UNSEEN_FUNCTIONS = {"__repr__", "__str__", "_Short"}  # texts
 _UNSEEN_FUNCTIONS |= {
     "prefetch",

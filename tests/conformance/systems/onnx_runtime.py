@@ -24,9 +24,19 @@ def _decoded(codes, scale, zero_point):
 # --- operators
 
 
+def _inference(nodes, inputs, outputs, domains=("",)):
+    """A session of a model of these nodes, with inputs and outputs by name, each of a type."""
+    import onnxruntime
+    from onnx import helper
+
+    ends = ([helper.make_tensor_value_info(n, t, None) for n, t in each.items()] for each in (inputs, outputs))
+    opsets = [helper.make_opsetid(domain, 1 if domain else OPSET) for domain in domains]
+    model = helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=opsets, ir_version=10)
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
 @cache
 def _session(op, dtype, per, block_size):
-    import onnxruntime
     from onnx import TensorProto, helper
 
     attributes = {} if per == "array" else {"axis": 1 if per == "block" else 0}
@@ -35,22 +45,15 @@ def _session(op, dtype, per, block_size):
     quantizes = op == "QuantizeLinear"
     given, made = (real, code) if quantizes else (code, real)
     nodes = [helper.make_node(op, ["x", "scale", "zero_point"], ["y"], **attributes)]
-    if dtype.endswith("int4"):  # ONNX Runtime takes no 4 bit arrays: cast at the edge
-        wide = TensorProto.INT8 if dtype == "int4" else TensorProto.UINT8
-        names = [] if quantizes else ["x"]
-        casts = [helper.make_node("Cast", [f"{n}_wide"], [n], to=code) for n in [*names, "zero_point"]]
-        last = [helper.make_node("Cast", ["y"], ["y_wide"], to=wide)] if quantizes else []
-        nodes = [*casts, *nodes, *last]
-        inputs = {"x" if quantizes else "x_wide": given if quantizes else wide, "scale": real, "zero_point_wide": wide}
-        outputs = {"y_wide": wide} if quantizes else {"y": made}
-    else:
-        inputs, outputs = {"x": given, "scale": real, "zero_point": code}, {"y": made}
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes, "g", [info(n, t, None) for n, t in inputs.items()], [info(n, t, None) for n, t in outputs.items()]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    if not dtype.endswith("int4"):
+        return _inference(nodes, {"x": given, "scale": real, "zero_point": code}, {"y": made})
+    # ONNX Runtime takes no 4 bit arrays: cast at the edge
+    wide = TensorProto.INT8 if dtype == "int4" else TensorProto.UINT8
+    names = [] if quantizes else ["x"]
+    casts = [helper.make_node("Cast", [f"{n}_wide"], [n], to=code) for n in [*names, "zero_point"]]
+    last = [helper.make_node("Cast", ["y"], ["y_wide"], to=wide)] if quantizes else []
+    inputs = {"x" if quantizes else "x_wide": given if quantizes else wide, "scale": real, "zero_point_wide": wide}
+    return _inference([*casts, *nodes, *last], inputs, {"y_wide": wide} if quantizes else {"y": made})
 
 
 def _run(op, case, *tensors):
@@ -66,19 +69,10 @@ def operators(x, case, scale, zero_point):
 
 @cache
 def _dynamic():
-    import onnxruntime
     from onnx import TensorProto, helper
 
     names = {"y": TensorProto.UINT8, "scale": TensorProto.FLOAT, "zero_point": TensorProto.UINT8}
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("DynamicQuantizeLinear", ["x"], list(names))],
-        "g",
-        [info("x", TensorProto.FLOAT, None)],
-        [info(n, t, None) for n, t in names.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return _inference([helper.make_node("DynamicQuantizeLinear", ["x"], list(names))], {"x": TensorProto.FLOAT}, names)
 
 
 def dynamic(x, case):
@@ -134,16 +128,8 @@ def nbits(x, case):
     scale = np.zeros((rows, blocks), np.float32)
     zero_point = np.zeros((rows, -(-blocks * bits // 8)), np.uint8)
     run = getattr(_pybind_state, f"quantize_matmul_{bits}bits")
-    run(
-        packed,
-        np.ascontiguousarray(x.T),
-        scale.reshape(-1),
-        zero_point.reshape(-1),
-        size,
-        rows,
-        columns,
-        case.symmetric,
-    )
+    flat, sizes = (scale.reshape(-1), zero_point.reshape(-1)), (size, rows, columns)
+    run(packed, np.ascontiguousarray(x.T), *flat, *sizes, case.symmetric)
     codes, points = packed.reshape(rows, -1), zero_point
     if bits == 4:
         codes, points = _halves(codes, blocks * size), _halves(points, blocks)
@@ -155,21 +141,13 @@ def nbits(x, case):
 
 @cache
 def _matmul(bits, block_size, columns, rows, symmetric):
-    import onnxruntime
     from onnx import TensorProto, helper
 
     names = {"a": TensorProto.FLOAT, "b": TensorProto.UINT8, "scales": TensorProto.FLOAT}
     names |= {} if symmetric else {"zero_points": TensorProto.UINT8}
-    node = helper.make_node(
-        "MatMulNBits", list(names), ["y"], domain="com.microsoft", K=columns, N=rows, bits=bits, block_size=block_size
-    )
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [node], "g", [info(n, t, None) for n, t in names.items()], [info("y", TensorProto.FLOAT, None)]
-    )
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    sizes = {"K": columns, "N": rows, "bits": bits, "block_size": block_size}
+    node = helper.make_node("MatMulNBits", list(names), ["y"], domain="com.microsoft", **sizes)
+    return _inference([node], names, {"y": TensorProto.FLOAT}, ("", "com.microsoft"))
 
 
 def _product(packed, scale, zero_point, case, bits, columns):
@@ -196,10 +174,15 @@ def qdq(x, case):
     return Quantized(codes, _nonzero(scale.T), points, values)
 
 
+UNDEFINED = (
+    "NaN is left out of the range and becomes code 0; an infinity or a range wider than float32 gives scale inf and "
+    "code 0 everywhere. A block of zeros has scale 0. Where 1 / scale overflows, "
+)
+LIBRARIES = ("onnx", "onnxruntime")
 SYSTEMS = (
     System(
         "onnx",
-        ("onnx", "onnxruntime"),
+        LIBRARIES,
         operators,
         grid(FORMATS) + grid(WIDE, ("array",)),
         neighbour="torch-pt2e",
@@ -210,7 +193,7 @@ SYSTEMS = (
     ),
     System(
         "onnx",
-        ("onnx", "onnxruntime"),
+        LIBRARIES,
         dynamic,
         (Case("uint8", option="dynamic"),),
         neighbour="torch-pt2e",
@@ -218,7 +201,7 @@ SYSTEMS = (
     ),
     System(
         "onnxruntime",
-        ("onnx", "onnxruntime"),
+        LIBRARIES,
         tools,
         (
             *grid(FORMATS),
@@ -229,7 +212,7 @@ SYSTEMS = (
     ),
     System(
         "matmul-nbits",
-        ("onnx", "onnxruntime"),
+        LIBRARIES,
         nbits,
         (
             *grid(("uint4", "uint8"), ("block",)),
@@ -238,18 +221,15 @@ SYSTEMS = (
         ),
         neighbour="qdq-nbits",
         except_for=("subnormal",),
-        undefined="NaN is left out of the range and becomes code 0; an infinity or a range wider than float32 gives "
-        "scale inf and code 0 everywhere. A block of zeros has scale 0. Where 1 / scale overflows, 0 becomes code 0.",
+        undefined=UNDEFINED + "0 becomes code 0.",
     ),
     System(
         "qdq-nbits",
-        ("onnx", "onnxruntime"),
+        LIBRARIES,
         qdq,
         tuple(Case(dtype, dtype == "int4", "block", size) for dtype in ("uint4", "int4") for size in (32, 128)),
         neighbour="matmul-nbits",
         except_for=("subnormal",),
-        undefined="NaN is left out of the range and becomes code 0; an infinity or a range wider than float32 gives "
-        "scale inf and code 0 everywhere. A block of zeros has scale 0. Where 1 / scale overflows, every code is the "
-        "lowest one.",
+        undefined=UNDEFINED + "every code is the lowest one.",
     ),
 )

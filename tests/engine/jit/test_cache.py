@@ -10,7 +10,7 @@ import pytest
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
-from fastq.engine.jit.stored import Sources
+from fastq.engine.code.stored import Sources
 
 PACKAGE = Path(fastq.__file__).parent
 KERNELS = sorted(path.relative_to(PACKAGE).with_suffix("") for path in (PACKAGE / "kernels").rglob("[a-z]*.py"))
@@ -121,7 +121,7 @@ def digests(tmp_path_factory):
     """Digests of the package as it is, by module."""
     folder = tmp_path_factory.mktemp("digests")
     names = [".".join(path.parts) for path in KERNELS]
-    return {name: digest(PACKAGE, folder, name) for name in [*names, "engine.runtime.driver"]}
+    return {name: digest(PACKAGE, folder, name) for name in [*names, "kernels.body.convert", "engine.runtime.drive"]}
 
 
 @pytest.mark.slow("a copy of the package for each of 22 sources", quick=lambda path: path.name == "formulas.py")
@@ -137,15 +137,15 @@ def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
 @pytest.mark.parametrize(
     ("path", "module", "another"),
     [
-        ("kernels/formulas.py", "kernels.traversal.runs", "engine.runtime.driver"),
+        ("kernels/formulas.py", "kernels.body.convert", "engine.runtime.drive"),
         ("kernels/traversal/block_extremes.py", "kernels.traversal.blocks", "kernels.traversal.runs"),
-        ("formats/floats.py", "kernels.traversal.runs", "engine.runtime.driver"),
+        ("formats/floats.py", "kernels.traversal.runs", "engine.runtime.drive"),
         ("formats/gguf.py", "kernels.ggml.blocks32", "kernels.traversal.runs"),
-        ("engine/runtime/threadpool.py", "engine.runtime.driver", "kernels.traversal.runs"),
+        ("engine/runtime/workers.py", "engine.runtime.drive", "kernels.traversal.runs"),
         ("kernels/args.py", "kernels.traversal.runs", None),
-        ("kernels/__init__.py", "kernels.traversal.runs", "engine.runtime.driver"),
+        ("kernels/__init__.py", "kernels.traversal.runs", "engine.runtime.drive"),
         ("engine/simd/__init__.py", "kernels.traversal.runs", None),
-        ("engine/jit/pipeline.py", "engine.runtime.driver", None),
+        ("engine/jit/pipeline.py", "engine.runtime.drive", None),
     ],
 )
 def test_digest_of_a_kernel_is_that_of_what_it_imports(tmp_path, digests, path, module, another):
@@ -168,7 +168,7 @@ def test_comments_and_docstrings_are_not_in_the_digest(tmp_path, digests):
 def test_digests_are_found_again(tmp_path, digests, monkeypatch):
     first = digest(PACKAGE, tmp_path, "kernels.traversal.runs")
     (file,) = tmp_path.iterdir()
-    monkeypatch.setattr("fastq.engine.jit.stored._parse", None)
+    monkeypatch.setattr("fastq.engine.code.stored._parse", None)
     assert digest(PACKAGE, tmp_path, "kernels.traversal.runs") == first == digests["kernels.traversal.runs"]
     flip(file)
     with pytest.raises(TypeError):
@@ -314,7 +314,7 @@ def test_other_cpu(cache):
 @pytest.mark.slow("each process compiles its kernels")
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    code = "check()\nassert jit.code_folder().is_dir()"
+    code = "from fastq.engine.code import code_folder\ncheck()\nassert code_folder().is_dir()"
     package = copy_of_the_package(tmp_path)
     check(tmp_path / "file" / "cache", code, package=package)
     assert data_files(package)  # next to the sources instead, as Numba does
@@ -323,10 +323,10 @@ def test_folder_that_cannot_be_made(tmp_path):
 @pytest.mark.slow("each process compiles its kernels")
 def test_no_folder_can_be_made(tmp_path):
     package = copy_of_the_package(tmp_path)
-    (package / "engine" / "jit" / "__pycache__").touch()
-    nowhere = package / "engine" / "jit" / "__pycache__" / "nowhere"
+    (package / "engine" / "code" / "__pycache__").touch()
+    nowhere = package / "engine" / "code" / "__pycache__" / "nowhere"
     settings = {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere}
-    code = "check()\nassert jit.code_folder() is None"
+    code = "from fastq.engine.code import code_folder\ncheck()\nassert code_folder() is None"
     assert check(nowhere, code, package=package, **settings) == "compiled"
     assert not data_files(tmp_path)
 

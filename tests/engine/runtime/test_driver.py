@@ -10,7 +10,7 @@ from subprocesses import run as run_python
 
 import fastq
 from fastq.dispatch.callers import in_own_thread
-from fastq.engine.runtime import boundary, driver, threadpool
+from fastq.engine.runtime import boundary, driver, layout, threadpool
 from fastq.engine.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
 
 # where compiled code reads
@@ -40,21 +40,35 @@ def test_other_machines_and_implementations_are_refused(monkeypatch, name, value
 
 def test_the_import_fails_where_fields_are_elsewhere(tmp_path):
     """With another head of objects the first call raises, and nothing is read."""
-    source = Path(boundary.__file__).read_text()
+    source = Path(layout.__file__).read_text()
     assert source.count("DATA = VALUE\n") == 1
     code = f"""
     import importlib.util
     from pathlib import Path
-    path = Path({str(tmp_path)!r}) / "boundary.py"
-    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.boundary", path)
-    sys.modules["fastq.engine.runtime.boundary"] = module = importlib.util.module_from_spec(spec)
+    path = Path({str(tmp_path)!r}) / "layout.py"
+    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.layout", path)
+    sys.modules["fastq.engine.runtime.layout"] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+        import fastq.engine.runtime.boundary
     except ImportError as error:
         print(error)
     """
-    (tmp_path / "boundary.py").write_text(source.replace("DATA = VALUE\n", "DATA = VALUE + 1\n"))
+    (tmp_path / "layout.py").write_text(source.replace("DATA = VALUE\n", "DATA = VALUE + 1\n"))
     assert "fastq reads the fields of Python and NumPy objects" in run_python(code)
+
+
+def test_free_threaded_builds_are_refused_by_name():
+    code = """
+    for name in [name for name in sys.modules if name.split(".")[0] == "fastq"]:
+        del sys.modules[name]
+    sys.abiflags += "t"
+    try:
+        import fastq
+    except ImportError as error:
+        print(error)
+    """
+    assert "fastq can't run on a free-threaded build of Python" in run_python(code)
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn", "bfloat16", "int4"])

@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import binding
 import fastq
 from fastq import reference
-from fastq.engine.runtime import boundary, threadpool
+from fastq.engine.runtime import boundary, instructions, threadpool
 
 arm = not binding.get_process_triple().startswith("x86_64")
 mode = {modes}[arm]
@@ -63,7 +63,7 @@ def in_mode(mode, compute):
         return list(compute())
     finally:
         left = exchange(before)
-        assert left & boundary.CONTROL == mode & boundary.CONTROL, hex(left)
+        assert left & instructions.CONTROL == mode & instructions.CONTROL, hex(left)
 """
 
 
@@ -94,7 +94,7 @@ def test_results_do_not_depend_on_the_mode_of_the_caller(name):
 @pytest.mark.parametrize("name", X86)
 def test_the_comparison_sees_results_of_another_mode(name, tmp_path):
     code = """
-    boundary.CONTROL, boundary.STANDARD = 0, 0  # every mode is taken for the right one
+    instructions.CONTROL, instructions.STANDARD = 0, 0  # every mode is taken for the right one
     boundary._is_standard = lambda: True
     wrong = lambda: [fastq.quantize_linear(tiny, subnormal, dtype="uint8"), fastq.fake_quantize(x, "int8", axis=0)]
     expected, exchange = wrong(), boundary._exchange()

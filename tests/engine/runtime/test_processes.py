@@ -29,7 +29,7 @@ def call():
 @pytest.mark.slow("a process of many calls")
 def test_eight_threads_at_once(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     threshold = threadpool.PARALLEL_FROM
     cases = [Case(size, size) for size in (1, 1000, threshold - 1, threshold, 5 * threshold + 3)]
     sys.setswitchinterval(1e-5)
@@ -49,7 +49,7 @@ def test_eight_threads_at_once(call):
 def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
     code = f"""
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     threadpool.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
     cases = [Case(size, size) for size in (1, 17, 100, 1000)]
     done = threading.Event()
@@ -82,7 +82,7 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import layout, threadpool
 from fastq.engine.runtime import driver
 threadpool.WAKE_FROM = 1  # workers come at once
 
@@ -103,16 +103,16 @@ TOGETHER = {
     "a caller that finds a job works alone": (
         "getpid",
         """
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import layout, threadpool
 case = Case(1 << 18)
 case.check()
 words = threadpool._state.words.words
-words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
+words[layout.OWNER], gate = 1, words[layout.GATE]
 case.check()
-assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
-words[threadpool.OWNER] = 0
+assert words[layout.OWNER] == 1 and words[layout.GATE] == gate
+words[layout.OWNER] = 0
 case.check()
-assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
+assert words[layout.OWNER] == 0 and words[layout.GATE] != gate
 """,
     ),
     "every chunk is done once": (
@@ -205,7 +205,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
     for _ in range(10 if {seconds} else 1000):
         inside, ended = threading.Event(), []
-        threadpool._state.words.words[threadpool.BACKOFF_UNTIL] = 0  # whatever the round before this one did
+        threadpool._state.words.words[layout.BACKOFF_UNTIL] = 0  # whatever the round before this one did
 
         def kernel(start, slot):
             if slot == 0:
@@ -241,9 +241,10 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         return time.perf_counter() - start
 
     until_two()
-    assert not words[threadpool.BACKOFF_UNTIL]
-    within, calls = threadpool.BACKOFF_REPEAT_WITHIN, threadpool.BACKOFF_MIN_CALLS
-    least, longest = threadpool.LEAST_BACKOFF, threadpool.MOST_BACKOFF
+    assert not words[layout.BACKOFF_UNTIL]
+    from fastq.engine.runtime import workers
+    within, calls = workers.BACKOFF_REPEAT_WITHIN, workers.BACKOFF_MIN_CALLS
+    least, longest = workers.LEAST_BACKOFF, workers.MOST_BACKOFF
     for since, helped, before, expected in [
         (0, 2 * calls, 0, least),
         (0, 2 * calls, 3 * least, 12 * least),
@@ -253,13 +254,13 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         (2 * within, 2 * calls, least, least),
         (longest, 0, longest, least),
     ]:
-        words[threadpool.BACKOFF_UNTIL] = 0
+        words[layout.BACKOFF_UNTIL] = 0
         until_two()
-        while not words[threadpool.BACKOFF_UNTIL] > time.perf_counter_ns():
-            words[threadpool.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
-            words[threadpool.HELPED], words[threadpool.BACKOFF] = helped, before
+        while not words[layout.BACKOFF_UNTIL] > time.perf_counter_ns():
+            words[layout.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
+            words[layout.HELPED], words[layout.BACKOFF] = helped, before
             slots(0.1)
-        assert words[threadpool.BACKOFF] == expected
+        assert words[layout.BACKOFF] == expected
         if expected > least:  # long enough for this thread to look at it before its end
             assert slots(0) == {0}
     """
@@ -483,7 +484,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
 @needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     case, done = Case(1 << 20), threading.Event()
     case.check()
     threads = [threading.Thread(target=lambda: [case.check() for _ in iter(done.is_set, True)]) for _ in range(3)]
@@ -492,9 +493,9 @@ def test_fork_while_other_threads_call(call):
 
     def work():
         words = threadpool._state.words  # those of the parent may be held by a thread that is not there any more
-        assert words.slots == 1 and words.words[threadpool.OWNER] == 0
+        assert words.slots == 1 and words.words[layout.OWNER] == 0
         case.check()
-        assert words.words[threadpool.GATE] >> threadpool.SEQUENCE_BIT > 0
+        assert words.words[layout.GATE] >> layout.SEQUENCE_BIT > 0
 
     for _ in range(12):
         join(forked(work))
@@ -564,7 +565,7 @@ def test_functions_outlive_the_module_that_made_them():
     print(*[function.__name__ for function in functions])
     """
     # freed memory is overwritten
-    assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "_drive _serve_without_interpreter\n"
+    assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "drive serve_without_interpreter\n"
 
 
 @pytest.mark.slow("a process each", quick=lambda failing: failing == [2])
@@ -655,13 +656,13 @@ def results(api):
 @pytest.mark.slow("compiles 20 kernels")
 def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     words, used = threadpool._state.words.words, set()
 
     def recorded(api):
         for result in results(api):
             yield result
-            used.add(int(words[threadpool.JOB_THREADS]))
+            used.add(int(words[layout.JOB_THREADS]))
 
     fastq.set_num_threads(1)
     expected = list(recorded(fastq))
@@ -725,7 +726,7 @@ def test_number_of_threads_out_of_range():
 
 def test_one_thread(call):
     code = """
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     Case(1 << 18).check()
     print(fastq.get_num_threads(), threadpool._state.words.slots, threading.active_count())
     """
@@ -770,7 +771,7 @@ def test_quota_of_the_control_group(monkeypatch, tmp_path, files, quota):
 def test_quota_limits_the_number_of_threads_unless_the_user_names_one(monkeypatch, tmp_path, quota, threads):
     (tmp_path / "cpu.max").write_text(f"{quota} 100000")
     monkeypatch.setattr(threadpool, "_CGROUP", tmp_path)
-    monkeypatch.setattr(threadpool.config, "NUMBA_NUM_THREADS", 8)
+    monkeypatch.setattr(threadpool, "_threads_of_numba", lambda: 8)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     assert threadpool._State().threads == threads
     monkeypatch.setenv("NUMBA_NUM_THREADS", "8")

@@ -10,7 +10,7 @@ from catalogue import same_bytes, same_quantized, values
 import fastq
 from fastq import reference
 from fastq.dispatch import cache, strides
-from fastq.engine.runtime import driver, tiles, tiling
+from fastq.engine.runtime import driver, tiling
 from fastq.engine.simd import LINE
 
 
@@ -142,7 +142,7 @@ def test_where_squares_begin(offset):
     callbacks = ctypes.CFUNCTYPE(word, *[word] * 9)(copy), ctypes.CFUNCTYPE(word, *[word] * 11)(kernel)
     tile["fill_x"], tile["kernel"] = (ctypes.cast(each, ctypes.c_void_p).value for each in callbacks)
     start, squares = LINE * 1000 + offset, int(tile["down"] * tile["along"])
-    tiler = ctypes.CFUNCTYPE(word, *[word] * 11)(tiling._address_of_tiler(tiles.tile_squares))
+    tiler = ctypes.CFUNCTYPE(word, *[word] * 11)(tiling._address_of_tiler("tile_squares"))
     tiler(0, start, 0, 0, 0, 0, record.ctypes.data, 0, 0, squares, 0)
     assert (seen == 1).all()
     in_columns = {where // (272 * 4) for where, _, _ in begun}

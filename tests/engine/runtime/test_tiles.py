@@ -14,7 +14,7 @@ import fastq
 from fastq import reference
 from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
-from fastq.engine.runtime import driver, matrix_copies, tiles, tiling
+from fastq.engine.runtime import driver, layout, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
@@ -26,7 +26,7 @@ SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64), (3,
 def copied(x, dtype, result, transposed=False, copies_isnan=False):
     """Copy a matrix to another one of the same shape by `copy`, along rows or along columns."""
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(
-        matrix_copies.address_of_copy(dtype, copies_isnan)
+        tiling.Operand(0, dtype=np.dtype(dtype), copies_isnan=copies_isnan).copy
     )
     src, dst = (x.T, result.T) if transposed else (x, result)
     where = (each.__array_interface__["data"][0] for each in (src, dst))
@@ -69,7 +69,7 @@ def test_copy(dtype):
 AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.engine.runtime.matrix_copies import address_of_copy
+from fastq.engine.runtime.tiling import Operand
 memory, end = pages_before(15)
 
 def copied(rows, columns, step, dtype, beyond):
@@ -78,7 +78,7 @@ def copied(rows, columns, step, dtype, beyond):
     first = np.frombuffer(memory, dtype, 1, begin - end + 15 * page)
     source = np.lib.stride_tricks.as_strided(first, (rows, columns), (step * size, size))
     source[...] = np.arange(1, source.size + 1).reshape(source.shape)
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(address_of_copy(np.dtype(dtype), False))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(Operand(0, dtype=np.dtype(dtype)).copy)
     where = source.ctypes.data, result.ctypes.data
     function(0, *where, rows + beyond, columns, step * size, size, size, result.strides[0])
     np.testing.assert_array_equal(result, source.T)
@@ -95,7 +95,7 @@ def picked(columns, step, dtype):
     begin = end - ((columns - 1) * step + 1) * size
     source = np.frombuffer(memory, dtype, (end - begin) // size, begin - end + 15 * page)[::step]
     source[...] = np.arange(1, columns + 1)
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(address_of_copy(np.dtype(dtype), False))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(Operand(0, dtype=np.dtype(dtype)).copy)
     function(0, source.ctypes.data, result.ctypes.data, 1, columns, 0, step * size, 0, size)
     np.testing.assert_array_equal(result, source)
 
@@ -173,8 +173,8 @@ def test_marks_of_nan(dtype):
 
 def test_a_copy_of_other_bytes_is_found(monkeypatch):
     """Elements whose bytes are not in this CPU's order, copied as if they were."""
-    right = matrix_copies.address_of_copy
-    monkeypatch.setattr(matrix_copies, "address_of_copy", lambda dtype, *marks: right(dtype.newbyteorder("="), *marks))
+    right = tiling._address_of_copy
+    monkeypatch.setattr(tiling, "_address_of_copy", lambda size, swapped, infinity: right(size, False, infinity))
     with pytest.raises(AssertionError):
         test_copy(np.dtype(">u4"))
 
@@ -320,7 +320,7 @@ def test_squares_fit_their_buffers():
         tile, squares = tiled.tiles[0].tile[0], squares + 1
         x_bytes, y_bytes = (int(tile["rows"] * tile[pitch]) for pitch in ("pitch_x", "pitch_y"))
         assert x_bytes <= tile["y_buffer"]
-        assert tile["y_buffer"] + y_bytes <= tiles.BUFFER
+        assert tile["y_buffer"] + y_bytes <= layout.BUFFER
         assert all(tile[pitch] > 0 for pitch, each in zip(("pitch_x", "pitch_y"), operands, strict=True) if each.dtype)
     assert squares > 500
 

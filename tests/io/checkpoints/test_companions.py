@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from commands import invoke, refused
+from commands import invoke, refused, told
 from model_folders import CONFIG, write_model
 
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io.checkpoints.folder import dtype_of
-from fastq.io.checkpoints.loading import loading
-from fastq.io.checkpoints.rules import Matrix
+from fastq.io.checkpoints.rules import Matrix, loading
 from fastq.system.arguments import shown
 
 OPTIONS = ("--scheme", "W8A8")
@@ -25,24 +24,15 @@ SENTENCES = [
     {"idx": 3, "path": "3_Normalize", "type": "sentence_transformers.models.Normalize"},  # has no files
 ]
 # files of a model, whether they come along, and what standard error says of them
-FILES = [
-    ("1_Pooling/config.json", True),
-    ("2_Dense/model.safetensors", True),  # modules.json names it: weights that are no matrices of the model
-    ("2_Dense/pytorch_model.bin", True),
-    ("tokenizer/vocab.json", True),
-    ("tokenizer/deep/er/merges.txt", True),
-    ("assets/picture.png", True),
-    ("original/params.json", False),
-    ("original/consolidated.00.pth", False),
-    ("onnx/model.onnx", False),
-    ("openvino/openvino_model.xml", False),
-    ("checkpoints/model.safetensors", False),
-    ("gguf/model.gguf", False),
-    ("pytorch_model.bin", False),
-    ("tf_model.h5", False),
-    ("model.gguf", False),
-    ("generation_config.json", True),
-]
+# files of a model that come along, and those that do not and of which standard error tells
+COME = (
+    *("1_Pooling/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "tokenizer/vocab.json"),
+    *("tokenizer/deep/er/merges.txt", "assets/picture.png", "generation_config.json"),
+)  # modules.json names 2_Dense: its weights are no matrices of the model
+STAY = (
+    *("original/params.json", "original/consolidated.00.pth", "onnx/model.onnx", "openvino/openvino_model.xml"),
+    *("checkpoints/model.safetensors", "gguf/model.gguf", "pytorch_model.bin", "tf_model.h5", "model.gguf"),
+)
 HIDDEN = (".git/config", ".cache/huggingface/x.lock", "assets/.DS_Store", ".gitattributes")  # and nothing is said
 
 
@@ -50,7 +40,7 @@ HIDDEN = (".git/config", ".cache/huggingface/x.lock", "assets/.DS_Store", ".gita
 def whole(model, tmp_path):
     """A copy of a model with all these files."""
     folder = shutil.copytree(model, tmp_path / "whole")
-    for name in (*(name for name, _ in FILES), *HIDDEN):
+    for name in (*COME, *STAY, *HIDDEN):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode())
     (folder / "modules.json").write_text(json.dumps(SENTENCES))
@@ -58,21 +48,19 @@ def whole(model, tmp_path):
 
 
 def converted(folder, out, *options):
-    result = invoke("convert", folder, out, *(options or OPTIONS))
-    assert result.exit_code == 0, result.output
-    return [line for line in result.stderr.splitlines() if "not copied" in line or "modules.json" in line]
+    said = told("convert", folder, out, *(options or OPTIONS), exit_code=0)
+    return [line for line in said.splitlines() if "not copied" in line or "modules.json" in line]
 
 
 def test_folders_come_along(whole, tmp_path):
     (line,) = converted(whole, tmp_path / "out")
-    told = line.split("not copied: ")[1].split(", ")
-    for name, comes in FILES:
-        copy = tmp_path / "out" / name
-        assert copy.exists() == comes, name
-        assert not comes or copy.read_bytes() == name.encode()
+    said = line.split("not copied: ")[1].split(", ")
+    for name in COME:
+        assert (tmp_path / "out" / name).read_bytes() == name.encode()
+    assert not any((tmp_path / "out" / name).exists() for name in (*STAY, *HIDDEN))
+    for name in (*COME, *STAY):
         first = name.split("/")[0]
-        assert ((f"{first}/" if "/" in name else first) in told) == (not comes), name
-    assert not any((tmp_path / "out" / name).exists() for name in HIDDEN)
+        assert ((f"{first}/" if "/" in name else first) in said) == (name in STAY), name
     assert converted(tmp_path / "out", tmp_path / "back", "--dequantize") == []
     assert (tmp_path / "back" / "1_Pooling" / "config.json").exists()
 
@@ -202,19 +190,16 @@ def source_of(config):
 
 @pytest.mark.parametrize("name", ["FP8_DYNAMIC", "W4A16"])
 def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
-    result = invoke("convert", whole, tmp_path / "q", "--scheme", name)
     inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'
     imports = "from sentence_transformers import SentenceTransformer; from transformers import CompressedTensorsConfig"
-    assert result.stderr.splitlines()[-2] == f"to import: {imports}"
-    assert (
-        result.stderr.splitlines()[-1]
-        == f"to load it: SentenceTransformer({str(tmp_path / 'q')!r}, model_kwargs={inner})"
-    )
+    call = f"SentenceTransformer({str(tmp_path / 'q')!r}, model_kwargs={inner})"
+    said = told("convert", whole, tmp_path / "q", "--scheme", name, exit_code=0)
+    assert said.splitlines()[-2:] == [f"to import: {imports}", f"to load it: {call}"]
 
 
 def test_it_is_said_after_converting(tmp_path):
     write_model(tmp_path / "m", [{"a.weight": np.ones((8, 128), np.float32)}], CONFIG)
-    result = invoke("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16")
-    assert f"to load it: AutoModel.from_pretrained({str(tmp_path / 'q')!r}, {FLOATS})" in result.stderr
-    assert "to import: from transformers import AutoModel, CompressedTensorsConfig\n" in result.stderr
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16", exit_code=0)
+    assert f"to load it: AutoModel.from_pretrained({str(tmp_path / 'q')!r}, {FLOATS})" in said
+    assert "to import: from transformers import AutoModel, CompressedTensorsConfig\n" in said
     assert "to load it" not in invoke("convert", tmp_path / "q", tmp_path / "p", "--dequantize").output

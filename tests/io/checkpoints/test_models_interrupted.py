@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from commands import invoke, refused, run
-from model_folders import INDEX
+from commands import refused, run, told
+from model_folders import INDEX, contents
 
 from fastq.formats.compressed_tensors import as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, convert
@@ -18,93 +18,90 @@ from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
 
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+OPTIONS = ("--scheme", "W4A16", "--group-size", "32")
 
 
 class Stop(Exception):
     pass
 
 
-def interrupted(model, out, after):
-    """Convert until some tensors are done."""
-    done = 0
+@pytest.fixture
+def interrupted(model, tmp_path):
+    """What converts until some tensors are done, and returns the folder."""
 
-    def progress(nbytes, count):
-        nonlocal done
-        done += count
-        if done == after:
-            raise Stop
+    def convert_until(after):
+        done = 0
 
-    scheme = as_scheme("W4A16").with_options(32, None)
-    with pytest.raises(Stop):
-        convert(Quantization(ModelFolder(model), Rules(scheme)), out, progress=progress)
+        def progress(nbytes, count):
+            nonlocal done
+            done += count
+            if done == after:
+                raise Stop
+
+        scheme = as_scheme("W4A16").with_options(32, None)
+        with pytest.raises(Stop):
+            convert(Quantization(ModelFolder(model), Rules(scheme)), tmp_path / "out", progress=progress)
+        return tmp_path / "out"
+
+    return convert_until
 
 
 @pytest.mark.parametrize("after", [1, 5, 6, 10])
-def test_an_interrupted_conversion_goes_on(model, quantized, tmp_path, after):
-    out = tmp_path / "out"
-    interrupted(model, out, after)
+def test_an_interrupted_conversion_goes_on(model, quantized, interrupted, after):
+    out = interrupted(after)
     finished = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
     assert len(finished) == (after > 5)
     assert not (out / INDEX).exists()
-    output = run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
-    assert output == quantized[1]
+    assert run("convert", model, out, *OPTIONS) == quantized[1]
     assert contents(out) == contents(quantized[0])
     assert all((out / name).stat().st_ino == inode for name, inode in finished.items())
 
 
-def test_a_finished_shard_that_was_damaged_is_written_again(model, quantized, tmp_path):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
+def test_a_finished_shard_that_was_damaged_is_written_again(model, quantized, interrupted):
+    out = interrupted(6)
     (shard,) = out.glob("*.safetensors")
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+    run("convert", model, out, *OPTIONS)
     assert contents(out) == contents(quantized[0])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "job": "x", "shards": {"a": 1}}', "\0"])
-def test_a_damaged_journal_is_no_journal(model, tmp_path, text):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
+def test_a_damaged_journal_is_no_journal(model, interrupted, text):
+    out = interrupted(6)
     (out / JOURNAL).write_text(text)
-    assert "is not empty; --force" in refused("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+    assert "is not empty; --force" in refused("convert", model, out, *OPTIONS)
 
 
-def test_other_options_do_not_go_on_with_it(model, tmp_path):
-    interrupted(model, tmp_path / "out", 6)
-    line = refused("convert", model, tmp_path / "out", "--scheme", "W4A16", "--group-size", "64")
+def test_other_options_do_not_go_on_with_it(model, interrupted):
+    line = refused("convert", model, interrupted(6), "--scheme", "W4A16", "--group-size", "64")
     assert "unfinished conversion of something else; --force" in line
 
 
-def test_a_file_that_is_put_next_to_it_is_not_removed_unasked(model, quantized, tmp_path):
-    out, mine = tmp_path / "out", tmp_path / "out" / "mine.safetensors"
-    interrupted(model, out, 6)
+def test_a_file_that_is_put_next_to_it_is_not_removed_unasked(model, quantized, interrupted):
+    out = interrupted(6)
+    mine = out / "mine.safetensors"
     mine.write_bytes(b"mine")
-    line = refused("convert", model, out, *options())
+    line = refused("convert", model, out, *OPTIONS)
     assert "mine.safetensors is no part of the result; --force removes it" in line
     assert mine.read_bytes() == b"mine"
-    run("convert", model, out, *options(), "--force")
+    run("convert", model, out, *OPTIONS, "--force")
     assert contents(out) == contents(quantized[0])
 
 
-def test_advice_after_a_failure_can_be_followed(model, tmp_path):
+def test_advice_after_a_failure_can_be_followed(model, interrupted):
     """A failure in the first shard leaves a journal alone: other options begin there as in an empty folder."""
-    out = tmp_path / "out"
-    interrupted(model, out, 1)
+    out = interrupted(1)
     assert [path.name for path in out.iterdir()] == [JOURNAL]
     run("convert", model, out, "--scheme", "W8A8")
     assert not (out / JOURNAL).exists()
 
 
-def test_force_replaces(model, quantized, tmp_path):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
+def test_force_replaces(model, quantized, interrupted):
+    out = interrupted(6)
     (out / "config.json").write_text("old")
-    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32", "--force")
+    run("convert", model, out, *OPTIONS, "--force")
     assert contents(out) == contents(quantized[0])
 
 
@@ -116,10 +113,6 @@ def test_disk_full(model, tmp_path, monkeypatch):
     line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8")
     assert "No space left on device; what is finished stays" in line
     assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL]
-
-
-def options():
-    return ["--scheme", "W4A16", "--group-size", "32"]
 
 
 def is_half_of_nothing(out, expected):
@@ -153,12 +146,12 @@ def test_a_disk_that_is_full(model, quantized, small_disk):
     for size in range(mmap.PAGESIZE, whole, 2 * mmap.PAGESIZE):
         out = folder / f"{size}"
         resize(size)
-        line = refused("convert", model, out, *options())
+        line = refused("convert", model, out, *OPTIONS)
         assert "No space left on device; what is finished stays, and the same command goes on from there" in line
         assert is_half_of_nothing(out, expected), size
         begun += len(list(out.glob("*.safetensors")))
         resize(2 * whole)
-        run("convert", model, out, *options())
+        run("convert", model, out, *OPTIONS)
         assert contents(out) == expected
         shutil.rmtree(out)
     assert begun > 2
@@ -171,7 +164,7 @@ def test_files_that_may_not_grow(model, quantized, tmp_path):
     import resource
 
     code, out, expected = "from fastq_command import main; main()", tmp_path / "out", contents(quantized[0])
-    command = [sys.executable, "-c", code, "convert", str(model), str(out), *options()]
+    command = [sys.executable, "-c", code, "convert", str(model), str(out), *OPTIONS]
     largest = max(map(len, expected.values()))
     for limit in (100, largest // 2, largest - 1):
         done = subprocess.run(
@@ -189,13 +182,12 @@ def test_files_that_may_not_grow(model, quantized, tmp_path):
     assert contents(out) == expected
 
 
-def test_a_conversion_begun_by_another_version_starts_anew(model, quantized, tmp_path):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
+def test_a_conversion_begun_by_another_version_starts_anew(model, quantized, interrupted):
+    out = interrupted(6)
     journal = json.loads((out / JOURNAL).read_text())
     shards = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
     (out / JOURNAL).write_text(json.dumps(journal | {"program": "0.0.1"}))
-    result = invoke("convert", model, out, *options())
-    assert re.search(r"out was begun by fastq 0\.0\.1, this is .*: it starts anew\n", result.stderr)
+    said = told("convert", model, out, *OPTIONS, exit_code=0)
+    assert re.search(r"out was begun by fastq 0\.0\.1, this is .*: it starts anew\n", said)
     assert contents(out) == contents(quantized[0])
     assert all((out / name).stat().st_ino != inode for name, inode in shards.items())

@@ -7,8 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from commands import invoke, refused, run
-from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, write_model
+from commands import invoke, refused, run, told
+from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, config_of, write_model
 from safetensors.numpy import load_file, save_file
 
 from fastq.formats.compressed_tensors import as_scheme
@@ -28,79 +28,54 @@ def second_shard(folder):
     return sorted(folder.glob("*.safetensors"))[1]
 
 
-def damage(name):
-    def decorate(change):
-        DAMAGED[name] = change
-        return change
+def change_shard(folder, change, listed=()):
+    """Apply a change to the tensors of the second shard, and name some in the index."""
+    path = second_shard(folder)
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    change(arrays)
+    save_file(arrays, path, {"format": "pt"})
+    edit_index(folder, lambda map: map.update(dict.fromkeys(listed, path.name)))
 
-    return decorate
+
+def adding(name, shape, listed=True):
+    zeros = {name: np.zeros(shape, np.float32)}
+    return lambda folder: change_shard(folder, lambda arrays: arrays.update(zeros), zeros if listed else ())
 
 
+def spoiling(value):
+    return lambda folder: change_shard(folder, lambda arrays: arrays[V_PROJ].__setitem__((3, 4), value))
+
+
+def writing(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def listing(file):
+    return lambda folder: edit_index(folder, lambda map: map.update(a=file))
+
+
+V_PROJ = f"{LAYER}.self_attn.v_proj.weight"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
 DAMAGED = {
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
-    "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
-    "is not readable JSON: -1e400 is beyond float64": lambda folder: (folder / "config.json").write_text(
-        '{"a": -1e400}'
-    ),
-    "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "is not readable JSON: ": lambda folder: (folder / "config.json").write_text("[" * 10**6),
-    "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
+    "config.json is not readable JSON": writing("config.json", "{"),
+    "is not readable JSON: -1e400 is beyond float64": writing("config.json", '{"a": -1e400}'),
+    "config.json holds no JSON object": writing("config.json", "[]"),
+    "is not readable JSON: ": writing("config.json", "[" * 10**6),
+    "has no weight_map": writing(INDEX, "{}"),
     "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
-    "is a pointer of Git LFS; git lfs pull fetches the file": lambda folder: second_shard(folder).write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
-    ),
+    "is a pointer of Git LFS; git lfs pull fetches the file": lambda folder: second_shard(folder).write_text(POINTER),
     "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
-    "names '../x.safetensors'": lambda folder: edit_index(folder, lambda map: map.update(a="../x.safetensors")),
-    "names '/etc/passwd'": lambda folder: edit_index(folder, lambda map: map.update(a="/etc/passwd")),
-    "names 'tokenizer.json'": lambda folder: edit_index(folder, lambda map: map.update(a="tokenizer.json")),
-    "which has no such tensor": lambda folder: edit_index(
-        folder, lambda map: map.update(a="model-00001-of-00002.safetensors")
-    ),
+    **{f"names '{file}'": listing(file) for file in ("../x.safetensors", "/etc/passwd", "tokenizer.json")},
+    "which has no such tensor": listing("model-00001-of-00002.safetensors"),
     "must have one .safetensors file; it has model-00001": lambda folder: (folder / INDEX).unlink(),
+    "and another one in model-00002-of-00002.safetensors; keep one": adding(f"{Q_PROJ}.bias", 2, listed=False),
+    f"{Q_PROJ} has a weight_scale, and config.json no quantization_config": adding(f"{Q_PROJ}.weight_scale", 2),
+    "two tensors would become the weight of": adding(f"{LAYER}.mlp.experts.0.up_proj.weight", (128, 128)),
+    "has 100 columns, not a multiple of the group size 128": adding(V_PROJ, (64, 100)),
+    "v_proj can't be quantized: x has NaN": spoiling(np.nan),
+    "v_proj can't be quantized: x has 1 infinite values: their range has no scale; --ignore": spoiling(-np.inf),
 }
-
-
-@damage("and another one in model-00002-of-00002.safetensors; keep one")
-def _tensor_twice(folder):
-    path = second_shard(folder)
-    save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
-
-
-@damage(f"{Q_PROJ} has a weight_scale, and config.json no quantization_config")
-def _quantized_already(folder):
-    path = second_shard(folder)
-    save_file(load_file(path) | {f"{Q_PROJ}.weight_scale": np.zeros(2, np.float32)}, path)
-    edit_index(folder, lambda map: map.update({f"{Q_PROJ}.weight_scale": path.name}))
-
-
-@damage("two tensors would become the weight of")
-def _experts_twice(folder):
-    path, name = second_shard(folder), f"{LAYER}.mlp.experts.0.up_proj.weight"
-    save_file(load_file(path) | {name: np.zeros((128, 128), np.float32)}, path)
-    edit_index(folder, lambda map: map.update({name: path.name}))
-
-
-@damage("has 100 columns, not a multiple of the group size 128")
-def _ragged(folder):
-    path = second_shard(folder)
-    save_file(load_file(path) | {f"{LAYER}.self_attn.v_proj.weight": np.zeros((64, 100), np.float32)}, path)
-
-
-@damage("v_proj can't be quantized: x has NaN")
-def _nan(folder):
-    _spoil(folder, np.nan)
-
-
-@damage("v_proj can't be quantized: x has 1 infinite values: their range has no scale; --ignore")
-def _infinite(folder):
-    _spoil(folder, -np.inf)
-
-
-def _spoil(folder, value):
-    path, name = second_shard(folder), f"{LAYER}.self_attn.v_proj.weight"
-    arrays = load_file(path)
-    arrays[name][3, 4] = value
-    save_file(arrays, path)
 
 
 @pytest.mark.parametrize("message", DAMAGED)
@@ -116,7 +91,7 @@ def test_damaged_models_are_refused_in_one_line(own, tmp_path, message):
 def test_two_shards_that_would_have_a_tensor_each(quantized, tmp_path):
     """Beside codes a weight as it was, in another shard: both would be the weight."""
     folder, name = tmp_path / "both", f"{Q_PROJ}.weight"
-    config = json.loads((quantized[0] / "config.json").read_text())
+    config = config_of(quantized[0])
     write_model(folder, [all_of(quantized[0]), {name: np.zeros((128, 128), np.float32)}], config)
     line = refused("convert", folder, tmp_path / "out", "--dequantize")
     assert "has a weight, which int4 group 32 in pack-quantized does not store" in line
@@ -126,10 +101,9 @@ def test_two_shards_that_would_have_a_tensor_each(quantized, tmp_path):
 @pytest.mark.slow("compiles kernels of the format")
 def test_a_power_of_two_that_is_nan(model, tmp_path):
     run("convert", model, tmp_path / "q", "--scheme", "MXFP4A16")
-    arrays = {name: array.copy() for name, array in all_of(tmp_path / "q").items()}
+    arrays = all_of(tmp_path / "q")
     arrays[f"{Q_PROJ}.weight_scale"].put(9, 255)
-    config = json.loads((tmp_path / "q" / "config.json").read_text())
-    folder = write_model(tmp_path / "lies", [arrays], config)
+    folder = write_model(tmp_path / "lies", [arrays], config_of(tmp_path / "q"))
     message = f"{Q_PROJ} in model-00001-of-00001.safetensors: its weight has a scale of nan"
     assert message in refused("convert", folder, tmp_path / "out", "--dequantize")
     with pytest.raises(ValueError, match=message):
@@ -158,13 +132,10 @@ def test_values_that_a_dtype_does_not_have(own, tmp_path, name):
 @pytest.mark.parametrize("scheme", ["W4A16", "W4A16_ASYM"])
 def test_scales_that_a_dtype_does_not_have(own, tmp_path, scheme):
     """One line says so, and no warning of NumPy's before it."""
-    path = own / "model-00001-of-00002.safetensors"
-    arrays = {name: array.copy() for name, array in load_file(path).items()}
-    arrays[f"{Q_PROJ}.weight"][0] = 1e30
-    save_file(arrays, path)
+    change_shard(own, lambda arrays: arrays[V_PROJ].__setitem__(0, 1e30))
     (own / "config.json").write_text(json.dumps(CONFIG | {"dtype": "float16"}))
     line = refused("convert", own, tmp_path / "out", "--scheme", scheme, "--group-size", "32")
-    assert f"{Q_PROJ} can't be quantized: x has a range too wide for a finite scale" in line
+    assert f"{V_PROJ.removesuffix('.weight')} can't be quantized: x has a range too wide for a finite scale" in line
 
 
 def test_nothing_to_quantize(own, tmp_path):
@@ -180,10 +151,7 @@ USAGE = [
     (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
     (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
     (["--dequantize", "--group-size", "32"], "--dequantize goes with --dtype, --report and --force only"),
-    (
-        ["--dequantize", "--convention", "compressed-tensors"],
-        "--dequantize goes with --dtype, --report and --force only",
-    ),
+    (["--dequantize", "--convention", "compressed-tensors"], "--dequantize goes with --dtype, --report and --force"),
     (["--dequantize", "--range", "minmax"], "--dequantize goes with --dtype, --report and --force only"),
     (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
     (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
@@ -216,8 +184,7 @@ def test_out(model, tmp_path):
         (tmp_path / "full", "is not empty; --force"),
         (model, "SRC itself", "--force"),
     ]:
-        result = invoke("convert", model, out, "--scheme", "W8A8", *force)
-        assert (result.exit_code, message in result.output) == (2, True), result.output
+        assert message in told("convert", model, out, "--scheme", "W8A8", *force, exit_code=2)
     assert os.listdir(tmp_path / "full") == ["mine"]
 
 
@@ -265,7 +232,7 @@ def test_links_in_the_way_of_a_run_that_goes_on(own, tmp_path):
     line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
     assert "is not empty; --force" in line
     (tmp_path / "out" / "extra").unlink()
-    _spoil(own, np.inf)
+    spoiling(np.inf)(own)
     refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
     (tmp_path / "out" / "extra").symlink_to(tmp_path)
     line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
@@ -313,24 +280,21 @@ def test_a_report_in_the_folder_of_the_result(own, tmp_path):
 
 
 def test_nothing_is_said_of_going_on_where_nothing_was_begun(own, tmp_path, monkeypatch):
-    result = invoke("convert", own, tmp_path / "no" / "out", "--scheme", "W4A16")
-    assert (result.exit_code, "Invalid value for 'OUT': there is no folder" in result.output) == (2, True)
+    said = told("convert", own, tmp_path / "no" / "out", "--scheme", "W4A16", exit_code=2)
+    assert "Invalid value for 'OUT': there is no folder" in said
 
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fastq.cli.convert.write_report", full)
-    result = invoke("convert", own, tmp_path / "out", *REPORTED, tmp_path / "r.json")
-    assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path / 'r.json'}: No space left on device\n")
+    said = told("convert", own, tmp_path / "out", *REPORTED, tmp_path / "r.json")
+    assert said == f"Error: {tmp_path / 'r.json'}: No space left on device\n"
 
 
 def test_no_option_is_advised_that_the_command_lacks(own):
-    shard = second_shard(own)
-    weights = load_file(shard)
-    weights["model.layers.0.self_attn.v_proj.weight"][0, 0] = np.nan
-    save_file(weights, shard, {"format": "pt"})
-    result = invoke("convert", own, own.parent / "out", "--scheme", "W4A16", "--group-size", "32")
-    assert (result.exit_code, "1 NaN" in result.stderr, "nan=" in result.stderr) == (1, True, False), result.stderr
+    spoiling(np.nan)(own)
+    said = told("convert", own, own.parent / "out", "--scheme", "W4A16", "--group-size", "32")
+    assert ("1 NaN" in said, "nan=" in said) == (True, False), said
 
 
 # What a quantized directory may say
@@ -376,7 +340,7 @@ def test_unknown_formats_are_refused():
 
 def test_messages_are_short_whatever_a_name_is(quantized, tmp_path):
     folder = shutil.copytree(quantized[0], tmp_path / "long")
-    config = json.loads((folder / "config.json").read_text())
+    config = config_of(folder)
     name, (group,) = "x" * 10**5, config["quantization_config"]["config_groups"].values()
     long = {"targets": ["Linear"], "weights": group["weights"], "format": name}
     for change in ({"quant_method": name}, {"config_groups": {"g": long}}, {"config_groups": {name: 1}}):
@@ -385,38 +349,42 @@ def test_messages_are_short_whatever_a_name_is(quantized, tmp_path):
         assert len(refused("convert", folder, tmp_path / "out", "--dequantize")) < 1000
 
 
-def put_scale(arrays, dtype):
-    arrays[f"{Q_PROJ}.weight_scale"] = arrays[f"{Q_PROJ}.weight_scale"].astype(dtype)
+def putting(end, *place):
+    return lambda arrays: arrays[f"{Q_PROJ}.{end}"].put(*place)
+
+
+def having(end, array):
+    return lambda arrays: arrays.update({f"{Q_PROJ}.{end}": array})
 
 
 LIES = {
     "has no weight_packed": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_packed"),
     "has no weight_shape": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_shape"),
-    "has shape (-1, 128)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, -1),
-    "should be I32 of shape (128, 125000000)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(1, 10**9),
-    "should be I32 of shape (7, 16)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, 7),
-    "-of-00001.safetensors: its weight has a scale of inf, which must be 0 or more and finite": lambda arrays: arrays[
-        f"{Q_PROJ}.weight_scale"
-    ].put(0, np.inf),
-    "should be F32 of shape (128, 4), not BOOL": lambda arrays: put_scale(arrays, bool),
-    "should be F32 of shape (128, 4), not U32": lambda arrays: put_scale(arrays, np.uint32),
-    "has a weight_zero_point with other numbers than 0, which int4 group 32 does not": lambda arrays: arrays.update(
-        {f"{Q_PROJ}.weight_zero_point": np.zeros((16, 4), np.int32)}  # in words, where 0 is the code of -8
+    "has shape (-1, 128)": putting("weight_shape", 0, -1),
+    "should be I32 of shape (128, 125000000)": putting("weight_shape", 1, 10**9),
+    "should be I32 of shape (7, 16)": putting("weight_shape", 0, 7),
+    "-of-00001.safetensors: its weight has a scale of inf, which must be 0 or more and finite": putting(
+        "weight_scale", 0, np.inf
     ),
-    "has a weight_global_scale, which int4 group 32 in pack-quantized does not": lambda arrays: arrays.update(
-        {f"{Q_PROJ}.weight_global_scale": np.ones(1, np.float32)}
+    **{
+        f"should be F32 of shape (128, 4), not {name}": having("weight_scale", np.ones((128, 4), dtype))
+        for name, dtype in (("BOOL", bool), ("U32", np.uint32))
+    },
+    "has a weight_zero_point with other numbers than 0, which int4 group 32 does not": having(
+        "weight_zero_point",
+        np.zeros((16, 4), np.int32),  # in words, where 0 is the code of -8
     ),
-    "groups of columns of shape (12,), not integers": lambda arrays: arrays.update(
-        {f"{Q_PROJ}.weight_g_idx": np.zeros(12, np.int32)}
+    "has a weight_global_scale, which int4 group 32 in pack-quantized does not": having(
+        "weight_global_scale", np.ones(1, np.float32)
     ),
+    "groups of columns of shape (12,), not integers": having("weight_g_idx", np.zeros(12, np.int32)),
 }
 
 
 @pytest.mark.parametrize("message", LIES)
 def test_lies_about_stored_weights_are_refused(quantized, tmp_path, message):
-    folder = shutil.copytree(quantized[0], tmp_path / "lies")
-    arrays = {name: array.copy() for name, array in all_of(folder).items()}
+
+    arrays = all_of(quantized[0])
     LIES[message](arrays)
-    shutil.rmtree(folder)
-    write_model(folder, [arrays], json.loads((quantized[0] / "config.json").read_text()))
+    folder = write_model(tmp_path / "lies", [arrays], config_of(quantized[0]))
     assert message in refused("convert", folder, tmp_path / "out", "--dequantize")

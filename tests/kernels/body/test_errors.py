@@ -12,7 +12,7 @@ from fastq import reference
 from fastq.dispatch.cache import plans
 from fastq.dispatch.planner import ERRORS_CHUNK
 from fastq.engine.runtime import tiling
-from fastq.engine.runtime.tiles import BUFFER, TOGETHER
+from fastq.engine.runtime.layout import BUFFER, TOGETHER
 
 ABSOLUTE = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error")
 RELATIVE = ("max_relative_error", "mean_relative_error")

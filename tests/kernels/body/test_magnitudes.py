@@ -9,11 +9,9 @@ from catalogue import same_bytes, values
 
 from fastq.dispatch.reduction import Extremes
 from fastq.formats.granularity import Granularity
-from fastq.kernels.body.magnitudes import MagnitudeOperands
-from fastq.kernels.body.min_max import MinMaxOperands
-from fastq.kernels.build import kernel_address
+from fastq.kernels.addresses import kernel_address
+from fastq.kernels.args import MagnitudeOperands, MinMaxOperands
 from fastq.kernels.status import HAS_NAN
-from fastq.kernels.traversal.runs import runs
 
 SHAPES = {  # by the traversal that takes them
     "runs": ((7, 1000), (0,)),
@@ -65,5 +63,7 @@ def test_nan_is_reported_and_has_no_magnitude(name):
 def test_operands_of_the_same_dtypes_have_kernels_of_their_own():
     """Named tuples are equal whatever their classes are."""
     dtypes = (np.dtype(np.float32),) * 3
-    first, second = (kernel_address(runs, kind(*dtypes), "minmax") for kind in (MinMaxOperands, MagnitudeOperands))
+    first, second = (
+        kernel_address("traversal.runs.runs", kind(*dtypes), "minmax") for kind in (MinMaxOperands, MagnitudeOperands)
+    )
     assert first != second

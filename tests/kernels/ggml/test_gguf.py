@@ -170,6 +170,21 @@ def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, na
     assert set(bits.ravel()) == {(0xFF << 23) | (0x235 << 13)}
 
 
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
+def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
+    """Of infinite scales: 0 times infinity, and with a smallest value infinity less infinity."""
+    form = BLOCK_FORMATS[name]
+    blocks = np.random.default_rng(9).integers(0, 256, (64, form.nbytes), np.uint8)
+    at = form.fields_of("d")[0].at
+    blocks[:, at : at + 2] = np.tile(np.array([0x7C00, 0xFC00], "<u2").view(np.uint8).reshape(2, 2), (32, 1))
+    if form.has_minimum:
+        at = form.fields_of("min")[0].at
+        blocks[:, at : at + 2] = np.repeat(np.array([0x7C00, 0x3C00], "<u2").view(np.uint8).reshape(2, 2), 32, axis=0)
+    bits = module.dequantize(blocks, name).view(np.uint32).ravel()
+    assert set(bits[np.isnan(bits.view(np.float32))]) == {0xFFC00000}
+
+
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------
 
 

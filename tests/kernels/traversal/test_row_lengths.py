@@ -16,6 +16,7 @@ from fastq import reference
 from fastq.dispatch import planner
 from fastq.dispatch.strides import make_layout
 from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.layout import BUFFER
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels.traversal import columns as rows_of_columns
@@ -339,7 +340,7 @@ def test_signs_of_rows_that_end_within_a_byte(dtype, threads, monkeypatch):
                 fastq.binarize(bad)
 
 
-LONG = 8 * tuning.current().tile_bytes + 3  # elements of a row, of which no buffer has room for one
+LONG = 8 * BUFFER + 3  # elements of a row, of which no buffer has room for one
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from subprocesses import HITS, SETUP, run
 
 import fastq
-from fastq.engine.jit import stored
-from fastq.engine.jit.stored import CachedFile
+from fastq.engine.code import stored
+from fastq.engine.code.stored import CachedFile
 
 needs_root = pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only root can give files away")
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
@@ -166,10 +166,10 @@ def test_every_byte_and_every_length(private):
 def chosen(monkeypatch, tmp_path):
     """Return a function that says which folder is used for a value of NUMBA_CACHE_DIR."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    monkeypatch.setattr(stored, "__file__", str(tmp_path / "package" / "engine" / "jit" / "stored.py"))
+    monkeypatch.setattr(stored, "__file__", str(tmp_path / "package" / "engine" / "code" / "stored.py"))
 
     def choose(path):
-        monkeypatch.setattr(stored.config, "CACHE_DIR", str(path))
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(path))
         stored.code_folder.cache_clear()
         return stored.code_folder()
 
@@ -181,7 +181,7 @@ def test_another_folder_is_used_and_the_user_is_told(chosen, tmp_path, capsys):
     public = tmp_path / "public"
     public.mkdir()
     public.chmod(0o777)
-    assert chosen(public) == tmp_path / "package" / "engine" / "jit" / "__pycache__" / "code"
+    assert chosen(public) == tmp_path / "package" / "engine" / "code" / "__pycache__" / "code"
     assert list(public.iterdir()) == []
     fastq.show_versions()
     assert f"not cached in  {public} can be written to by others" in capsys.readouterr().out
@@ -210,7 +210,7 @@ def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monk
         return path != tmp_path / "read-only" / "fastq-kernels"
 
     monkeypatch.setattr(stored.os, "access", access)
-    assert chosen(tmp_path / "read-only") == tmp_path / "package" / "engine" / "jit" / "__pycache__" / "code"
+    assert chosen(tmp_path / "read-only") == tmp_path / "package" / "engine" / "code" / "__pycache__" / "code"
     CachedFile(tmp_path / "read-only" / "fastq-kernels", "kernel", KEY).save(b"code")
     assert chosen(tmp_path / "read-only") == tmp_path / "read-only" / "fastq-kernels"
 
@@ -218,7 +218,7 @@ def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monk
 def test_no_folder_at_all(chosen, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(stored, "_user_folder", lambda: tmp_path / "file")
-    monkeypatch.setattr(stored, "__file__", str(tmp_path / "file" / "engine" / "jit" / "stored.py"))
+    monkeypatch.setattr(stored, "__file__", str(tmp_path / "file" / "engine" / "code" / "stored.py"))
     assert chosen(tmp_path / "file") is None
     assert stored.refusals() == []
 

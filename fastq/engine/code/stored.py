@@ -16,7 +16,6 @@ one.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -29,8 +28,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
-
-from numba.core import config
 
 from fastq.system import lazy
 from fastq.system.atomic import replacing
@@ -54,8 +51,8 @@ def code_folder() -> Path | None:
 
 def _candidates() -> Iterator[Path]:
     """Yield the folders to try in their order, which is Numba's: set by the user, beside the sources, of the user."""
-    if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR).absolute() / "fastq-kernels"
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(chosen).absolute() / "fastq-kernels"
     yield Path(__file__).parent / "__pycache__" / "code"
     with contextlib.suppress(RuntimeError):  # no home
         yield _user_folder() / "fastq-kernels"
@@ -285,6 +282,8 @@ def _without_lines(content: bytes) -> Any:
     """Return sources to compile, which from Python 3.13 on makes a constant of the line that a class begins at."""
     if not hasattr(Sources, "__firstlineno__") or b"class " not in content:
         return content
+    import ast  # 5 ms
+
     tree = ast.parse(content)
     for each in ast.walk(tree):
         if isinstance(each, ast.ClassDef):

@@ -1,0 +1,164 @@
+"""Machine code that comes with the package: a library for each level of instructions, and names of what is in it.
+
+A function of a library is named by what it is made of: the function of the package that compiles it and the arguments
+of that, which are plain data. Neither Python nor Numba nor the CPU is part of the name. A library is used as a whole or
+not at all: for the sources that it was made from, on a CPU of its level, by a Python whose objects are laid out as they
+were where it was made. Its file is trusted as the package's other files are; one that is damaged is not opened, and all
+is compiled as if there was none.
+
+The numbers that depend on the CPU are a record in the library (`fastq.system.tuning`), which is written when it is
+loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastq.engine.code.stored import SOURCES, code_folder
+from fastq.system import cpu, lazy, tuning
+
+FOLDER = Path(__file__).parents[2] / "machine_code"
+NATIVE = "native"  # a file beside the code of a user who wants that for this very CPU
+# settings of Numba that change machine code: with one of them all is compiled, as it says
+_SETTINGS = "CPU_NAME CPU_FEATURES OPT LOOP_VECTORIZE SLP_VECTORIZE DEBUGINFO EXTEND_VARIABLE_LIFETIMES BOUNDSCHECK"
+
+
+class Recipe(NamedTuple):
+    """What machine code is made of: a function that compiles it, by module and name, and its arguments."""
+
+    module: str
+    name: str
+    arguments: tuple[Any, ...]
+
+    @property
+    def symbol(self) -> str:
+        """The name of the machine code in a library."""
+        return f"fastq_{hashlib.sha256(repr(_plain(tuple(self))).encode()).hexdigest()[:24]}"
+
+    def compiled(self) -> int:
+        """Return the address of what is compiled now, or was for this CPU."""
+        with lazy.Held():  # over all that this imports
+            return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
+
+
+def _plain(value: Any) -> Any:
+    """Return what has one representation: of dtypes that are equal, theirs may differ."""
+    if isinstance(value, np.dtype):
+        return value.name
+    return (type(value).__name__, *map(_plain, value)) if isinstance(value, tuple) else value
+
+
+_recording: dict[str, Recipe] | None = None  # by their names, where a library is to be made
+_known: list[Any] = []  # what `code` returned
+_recipes: dict[int, Recipe] = {}  # of functions that came with the package, by their addresses
+
+
+def code(module: str, name: str) -> Callable[..., int]:
+    """Return what a function returns that compiles machine code: its address. The function is called where none came.
+
+    Arguments are plain data, whose representations say all of it.
+    """
+
+    @functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
+    def address(*arguments: Any) -> int:
+        return find(Recipe(module, name, arguments))
+
+    _known.append(address)
+    return address
+
+
+def find(recipe: Recipe) -> int:
+    """Return the address of machine code: of this user for this very CPU if he asked for it, shipped, or compiled."""
+    if _recording is not None:
+        _recording[recipe.symbol] = recipe
+        return 1
+    library = _library()
+    with contextlib.suppress(AttributeError):  # not in the library, or there is none
+        address = ctypes.cast(getattr(library, recipe.symbol), ctypes.c_void_p).value or 0
+        _recipes[address] = recipe
+        return address
+    return recipe.compiled()
+
+
+def record() -> dict[str, Recipe]:
+    """Have this process find no machine code any more; return what it would need from now on."""
+    global _recording
+    _recording = {}
+    return _recording
+
+
+def shipped_functions() -> dict[int, Recipe]:
+    """Return the functions that came with the package and are in use, by their addresses."""
+    return _recipes
+
+
+def header(content: bytes) -> dict[str, Any]:
+    """Return what has to be as it was where a library of this content was made."""
+    sources = [(name, source.checksum) for name, source in sorted(SOURCES.read.items())]
+    return {
+        "content": hashlib.sha256(content).hexdigest(),
+        "sources": hashlib.sha256(repr(sources).encode()).hexdigest(),
+        "layout": object.__basicsize__,
+    }
+
+
+@functools.cache
+def _library() -> ctypes.PyDLL | None:
+    """Load the library of the best level of this CPU that there is; None where none fits."""
+    if any(f"NUMBA_{name}" in os.environ for name in _SETTINGS.split()) or prefers_native():
+        return None
+    for level in cpu.levels():
+        path = FOLDER / level.name
+        with contextlib.suppress(OSError, ValueError):  # no such file, or it is damaged
+            told = json.loads(Path(f"{path}.json").read_text())
+            if told == header(path.read_bytes()) | {"llvm": told["llvm"]}:
+                return _with_numbers(ctypes.PyDLL(str(path)))
+    return None
+
+
+def _with_numbers(library: ctypes.PyDLL) -> ctypes.PyDLL:
+    """Write the numbers of this CPU to the record of a library that has one."""
+    numbers = tuning.numbers()
+    with contextlib.suppress(ValueError):
+        record = (ctypes.c_int64 * len(numbers)).in_dll(library, tuning.RECORD)
+        for k, number in enumerate(numbers.tolist()):
+            record[k] = number
+    return library
+
+
+def level() -> str:
+    """Return the level of the library in use; "" if there is none."""
+    library = _library()
+    return Path(library._name).name if library else ""
+
+
+def use_native() -> None:
+    """Have machine code made for this very CPU from now on, in this process and all later ones of this user.
+
+    Raises
+    ------
+    OSError
+        If there is no folder to keep it in.
+    """
+    folder = code_folder()
+    if folder is None:
+        raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
+    (folder / NATIVE).touch(0o600)
+    for each in (_library, *_known):
+        each.cache_clear()
+
+
+def prefers_native() -> bool:
+    """Return whether this user has made machine code for this very CPU, which is then used first."""
+    folder = code_folder()
+    return folder is not None and (folder / NATIVE).exists()

@@ -1,0 +1,189 @@
+"""The compiled driver, which launches the kernels of a plan: see `fastq.engine.runtime.driver`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba import types
+
+from fastq.engine.jit import njit
+from fastq.engine.runtime import workers
+from fastq.engine.runtime.instructions import (
+    enter_standard_mode,
+    int_value,
+    leave_standard_mode,
+    local,
+    new_int,
+    release_interpreter,
+    take_interpreter,
+    words_at,
+)
+from fastq.engine.runtime.layout import (
+    DATA,
+    HEAD,
+    HEAD_BYTES,
+    LAUNCH,
+    LAUNCH_BYTES,
+    NBYTES,
+    NONE,
+    OPERANDS,
+    OUT,
+    SCALE,
+    TYPE,
+    UNFIT,
+    VALUE,
+    ZERO,
+    X,
+)
+from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer, record_at
+
+# words on the driver's stack: addresses of operands, then a scale and a zero point that came as numbers
+GIVEN_SCALE, GIVEN_ZERO, OVERFLOW = NONE + 1, NONE + 2, NONE + 3
+
+
+@njit
+def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
+    """Write the address of the elements of operand k to the stack; return whether it is of a type that is expected.
+
+    A number of Python's becomes one of the dtype that kernels read.
+    """
+    fields = words_at(item)
+    kind = fields[TYPE]
+    if kind == plan.array:
+        stack[k] = fields[DATA]
+        return True
+    if item == plan.nothing:
+        return k > ZERO or nbytes[k] == 0
+    if k == SCALE:
+        return _find_number(item, kind, k, plan.scale_size, plan.scale_type, plan, stack, base)
+    if k == ZERO:
+        if plan.zero_is_float == 0 and kind == plan.int:
+            return _find_code(item, plan, stack, base)
+        size = plan.zero_size if plan.zero_is_float else 0
+        return _find_number(item, kind, k, size, plan.zero_type, plan, stack, base)
+    return False
+
+
+@njit
+def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Find a NumPy scalar of the expected type, or a float that stands for a float of `size` bytes, 0: for none."""
+    if kind == scalar:
+        stack[k] = item + 8 * VALUE
+        return True
+    if size == 0 or (kind != plan.float and kind != plan.double):
+        return False
+    value = words_at(item)[VALUE]
+    given = k - SCALE + GIVEN_SCALE
+    if size == 4:
+        cast_pointer(advance(stack, given), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
+    else:
+        stack[given] = value
+    stack[k] = base + 8 * given
+    return True
+
+
+@njit
+def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Find an int that is a code."""
+    stack[OVERFLOW] = 0
+    value = int_value((item, base + 8 * OVERFLOW))
+    stack[GIVEN_ZERO] = value  # its lowest bytes come first in memory
+    stack[ZERO] = base + 8 * GIVEN_ZERO
+    return stack[OVERFLOW] == 0 and plan.least_zero <= value <= plan.most_zero
+
+
+@njit
+def _find_all(objects, operands, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
+    """Find the elements of all operands that were given; return whether each is of a type that is expected."""
+    found = True
+    for k in range(operands):
+        found = _find(objects[k], k, plan, nbytes, stack, base) and found
+    return found
+
+
+def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[..., bool]:
+    """Make the loop of `_are_finite` for floats whose bits are of an integer type."""
+
+    @njit
+    def check(where, count, above, signed):  # type: ignore[no-untyped-def]
+        good, mask, words = True, magnitude if signed else -1, pointer(where, word)
+        for k in range(count):
+            good &= above < words[k] & mask < infinity
+        return good
+
+    return check  # type: ignore[no-any-return]
+
+
+_are_finite_singles = _finite_check(types.int32, 0x7FFFFFFF, 0x7F800000)
+_are_finite_doubles = _finite_check(types.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF << 52)
+
+
+@njit
+def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-def]
+    """Return whether floats are finite and above 0, or from 0 on, which their bits as an integer tell.
+
+    `above` is 0 or -1; with `signed` their magnitudes are meant.
+    """
+    if size == 4:
+        return _are_finite_singles(where, nbytes >> 2, above, signed)
+    return _are_finite_doubles(where, nbytes >> 3, above, signed)
+
+
+@njit
+def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
+    """Return whether codes of one byte, signed or not, are from least to most."""
+    good, codes = True, pointer(where, types.uint8)
+    for k in range(nbytes):
+        good &= (codes[k] - least) & 0xFF <= most - least
+    return good
+
+
+@njit
+def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
+    """Return whether operands are as `Checks` says."""
+    start = stack[OUT] + plan.lowest_out
+    stop = start + nbytes[OUT]
+    for k in (X, SCALE, ZERO):
+        first = stack[k] + (plan.lowest_x if k == X else 0)
+        if first < stop and start < first + nbytes[k]:
+            return False
+    size, flags = plan.scale_size, plan.scale_flags
+    if size and not _are_finite(stack[SCALE], size, nbytes[SCALE], -(flags >> 1), flags & 1):
+        return False
+    if plan.zero_is_float:
+        return _are_finite(stack[ZERO], plan.zero_size, nbytes[ZERO], -1, 1)
+    if plan.zero_size == 1 and plan.most_zero - plan.least_zero < 0xFF:
+        return _are_codes(stack[ZERO], nbytes[ZERO], plan.least_zero, plan.most_zero)
+    return True
+
+
+@njit
+def _pointers(stack, operands, args):  # type: ignore[no-untyped-def]
+    """Return the addresses that a kernel gets: of its operands and of its numeric arguments."""
+    k = operands
+    return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], args
+
+
+def drive(_, arguments, count):  # type: ignore[no-untyped-def]
+    """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
+    objects, base, mode = words_at(arguments), local(), enter_standard_mode()
+    pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
+    plan, nbytes, stack = record_at(start, HEAD), advance(words_at(start), NBYTES), words_at(base)
+    for k in range(NONE + 1):
+        stack[k] = 0
+    if not (_find_all(advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
+        leave_standard_mode(mode)
+        return new_int((UNFIT,))
+    interpreter, status, at = release_interpreter(()), 0, start + HEAD_BYTES
+    for _ in range(plan.launches):
+        launch = record_at(at, LAUNCH)
+        pointers = _pointers(stack, advance(words_at(at), OPERANDS), launch.args)
+        units = launch.origin, launch.start, launch.stop, launch.chunk
+        how = launch.threads, launch.wake_workers, launch.backward
+        status |= workers.run(pool, launch.kernel, pointers, units, *how) & launch.status_mask
+        if status:
+            break
+        at += LAUNCH_BYTES
+    leave_standard_mode(mode)
+    take_interpreter((interpreter,))
+    return new_int((status,))

@@ -1,0 +1,136 @@
+"""What compiled code calls of Python's C interface, and the floating-point mode of a thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from fastq.engine import jit
+from fastq.engine.jit import TARGET, njit
+from fastq.engine.runtime.layout import CLOCK, LOCAL
+from fastq.engine.simd import instruction, pointer
+from fastq.engine.simd.vector import call_llvm
+from fastq.system import lazy
+
+_INT, _WORD = types.int64, ir.IntType(64)
+
+
+def function_address(module: str, name: str) -> int:
+    """Compile a function of METH_FASTCALL's three words, or load it; return its address."""
+    return jit.kernel(getattr(lazy.module(module), name), _INT, _INT, _INT, _INT)
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+def _interface(name: str) -> Any:
+    """Make an instruction that calls a function of Python's C interface with a tuple of words.
+
+    Pointers and numbers pass as 64 bit integers, which every C ABI of a 64 bit CPU allows.
+    """
+
+    @instruction(_INT)
+    def call(context: Any, builder: Any, sig: Any, words: Any) -> Any:
+        count = sig.args[0].count
+        function = ir.FunctionType(_WORD, [_WORD] * count)
+        function = cgutils.get_or_insert_function(builder.module, function, name)
+        return builder.call(function, [builder.extract_value(words, k) for k in range(count)])
+
+    return call
+
+
+acquire_lock = _interface("PyThread_acquire_lock")
+release_lock = _interface("PyThread_release_lock")
+release_interpreter = _interface("PyEval_SaveThread")
+take_interpreter = _interface("PyEval_RestoreThread")
+new_int = _interface("PyLong_FromLongLong")
+int_value = _interface("PyLong_AsLongLongAndOverflow")
+
+
+@instruction(lambda: _INT())
+def local(context: Any, builder: Any, sig: Any) -> Any:
+    """Return the address of `LOCAL` words of the stack: others at each place that asks, and the same at each pass."""
+    return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
+
+
+@njit
+def words_at(address):  # type: ignore[no-untyped-def]
+    """Return a pointer to the words at an address."""
+    return pointer(address, types.int64)
+
+
+@instruction(lambda function, words: _INT(_INT, words))
+def call_c(context: Any, builder: Any, sig: Any, function: Any, words: Any) -> Any:
+    """Call a C function at an address with words, as `_interface` does by name."""
+    values = [builder.extract_value(words, k) for k in range(sig.args[1].count)]
+    kind = ir.FunctionType(_WORD, [_WORD] * len(values)).as_pointer()
+    return builder.call(builder.inttoptr(function, kind), values)
+
+
+@njit
+def nanoseconds(words):  # type: ignore[no-untyped-def]
+    """Read a clock that begins at any moment: that of the address in the words, which returns the time or writes it."""
+    base = local()
+    words_at(base)[0] = 0
+    returned = call_c(words[CLOCK], (base,))
+    written = words_at(base)[0]
+    return written if written != 0 else returned
+
+
+# --- the floating-point mode ------------------------------------------------------------------------------------------
+
+_IS_X86, _IS_ARM = TARGET.triple.startswith("x86_64"), TARGET.is_arm
+# bits that choose how operations work, and their values in the mode of IEEE 754; x86 has flags of what happened beside
+CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
+
+
+@instruction(lambda: _INT())
+def float_mode(context: Any, builder: Any, sig: Any) -> Any:
+    """Return the control register of this thread."""
+    if _IS_X86:
+        where = cgutils.alloca_once(builder, ir.IntType(32))
+        call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
+        return builder.zext(builder.load(where), _WORD)
+    return call_llvm(builder, "llvm.aarch64.get.fpcr", _WORD, []) if _IS_ARM else _WORD(0)
+
+
+@instruction(lambda mode: types.void(_INT))
+def set_float_mode(context: Any, builder: Any, sig: Any, mode: Any) -> None:
+    """Set the control register of this thread."""
+    if _IS_X86:
+        where = cgutils.alloca_once(builder, ir.IntType(32))
+        builder.store(builder.trunc(mode, ir.IntType(32)), where)
+        call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), [_bytes(builder, where)])
+    elif _IS_ARM:
+        call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), [mode])
+
+
+def _bytes(builder: Any, where: Any) -> Any:
+    return builder.bitcast(where, ir.IntType(8).as_pointer())
+
+
+@njit
+def enter_standard_mode():  # type: ignore[no-untyped-def]
+    """Set the mode of IEEE 754; return the one before, for `leave_standard_mode`."""
+    mode = float_mode()
+    if mode & CONTROL != STANDARD:
+        set_float_mode(STANDARD)
+    return mode
+
+
+@njit
+def leave_standard_mode(mode):  # type: ignore[no-untyped-def]
+    """Set the mode of before."""
+    if mode & CONTROL != STANDARD:
+        set_float_mode(mode)
+
+
+def exchange_modes(_, arguments, count):  # type: ignore[no-untyped-def]
+    """Set the control register of this thread, to the mode of IEEE 754 by -1; return what it was."""
+    mode = float_mode()
+    wanted = int_value((words_at(arguments)[0], local()))
+    set_float_mode(wanted if wanted >= 0 else STANDARD)
+    return new_int((mode,))

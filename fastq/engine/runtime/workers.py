@@ -1,0 +1,247 @@
+"""What threads of the pool do: claim chunks, wait for jobs, park; see `fastq.engine.runtime.threadpool`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from fastq.engine.jit import njit
+from fastq.engine.runtime.instructions import (
+    acquire_lock,
+    enter_standard_mode,
+    int_value,
+    leave_standard_mode,
+    local,
+    nanoseconds,
+    new_int,
+    release_interpreter,
+    release_lock,
+    take_interpreter,
+    words_at,
+)
+from fastq.engine.runtime.layout import (
+    ALONE,
+    BACKOFF,
+    BACKOFF_UNTIL,
+    CLOSED,
+    GATE,
+    HELPED,
+    INSIDE,
+    JOB_BACKWARD,
+    JOB_CHUNK,
+    JOB_KERNEL,
+    JOB_ORIGIN,
+    JOB_POINTERS,
+    JOB_ROUNDS,
+    JOB_START,
+    JOB_STOP,
+    JOB_THREADS,
+    LAST,
+    LOCK,
+    MOST_THREADS,
+    OWNER,
+    PARKED,
+    SEQUENCE_BIT,
+    SLEEPING,
+    SLOT,
+    SLOTS,
+    STATUS,
+    TAKEN,
+    THREADS_BIT,
+)
+from fastq.engine.simd import (
+    advance,
+    atomic_load,
+    atomic_store,
+    compare_exchange,
+    exchange,
+    fence,
+    fetch_add,
+    fetch_or,
+    instruction,
+    pause,
+)
+from fastq.system import tuning
+
+_ROW = tuning.current()  # numbers that all rows have in common
+SERIES, (LEAST_BACKOFF, MOST_BACKOFF) = _ROW.series, _ROW.backoff
+BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.backoff_min_calls
+
+_INT = types.int64
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+@instruction(lambda kernel, integers: _INT(_INT, integers))
+def call_address(context: Any, builder: Any, sig: Any, kernel: Any, integers: Any) -> Any:
+    """Call a function of a word that is not used and integers at an address, as kernels are.
+
+    Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
+    """
+    word, count = ir.IntType(64), sig.args[1].count
+    values = [word(0), *(builder.extract_value(integers, k) for k in range(count))]
+    return builder.call(builder.inttoptr(kernel, ir.FunctionType(word, [word] * len(values)).as_pointer()), values)
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _work(words, slot):  # type: ignore[no-untyped-def]
+    """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
+    kernel, p, backward, threads = words[JOB_KERNEL], JOB_POINTERS, words[JOB_BACKWARD], words[JOB_THREADS]
+    origin, start, stop, chunk = words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK]
+    pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
+    chunks, status = (stop - start + chunk - 1) // chunk, 0
+    for turn in range(threads):
+        share = (slot + turn) % threads
+        first, last = share * chunks // threads, (share + 1) * chunks // threads
+        taken = advance(words, SLOTS + share * SLOT + TAKEN)
+        k = fetch_add(taken, 1)
+        while k < last - first:
+            at = start + (last - 1 - k if backward else first + k) * chunk
+            status |= call_address(kernel, (*pointers, origin, at, min(at + chunk, stop), slot))
+            k = fetch_add(taken, 1)
+    fence()  # what was streamed comes before the end of the work, also for threads on other cores
+    fetch_or(advance(words, STATUS), status)
+
+
+@njit
+def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
+    """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
+    for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
+        parked = advance(words, SLOTS + child * SLOT + PARKED)
+        if atomic_load(parked) != 0 and exchange(parked, 0) != 0:
+            release_lock((words[SLOTS + child * SLOT + LOCK],))
+
+
+# --- compiled drivers -------------------------------------------------------------------------------------------------
+
+
+@njit
+def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
+    """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return its status."""
+    origin, start, stop, chunk = units
+    if chunk == 0:
+        chunk = stop - start
+    status = 0
+    while start < stop:
+        status |= call_address(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
+        start += chunk
+    return status
+
+
+@njit
+def run(words, kernel, pointers, units, threads, wake_workers, backward):  # type: ignore[no-untyped-def]
+    """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
+
+    Without `wake_workers` a call works alone if the first worker is parked, unless calls come one after the other.
+    """
+    origin, start, stop, chunk = units
+    if threads == 1:
+        return run_alone(kernel, pointers, units)
+    began = nanoseconds(words)
+    until, last = advance(words, BACKOFF_UNTIL), advance(words, LAST)
+    asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
+    alone = (asleep and not wake_workers) or began < atomic_load(until) or atomic_load(advance(words, ALONE)) != 0
+    if alone or exchange(advance(words, OWNER), 1) != 0:
+        status = run_alone(kernel, pointers, units)
+        atomic_store(last, nanoseconds(words))
+        return status
+    words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
+    words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
+    for k in range(6):
+        words[JOB_POINTERS + k] = pointers[k]
+    for slot in range(threads):
+        words[SLOTS + slot * SLOT + TAKEN] = 0
+    gate = advance(words, GATE)
+    sequence = (atomic_load(gate) >> SEQUENCE_BIT) + 1
+    atomic_store(gate, sequence << SEQUENCE_BIT | threads << THREADS_BIT)
+    _wake(words, 0, threads)
+    _work(words, 0)
+    fetch_or(gate, CLOSED)
+    words[HELPED] += 1
+    if not _wait(words, gate):
+        _wait_longer(words, gate, began)
+    status = words[STATUS]
+    atomic_store(last, nanoseconds(words))
+    atomic_store(advance(words, OWNER), 0)
+    return status
+
+
+@njit
+def _wait(words, gate):  # type: ignore[no-untyped-def]
+    """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
+    for _ in range(words[JOB_ROUNDS]):
+        if atomic_load(gate) & INSIDE == 0:
+            return True
+        pause()
+    return False
+
+
+@njit
+def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
+    """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
+    worked = nanoseconds(words)
+    if fetch_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
+        acquire_lock((words[SLOTS + LOCK], 1))
+    now = nanoseconds(words)
+    if now - worked > worked - began:
+        since = began - words[BACKOFF_UNTIL]
+        longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
+        backoff = 4 * words[BACKOFF] if longer else words[BACKOFF] // 2
+        words[BACKOFF] = min(max(backoff if since < MOST_BACKOFF else 0, LEAST_BACKOFF), MOST_BACKOFF)
+        words[HELPED] = 0
+        atomic_store(advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
+
+
+@njit
+def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
+    """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
+    words = words_at(control)
+    gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
+    last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0
+    while True:
+        word = atomic_load(gate)
+        threads = word >> THREADS_BIT & MOST_THREADS
+        if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
+            if compare_exchange(gate, word, word + 1):
+                last, idle = word >> SEQUENCE_BIT, 0
+                _wake(words, slot, threads)
+                _work(words, slot)
+                if fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
+                    release_lock((words[SLOTS + LOCK],))
+            continue
+        pause()
+        idle += 1
+        if idle < rounds:
+            continue
+        if slot == 0:
+            return
+        idle = 0
+        atomic_store(parked, 1)
+        word = atomic_load(gate)
+        seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
+        if not seen_new or exchange(parked, 0) == 0:
+            acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
+
+
+def serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
+    """Run the loop of a worker without the interpreter lock."""
+    objects, base = words_at(arguments), local()
+    control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
+    interpreter, mode = release_interpreter(()), enter_standard_mode()
+    _serve(control, slot, rounds)
+    leave_standard_mode(mode)
+    take_interpreter((interpreter,))
+    return new_int((0,))
+
+
+def add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
+    """Add to the count of callers that want that nobody has help."""
+    objects, base = words_at(arguments), local()
+    control, change = int_value((objects[0], base)), int_value((objects[1], base))
+    return new_int((fetch_add(advance(words_at(control), ALONE), change),))

@@ -1,0 +1,34 @@
+"""Addresses of kernels: shipped with the package, else compiled; each is named by what it is made of, without Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastq.engine.code import code
+from fastq.kernels.rule import ONNX, Rule
+from fastq.kernels.storage import StorageFormat
+
+_kernel = code("fastq.kernels.build", "kernel_address")
+cast_address = code("fastq.kernels.build", "cast_address")
+block_address = code("fastq.kernels.build", "block_address")
+
+
+def kernel_address(
+    loop: str,
+    operands: Any,
+    op: str,
+    *,
+    nan: str = "raise",
+    range_scheme: str = "",
+    block: int = 0,
+    rule: Rule = ONNX,
+    code: StorageFormat | None = None,
+    scale_format: StorageFormat | None = None,
+    norm: float = 2.0,
+) -> int:
+    """Return the address of a loop, by its name below `fastq.kernels`, for operands and what `KernelSpec` says.
+
+    Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
+    named where a dtype does not say them.
+    """
+    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, norm)

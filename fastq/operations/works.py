@@ -1,0 +1,205 @@
+"""The works that machine code is made for ahead of time: which calls each of them makes.
+
+A wheel with machine code has that of all works; the pages need no other, which a test sees to. Calls are planned and
+launch nothing, so arrays of any size cost nothing, and which kernels a call takes depends on no element.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastq.dispatch.cache import call
+from fastq.dispatch.callers import planned_only
+from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.range_methods import MSERange
+from fastq.operations.calibrate import Calibrator
+from fastq.operations.measure import compare, magnitudes, minmax
+from fastq.operations.packing import binarize, pack
+from fastq.operations.quantize import choose_qparams, fake_quantize, quantize
+from fastq.results import QuantizedArray
+from fastq.system import lazy
+from fastq.system.dtypes import Array
+
+Function = Callable[..., object]
+
+# an example, a page of memory, weights, what outgrows caches, wide rows, a series
+SHAPES = ((4, 6), (64, 64), (256, 512), (4096, 4096), (64, 1 << 20), (1 << 16,))
+
+
+class Calls(NamedTuple):
+    """Calls of functions: each with each dtype of values, first argument after them, scheme and shape.
+
+    Attributes
+    ----------
+    functions : tuple of callable
+        Of values, an argument and the options of a scheme.
+    dtypes : str
+        Of the values.
+    arguments : str
+        Code formats.
+    schemes : tuple of dict
+        How elements share parameters.
+    shapes : tuple
+        Of the values.
+    """
+
+    functions: tuple[Function, ...]
+    dtypes: str
+    arguments: str
+    schemes: tuple[dict[str, Any], ...] = ({},)
+    shapes: tuple[tuple[int, ...], ...] = SHAPES
+
+    def each(self) -> list[Callable[[], object]]:
+        """Return what plans each call."""
+        product = itertools.product(
+            self.functions, self.dtypes.split(), self.arguments.split(), self.schemes, self.shapes
+        )
+        return [functools.partial(_call, *one) for one in product if len(one[4]) > 1 or "axis" not in one[3]]
+
+
+def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any], shape: tuple[int, ...]) -> None:
+    kind = lazy.module("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    function(np.zeros(shape, kind), argument, **scheme)
+
+
+def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
+    """Return codes that nobody has written, with parameters that are valid."""
+    q = quantize(x, name, **scheme)
+    q.scale[...], q.zero_point[...] = 1, 0
+    return q
+
+
+def _given(x: Array, name: str, **scheme: Any) -> None:
+    quantize(x, qparams=_quantized(x, name, **scheme).qparams)
+
+
+def _fake_given(x: Array, name: str, **scheme: Any) -> None:
+    fake_quantize(x, qparams=_quantized(x, name, **scheme).qparams)
+
+
+def _back(x: Array, name: str, **scheme: Any) -> None:
+    _quantized(x, name, **scheme).dequantize()
+
+
+def _compare(x: Array, name: str, **scheme: Any) -> None:
+    compare(x, _quantized(x, name, **scheme))
+
+
+def _minmax(x: Array, _: str, **scheme: Any) -> None:
+    minmax(x, **scheme)
+
+
+def _magnitudes(x: Array, _: str, **scheme: Any) -> None:
+    magnitudes(x, **scheme)
+
+
+def _compare_values(x: Array, _: str) -> None:
+    compare(x, x)
+
+
+def _pack(x: Array, name: str) -> None:
+    pack(x, name)
+
+
+def _calibrate(x: Array, name: str, **options: Any) -> None:
+    Calibrator(name, **options).update(x)
+
+
+def _cast(x: Array, name: str, **options: Any) -> None:
+    lazy.module("fastq.dispatch.casting").cast_floats(x, np.dtype(name), **options)
+
+
+def _range_of(x: Array, name: str, **scheme: Any) -> None:
+    choose_qparams(x, name, **scheme)
+
+
+def _binarize(x: Array, name: str) -> None:
+    binarize(x, dtype=name)
+
+
+def _to_blocks(x: Array, name: str) -> Array:
+    blocks: Array = call("gguf_quantize", x, None, None, None, None, (name,), (str,))
+    return blocks
+
+
+def _from_blocks(x: Array, name: str) -> None:
+    call("gguf_dequantize", _to_blocks(x, name), None, None, None, None, (name,), (str,))
+
+
+WHOLE: dict[str, Any] = {}
+ROWS: dict[str, Any] = {"axis": 0}
+COLUMNS: dict[str, Any] = {"axis": 1}
+BLOCKS: tuple[dict[str, Any], ...] = tuple({"axis": 1, "block_size": size} for size in (32, 64, 128))
+ALL = (WHOLE, ROWS, COLUMNS, *BLOCKS)
+SYMMETRIC = tuple(scheme | {"symmetric": True} for scheme in ALL)
+BOTH: tuple[Function, ...] = quantize, _given, _back
+_TEXTBOOK_SYMMETRIC: dict[str, Any] = {"convention": "textbook", "symmetric": True}
+_FLOAT_ZERO_POINT = replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")  # of the tutorial
+SEARCHED: dict[str, Any] = {"range": MSERange()}
+
+WORKS: dict[str, tuple[Calls, ...]] = {
+    "int8": (
+        Calls((*BOTH, _compare), "float32", "int8 uint8", (*ALL, *SYMMETRIC)),
+        Calls((quantize,), "float32", "int8", ({"axis": 1, "block_size": 16, "symmetric": True},)),
+        Calls((fake_quantize, _fake_given), "float32", "int8", (*ALL[:4], *SYMMETRIC[:4])),
+        Calls(BOTH, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
+        Calls(BOTH, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
+    ),
+    "int4": (
+        Calls((*BOTH, _compare), "float32", "int4 uint4", (WHOLE, ROWS, *BLOCKS, *SYMMETRIC[3:])),
+        Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (WHOLE, ROWS, *ALL[3:]))),
+        Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (*SYMMETRIC[:2], *SYMMETRIC[3:]))),
+        Calls(BOTH, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
+        Calls((_pack,), "int8", "int4"),
+    ),
+    "int16": (Calls((*BOTH, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
+    "float8": (
+        Calls((*BOTH, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])),
+    ),
+    "microscaling": (Calls((*BOTH, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),),
+    "codebooks": (Calls((*BOTH, _compare), "float32", "nf4", (SYMMETRIC[4],)),),
+    "textbook": (
+        Calls(
+            (*BOTH, _compare),
+            "float32",
+            "int8 uint8",
+            tuple(scheme | {"convention": "textbook"} for scheme in (WHOLE, SYMMETRIC[0], ROWS, SYMMETRIC[1])),
+        ),
+        Calls((*BOTH, _compare), "float64", "int8 uint8 uint16", ({"convention": "textbook"}, _TEXTBOOK_SYMMETRIC)),
+        Calls((quantize, _back), "float32", "uint8", ({"convention": _FLOAT_ZERO_POINT},)),
+        Calls((quantize,), "int64", "uint8", ({"convention": "textbook"},)),
+        Calls((_back,), "float64", "uint8"),
+        Calls((_compare_values,), "float64", "-"),
+    ),
+    "calibration": (
+        Calls((_calibrate,), "float32", "int8", ({}, {"nan": "omit"}, {"axis": 0})),
+        Calls((_given,), "float32", "int8 uint8", ({"nan": "zero"},)),
+    ),
+    "stores": (
+        Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
+        Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
+    ),
+    "measures": (
+        Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8", "-", (WHOLE, ROWS, COLUMNS)),
+        Calls((_magnitudes,), "float32", "-", (WHOLE, ROWS)),
+        Calls((_compare_values,), "float32", "-"),
+        Calls((_binarize,), "float32", "uint8", shapes=SHAPES[1:]),
+    ),
+    "gguf": (
+        Calls((_to_blocks,), "float32", "Q8_0 Q4_0 Q4_1 Q5_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
+        Calls((_from_blocks,), "float32", "Q8_0 Q4_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
+    ),
+}
+
+
+def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
+    """Plan the calls of works, which compiles what they need; `track` may show how far it is."""
+    with planned_only():
+        for make in track([each for name in names for part in WORKS[name] for each in part.each()]):
+            make()

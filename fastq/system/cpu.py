@@ -1,0 +1,64 @@
+"""The CPU, as the system tells of it: what is known without a compiler."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import NamedTuple
+
+LINE = 64  # bytes of a cache line
+GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
+REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
+
+_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows has none
+SYSTEM = _SYSTEM.sysname if _SYSTEM else os.name
+MACHINE = _SYSTEM.machine.replace("arm64", "aarch64") if _SYSTEM else ""
+
+
+class Level(NamedTuple):
+    """Instructions that many CPUs have, for which machine code is made once.
+
+    Attributes
+    ----------
+    name : str
+        LLVM's name of a CPU that has these.
+    machine : str
+        As `uname -m` has it.
+    flags : str
+        Of /proc/cpuinfo, which a CPU has to have.
+    features : str
+        LLVM's names of what `Target.has` is asked.
+    """
+
+    name: str
+    machine: str
+    flags: str
+    features: str
+
+
+_V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe"
+_V3_FEATURES = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
+_V4 = "avx512f avx512bw avx512cd avx512dq avx512vl"
+_V4_FEATURES = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+
+LEVELS = (  # the best one of a machine comes first
+    Level("x86-64-v4", "x86_64", f"{_V3} {_V4}", f"{_V3_FEATURES},{_V4_FEATURES}"),
+    Level("x86-64-v3", "x86_64", _V3, _V3_FEATURES),
+    Level("generic", "aarch64", "", "+neon,+fp-armv8"),
+)
+
+
+@functools.cache
+def facts() -> dict[str, str]:
+    """Return what Linux tells of the first CPU, by its names; of others nothing."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        lines = file.read(8192).partition("\n\n")[0].splitlines()
+        return {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    return {}
+
+
+def levels() -> list[Level]:
+    """Return the levels that this CPU has, the best one first."""
+    flags = set(facts().get("flags", "").split())
+    return [each for each in LEVELS if each.machine == MACHINE and flags.issuperset(each.flags.split())]

@@ -1,0 +1,338 @@
+"""Machine code that comes with the package: used where it fits, the same bytes, and else as if it was not there."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+import fastq
+from fastq.engine.code import shipped
+from fastq.engine.runtime import driver, workers
+from fastq.operations import works
+from fastq.system import cpu, tuning
+
+ROOT, PACKAGE = Path(__file__).parents[3], Path(fastq.__file__).parent
+COMPILES = ROOT / "tests" / "support" / "compiles"
+LEVEL = next(iter(cpu.levels()), None)
+needs_level = pytest.mark.skipif(LEVEL is None or not shutil.which("cc"), reason="no level for this CPU, or no linker")
+
+# a wheel's library, of one work with one call
+BUILD = """
+import runpy
+from fastq.operations import works
+works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+runpy.run_path("hatch_build.py", run_name="__main__")
+"""
+
+
+def build(target):
+    """Make a library for the level of this CPU."""
+    told = {"NUMBA_CPU_NAME": LEVEL.name, "NUMBA_CPU_FEATURES": LEVEL.features, "NUMBA_NUM_THREADS": "256"}
+    environment = os.environ | told | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, "-c", BUILD, LEVEL.name, str(target)], env=environment, check=True, cwd=ROOT, timeout=600
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The package as a wheel with machine code has it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    package = shutil.copytree(PACKAGE, folder / "fastq", ignore=shutil.ignore_patterns("__pycache__", "machine_code"))
+    (package / "machine_code").mkdir()
+    build(package / "machine_code" / LEVEL.name)
+    return package
+
+
+@pytest.fixture
+def package(built, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(built, tmp_path / "fastq")
+
+
+CALL = """
+import sys
+import numpy as np
+import fastq
+x = np.linspace(-3, 3, 64 * 64, dtype=np.float32).reshape(64, 64)
+q = fastq.quantize(x, "int8")
+expected = fastq.reference.quantize(x, "int8")
+assert q.codes.tobytes() == expected.codes.tobytes() and q.scale == expected.scale
+"""
+
+
+def call(package, code="", compiles="-", **environment):
+    """Make the call in a process of its own; return whether it has imported Numba, and what else it prints."""
+    path = os.pathsep.join((str(package.parent), str(COMPILES)))
+    home = {"PYTHONPATH": path, "FASTQ_COMPILED": compiles, "NUMBA_CACHE_DIR": str(package.parent / "cache")}
+    script = CALL + dedent(code) + "\nprint('numba' in sys.modules)"
+    command = [sys.executable, "-P", "-c", script]
+    done = subprocess.run(command, env=os.environ | home | environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_level
+def test_a_first_call_compiles_nothing_and_imports_no_numba(package):
+    code = "from fastq.engine.code import level, shipped_functions\nprint(level(), len(shipped_functions()))"
+    assert call(package, code) == f"{LEVEL.name} 2\nFalse\n"
+
+
+@needs_level
+def test_what_did_not_come_with_the_package_is_compiled(package):
+    written = package.parent / "compiled"
+    code = "assert fastq.minmax(x) == (-3, 3)"
+    assert call(package, code, str(written)) == "True\n"
+    assert "MinMaxOperands" in written.read_text()
+    assert written.read_text().count("\n") == 1
+
+
+def _damage(path, change):
+    content = path.read_bytes()
+    path.write_bytes(change(content))
+
+
+@needs_level
+@pytest.mark.slow("compiles the call anew", quick=lambda damage: damage == "a byte")
+@pytest.mark.parametrize("damage", ["a byte", "the end", "no header", "no JSON", "another source", "an old Python"])
+def test_a_library_that_does_not_fit_is_as_if_it_was_not_there(package, damage):
+    library = package / "machine_code" / LEVEL.name
+    header = Path(f"{library}.json")
+    told = json.loads(header.read_text())
+    if damage == "a byte":
+        _damage(library, lambda content: content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
+    elif damage == "the end":
+        _damage(library, lambda content: content[:-100])
+    elif damage == "no header":
+        header.unlink()
+    elif damage == "no JSON":
+        header.write_text("{")
+    elif damage == "another source":
+        with (package / "kernels" / "formulas.py").open("a") as source:
+            source.write("# another\n")
+    else:
+        header.write_text(json.dumps(told | {"layout": 32}))
+    written = package.parent / "compiled"
+    assert call(package, compiles=str(written)) == "True\n"
+    assert written.read_text().count("\n") == 2
+
+
+@needs_level
+@pytest.mark.slow("compiles the call anew")
+@pytest.mark.parametrize("setting", ["NUMBA_OPT", "NUMBA_CPU_NAME"])
+def test_settings_of_numba_that_change_code_are_heard(package, setting):
+    value = {"NUMBA_OPT": "2", "NUMBA_CPU_NAME": LEVEL.name}[setting]
+    assert call(package, compiles=str(package.parent / "compiled"), **{setting: value}) == "True\n"
+
+
+@needs_level
+@pytest.mark.slow("compiles the call twice")
+def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
+    code = """
+    from fastq.operations import works
+    from fastq.engine.code import level
+    before = level()
+    works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+    fastq.warmup("one", native=True)
+    print(before, repr(level()))
+    q = fastq.quantize(x, "int8")
+    assert q.codes.tobytes() == expected.codes.tobytes()
+    """
+    written = package.parent / "compiled"
+    assert call(package, code, str(written)) == f"{LEVEL.name} ''\nTrue\n"
+    assert call(package, compiles=str(written)) == "True\n"  # loaded from disk
+
+
+@needs_level
+@pytest.mark.slow("makes a library again")
+def test_two_builds_give_the_same_bytes(built, tmp_path):
+    build(tmp_path / LEVEL.name)
+    for path in (built / "machine_code").iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+
+
+@needs_level
+def test_the_numbers_of_this_cpu_are_written_to_the_record(package):
+    code = """
+    import ctypes
+    from fastq.engine.code import shipped
+    from fastq.system import tuning
+    record = (ctypes.c_int64 * len(tuning.READ_BY_KERNELS)).in_dll(shipped._library(), tuning.RECORD)
+    assert list(record) == [getattr(tuning.current(), name) for name in tuning.READ_BY_KERNELS]
+    """
+    call(package, code)
+
+
+# --- levels and rows --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "expected"),
+    [
+        ("x86_64", f"{cpu._V3} {cpu._V4} sse", ["x86-64-v4", "x86-64-v3"]),
+        ("x86_64", f"{cpu._V3} avx512f", ["x86-64-v3"]),
+        ("x86_64", "sse4_2 avx", []),
+        ("aarch64", "", ["generic"]),
+        ("riscv64", "", []),
+    ],
+)
+def test_levels_of_a_cpu(monkeypatch, machine, flags, expected):
+    monkeypatch.setattr(cpu, "MACHINE", machine)
+    monkeypatch.setattr(cpu, "facts", lambda: {"flags": flags})
+    assert [each.name for each in cpu.levels()] == expected
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "expected"),
+    [
+        ("AuthenticAMD", "26", "2", "znver5"),
+        ("AuthenticAMD", "25", "17", "znver4"),
+        ("AuthenticAMD", "25", "97", "znver4"),
+        ("AuthenticAMD", "25", "1", "znver3"),
+        ("GenuineIntel", "6", "167", "rocketlake"),
+        ("GenuineIntel", "6", "143", "default"),
+        ("", "", "", "default"),
+    ],
+)
+def test_the_row_of_a_cpu(monkeypatch, vendor, family, model, expected):
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+    monkeypatch.setattr(cpu, "facts", lambda: {"vendor_id": vendor, "cpu family": family, "model": model})
+    tuning.cpu_name.cache_clear()
+    try:
+        assert tuning.cpu_name() == expected
+    finally:
+        tuning.cpu_name.cache_clear()
+
+
+def test_the_name_of_this_cpu_is_llvms():
+    from llvmlite import binding
+
+    name = binding.get_host_cpu_name()
+    assert tuning.cpu_name() == (name if name in tuning.TUNING else "default")
+
+
+def test_numbers_that_the_runtime_is_compiled_with_are_those_of_all_cpus():
+    names = {"series", "backoff", "backoff_repeat_within", "backoff_min_calls"}
+    source = Path(workers.__file__).read_text()
+    assert {field.name for field in dataclasses.fields(tuning.Tuning) if f"_ROW.{field.name}" in source} == names
+    assert len({tuple(getattr(row, name) for name in sorted(names)) for row in tuning.TUNING.values()}) == 1
+
+
+def test_kernels_read_no_number_of_one_cpu_while_they_are_compiled():
+    for room in ("kernels", "engine/simd"):
+        for path in (PACKAGE / room).rglob("*.py"):
+            assert "tuning.current()" not in path.read_text(), path
+
+
+# --- planned ahead ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_planned_only_writes_nothing_and_is_right_afterwards():
+    x, codes = np.ones((8, 64), np.float32), np.full((8, 64), 7, np.int8)
+    with driver.planned_only():
+        fastq.quantize(x, "int8", out=codes)
+    assert (codes == 7).all()
+    fastq.quantize(x, "int8", out=codes)
+    assert (codes == 127).all()
+
+
+def test_other_threads_launch_what_one_plans_only(in_a_thread):
+    x = np.linspace(-1, 1, 512, dtype=np.float32)
+    with driver.planned_only():
+        fastq.quantize(x, "int8")
+        q = in_a_thread(lambda: fastq.quantize(x, "int8"))
+    assert q.codes.tobytes() == fastq.reference.quantize(x, "int8").codes.tobytes()
+
+
+@pytest.fixture
+def in_a_thread():
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda work: pool.submit(work).result()
+
+
+def test_recipes_are_named_by_all_that_they_are_made_of():
+    same = [shipped.Recipe("module", "name", (np.dtype("f4"), 1)).symbol for _ in range(2)]
+    others = [("module", "name", (np.dtype("f8"), 1)), ("module", "other", (np.dtype("f4"), 1))]
+    assert same[0] == same[1] not in [shipped.Recipe(*each).symbol for each in others]
+
+
+def test_all_works_are_planned_without_numba():
+    code = """
+    import sys
+    from fastq.engine.code import shipped
+    recipes = shipped.record()
+    from fastq.operations import works
+    works.plan(works.WORKS)
+    assert len(recipes) > 250 and "numba" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", dedent(code)], check=True, timeout=600, cwd=ROOT)
+
+
+PLANNED = """
+from fastq.engine.code import shipped
+recipes = shipped.record()
+from fastq.engine.runtime import threadpool
+from fastq.operations import works
+for threads in (1, 2, 16):
+    threadpool.set_num_threads(threads)
+    works.plan(works.WORKS)
+print(*recipes)
+"""
+
+
+@pytest.fixture(scope="module")
+def planned():
+    """Names of all functions that a wheel with machine code has."""
+    command, environment = [sys.executable, "-c", PLANNED], os.environ | {"NUMBA_NUM_THREADS": "16"}
+    options = {"check": True, "timeout": 600, "cwd": ROOT, "env": environment, "stdout": subprocess.PIPE}
+    done = subprocess.run(command, **options, text=True)
+    return set(done.stdout.split())
+
+
+PAGES = {  # what they need besides the package
+    "README.md": "ml_dtypes",
+    "docs/start/index.md": "matplotlib safetensors rich",
+    "docs/start/tutorial.md": "matplotlib",
+    "docs/choose.md": "matplotlib",
+    "docs/howto/calibration.md": "matplotlib",
+    "docs/howto/gguf.md": "rich gguf matplotlib",
+    "docs/howto/models.md": "safetensors rich",
+    "docs/howto/stores.md": "xarray zarr dask netCDF4",
+    "docs/howto/dask.md": "dask distributed",
+    "fastq demo": "rich",
+}
+
+
+@pytest.mark.slow("runs a page, which compiles what no earlier run has", quick=lambda page: page == "README.md")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_needs_no_function_that_a_wheel_lacks(page, planned, tmp_path):
+    for library in PAGES[page].split():
+        pytest.importorskip(library, reason=f"no {library}")
+    written, path = tmp_path / "compiled", os.pathsep.join((str(COMPILES), str(ROOT)))
+    environment = os.environ | {"FASTQ_COMPILED": str(written), "PYTHONPATH": path, "MPLBACKEND": "Agg"}
+    command = [sys.executable, str(ROOT / "tests" / "support" / "run_page.py"), str(ROOT / page)]
+    if page == "fastq demo":
+        command = [sys.executable, "-m", "fastq", "demo"]
+    (tmp_path / "here").mkdir()
+    subprocess.run(command, check=True, timeout=1500, cwd=tmp_path / "here", env=environment, stdout=subprocess.DEVNULL)
+    lines = written.read_text().splitlines()
+    assert lines
+    assert [line for line in lines if line.split()[0] not in planned] == []
+
+
+def test_a_work_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="names"):
+        fastq.warmup("int9")
+
+
+def test_every_work_is_named_where_it_is_told_of():
+    assert all(f'"{name}"' in fastq.warmup.__doc__ for name in works.WORKS)

@@ -49,25 +49,9 @@ def _dequantize_linear(cell: Cell, o: Operands) -> Arguments:
     )
 
 
-def _dequantize(cell: Cell, o: Operands) -> Arguments:
-    return (QuantizedArray(o.first, o.qparams, o.shape),), {"dtype": dtype_of(cell.dtype)}
-
-
-def _minmax(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), granularity(cell) | non_default_arguments(cell, "nan")
-
-
 def _compare(cell: Cell, o: Operands) -> Arguments:
     codes = o.approximation
     return (o.first, QuantizedArray(codes, o.qparams, o.shape) if o.qparams else codes), {}
-
-
-def _binarize(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")
-
-
-def _unpack(cell: Cell, o: Operands) -> Arguments:
-    return (o.first, cell.format), {"shape": o.shape}
 
 
 def _with_format(cell: Cell, o: Operands) -> Arguments:
@@ -79,14 +63,14 @@ ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
     "quantize": _quantize,
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
-    "dequantize": _dequantize,
+    "dequantize": lambda cell, o: ((QuantizedArray(o.first, o.qparams, o.shape),), {"dtype": dtype_of(cell.dtype)}),
     "fake_quantize": _quantize,
     "choose_qparams": _chosen,
-    "minmax": _minmax,
+    "minmax": lambda cell, o: ((o.first,), granularity(cell) | non_default_arguments(cell, "nan")),
     "compare": _compare,
-    "binarize": _binarize,
+    "binarize": lambda cell, o: ((o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")),
     "pack": _with_format,
-    "unpack": _unpack,
+    "unpack": lambda cell, o: ((o.first, cell.format), {"shape": o.shape}),
     "gguf.quantize": _with_format,
     "gguf.dequantize": _with_format,
 }

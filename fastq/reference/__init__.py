@@ -4,8 +4,6 @@ Arguments, results and errors are those of the functions of the same names in `f
 the layout. Parameters are spread out to one an element, so the memory needed is several times the input.
 """
 
-from fastq.reference import blocks as blocks
-from fastq.reference import floats as floats
 from fastq.reference import gguf, operations
 from fastq.reference.calibration import Calibrator
 from fastq.reference.operations import *  # noqa: F403 (its `__all__` has the public functions)

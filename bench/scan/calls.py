@@ -15,7 +15,7 @@ from fastq import QuantizedArray, reference
 from fastq.results import Comparison, QParams
 
 from ..verify import MEASURES, MEASURES_AGREE
-from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece
+from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece, repeated
 from .grid import GRANULARITIES, WORKS, Cell
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -141,15 +141,8 @@ def _difference(cell: Cell, name: str, got: Any, right: Any, times: int) -> str:
 
 def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
     """Return whether an array is another so many times along an axis, bit for bit."""
-    shape = list(right.shape)
-    if axis is not None and shape:
-        shape[axis] *= times
-    if got.dtype != right.dtype or list(got.shape) != shape:
+    wanted = repeated(right, times, axis if right.shape else None)
+    if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
         return False
     bits = np.dtype(f"u{got.dtype.itemsize}")
-    got, right = got.view(bits), right.view(bits)
-    if axis is None or times == 1 or not shape:
-        return bool((got == right).all())
-    n = right.shape[axis]
-    pieces = (got[(slice(None),) * axis + (slice(k * n, (k + 1) * n),)] for k in range(times))
-    return all((each == right).all() for each in pieces)
+    return bool((got.view(bits) == wanted.view(bits)).all())

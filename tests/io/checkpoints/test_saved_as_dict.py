@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import source_models as models
-from model_folders import run
+from commands import run
 from sources import SOURCES
 
 import fastq

@@ -169,7 +169,6 @@ def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, na
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q4_K", "Q6_K"])
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
     """Of infinite scales: 0 times infinity, and with a smallest value infinity less infinity."""
     form = BLOCK_FORMATS[name]

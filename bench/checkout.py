@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from . import machine, scaling, show
+from . import machine, scaling, scaling_page, show
 from .cases import WORKS, Case, cases
 from .command import DEFAULT_BUDGET, DEFAULT_SIZES, measured, measuring, plot_option, run, sections, works_option
 from .options import FILE, Sizes, console, threads_option, words
@@ -53,7 +53,7 @@ def report() -> None:
     if not found:
         raise click.UsageError(NOTHING_STORED)
     scans = scan_results.stored()
-    for path in pages.write(found, scans):
+    for path in [*pages.write(found, scans), *scaling_page.write()]:
         click.echo(f"{path} written")
     for path in pages.outdated(found, scans):
         click.echo(f"{path} is of no stored results: remove it")
@@ -159,8 +159,6 @@ def scaling_by_threads(
     Without -o: the works of the README's table, and three more. The sizes are measured one after the other, all of
     them in each sweep; those for which the first sweep has no time are left out.
     """
-    from . import report as pages
-
     settings = {"threads": threads, "sweeps": sweeps, "seconds": seconds}
     results = Results(machine.describe(), {}, settings, time.strftime("%Y-%m-%d %H:%M:%S"))
 
@@ -172,7 +170,7 @@ def scaling_by_threads(
 
     chosen = scaling.SCALED if len(works) == len(WORKS) else works
     scaling.rows(threads, chosen, sizes, seconds=seconds, sweeps=sweeps, so_far=keep)
-    click.echo(pages.scaling(results))
+    click.echo(scaling_page.table(results))
 
 
 for _name in ("startup", "contention", "memory"):

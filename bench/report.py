@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from . import scaling_page
 from .cases import HEADLINES, WORKS, Case
 from .limits import LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
 from .markdown import markdown, with_part
 from .peers import PEERS, ROOFLINES
+from .pictures import is_of
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
 from .scan.store import Scan
@@ -22,15 +25,18 @@ TEMPLATE = Path(__file__).parent / "performance.md"
 MADE = "Made by `python -m bench report`"
 BEGIN, END = "<!-- begin: python -m bench report -->", "<!-- end -->"
 MIB = 1 << 20
+NOT_MEASURED = "Not measured in these results."
 UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 
 Scans = dict[Path, Scan]
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
 
 
 def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
     """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths, scan = _paths(stored), _link_of_scan(scans)
+    paths, scan = _paths(stored), _link_of_scan(scans) + scaling_page.link()
     made = {path: page(stored[file], file.name, _links(stored, paths, file) + scan) for file, path in paths.items()}
     first = next(iter(stored.values()))
     made |= {scan_page.PAGE: scan_page.text(scans)} if scans else {}
@@ -63,7 +69,7 @@ def write(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[
     """Write the files; those that changed."""
     made, changed = texts(stored, scans, root), []
     for path, scan in pictures(scans).items():
-        if not scan_page.is_of(root / path, scan):
+        if not is_of(root / path, scan_page.source(scan)):
             (root / path).write_bytes(scan_page.picture(scan))
             changed.append(path)
     for path, text in made.items():
@@ -78,7 +84,7 @@ def outdated(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> li
     """Pages that were made from results which are no more, or are on the first page now."""
     there = sorted((root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
     made = [path.relative_to(root) for path in there if MADE in path.read_text(encoding="utf-8")]
-    wanted = {*_paths(stored).values(), *([scan_page.PAGE] if scans else [])}
+    wanted = {*_paths(stored).values(), *([scan_page.PAGE] if scans else []), *scaling_page.texts()}
     return [path for path in made if path not in wanted]
 
 
@@ -253,85 +259,55 @@ def limits(results: Results) -> str:
 
 
 def scaling(results: Results) -> str:
-    """How many times as fast each case is with more threads; the same of the roofline over ours and over its own."""
-    by_case: dict[str, dict[int, dict[str, float]]] = {}
-    for row in results.sections.get("scaling", []):
-        by_case.setdefault(row["case"], {})[row["threads"]] = row
-    counts = sorted({threads for each in by_case.values() for threads in each if threads > 1})
-    columns = [("case", list(by_case))]
-    columns.append(("us with 1 thread", [_microseconds(each.get(1, {}).get("best")) for each in by_case.values()]))
-    for n in counts:
-        for title, one, more in (
-            (f"x with {n}", "best", "best"),
-            (f"roofline, x with {n}", "best", "roofline"),
-            (f"its own x with {n}", "roofline", "roofline"),
-        ):
-            cells = [_times(each.get(1, {}).get(one), each.get(n, {}).get(more)) for each in by_case.values()]
-            columns += [(title, cells)] if one == "best" or any(cell != NOT_THERE for cell in cells) else []
-    titles, cells = zip(*columns, strict=True)
-    return markdown(titles, zip(*cells, strict=True)) if by_case else NOT_MEASURED
+    """Time against threads."""
+    return scaling_page.table(results) if results.sections.get("scaling") else NOT_MEASURED
 
 
-def _times(one: float | None, more: float | None) -> str:
-    return times(one / more if one and more else None)
+def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], bool] = bool) -> Callable[[Results], str]:
+    """A part of the page that has a line for each row of a section, with these cells of it."""
+
+    def part(results: Results) -> str:
+        rows = [[cell(row) for cell in columns.values()] for row in results.sections.get(section, []) if is_shown(row)]
+        return markdown(columns, rows) if rows else NOT_MEASURED
+
+    return part
 
 
-def _microseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e6:,.4g}"
+def number(key: str, units: float, digits: int) -> Cell:
+    """A cell that has a number in units of which one has so many."""
+    return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
-def waiting(results: Results) -> str:
-    """Imports and first calls."""
-    rows = [
-        [row["what"], f"{row['best'] * 1e3:.0f}", f"{row['median'] * 1e3:.0f}", _milliseconds(row.get("numba"))]
-        for row in results.sections.get("startup", [])
-        if "kernel" not in row
-    ]
-    return markdown(("what", "ms, best", "median", "of which import numba"), rows) if rows else NOT_MEASURED
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.0f}"
-
-
-def small_calls(results: Results) -> str:
-    """What a small call consists of."""
-    rows = [
-        [row["what"], *(f"{row[part] * 1e6:.2f}" for part in ("best", "median", "python", "dispatch", "kernel"))]
-        for row in results.sections.get("startup", [])
-        if "kernel" in row
-    ]
-    return markdown(("us", "best", "median", "Python", "dispatch", "kernel"), rows) if rows else NOT_MEASURED
-
-
-_CONTENTION = ("serial", "free", "median", "p99", "longest", "serial_p99")
-
-
-def contention(results: Results) -> str:
-    """Calls beside a busy process."""
-    rows = [
-        [row["case"], *(f"{row[key] * 1e3:.2f}" for key in _CONTENTION), times(row["p99"] / row["serial_p99"])]
-        for row in results.sections.get("contention", [])
-    ]
-    columns = (
-        "ms",
-        "one thread, alone",
-        "all, alone",
-        "all, beside it",
-        "99th percentile",
-        "longest",
-        "99th of one thread",
-        "all over one",
-    )
-    return markdown(columns, rows) if rows else NOT_MEASURED
-
-
-def memory(results: Results) -> str:
-    """Peak memory of each operation."""
-    rows = [
-        [row["what"], "-" if row["mib"] is None else f"{row['mib']:.2f}"] for row in results.sections.get("memory", [])
-    ]
-    return markdown(("call on 2^26 elements", "MiB beyond input and output"), rows) if rows else NOT_MEASURED
+WHAT: Cell = itemgetter("what")
+_WAITING = {"ms, best": "best", "median": "median", "of which import numba": "numba"}
+_OF_CALLS = {"best": "best", "median": "median", "Python": "python", "dispatch": "dispatch", "kernel": "kernel"}
+_CONTENTION = {
+    "one thread, alone": "serial",
+    "all, alone": "free",
+    "all, beside it": "median",
+    "99th percentile": "p99",
+    "longest": "longest",
+    "99th of one thread": "serial_p99",
+}
+SECTIONS: dict[str, Callable[[Results], str]] = {
+    "small_calls": listed(
+        "startup",
+        {"us": WHAT} | {title: number(key, 1e6, 2) for title, key in _OF_CALLS.items()},
+        lambda row: "kernel" in row,
+    ),
+    "waiting": listed(
+        "startup",
+        {"what": WHAT} | {title: number(key, 1e3, 0) for title, key in _WAITING.items()},
+        lambda row: "kernel" not in row,
+    ),
+    "contention": listed(
+        "contention",
+        {"ms": itemgetter("case")}
+        | {title: number(key, 1e3, 2) for title, key in _CONTENTION.items()}
+        | {"all over one": lambda row: times(row["p99"] / row["serial_p99"])},
+    ),
+    "memory": listed("memory", {"call on 2^26 elements": WHAT, "MiB beyond input and output": number("mib", 1, 2)}),
+}
 
 
 def absent(results: Results) -> str:
@@ -350,8 +326,7 @@ def peers(results: Results) -> str:
     return markdown(("contender", "version", "bit for bit the reference's", "arithmetic"), rows)
 
 
-NOT_MEASURED = "Not measured in these results."
-PARTS: dict[str, Callable[[Results], str]] = {
+PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "machine": machine,
     "summary": summary,
     "speed": speed_table,
@@ -359,10 +334,6 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "allocation": allocation,
     "throughput": throughput,
     "scaling": scaling,
-    "small_calls": small_calls,
-    "waiting": waiting,
-    "contention": contention,
-    "memory": memory,
     "peers": peers,
     "absent": absent,
 }

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
+from .. import pictures
 from ..machine import cpu_name
 from ..markdown import markdown
 from . import show
@@ -19,8 +17,7 @@ from .store import Scan
 PAGE = Path("docs/performance-scan.md")
 TEMPLATE = Path(__file__).parent / "page.md"
 MAPPED = ("work", "granularity", "layout", "dtype", "format", "out", "threads", "convention", "nan")
-SOURCE = "Source"  # the entry of the PNG that names what it was made from
-DOTS, COLOURS = 70, 64  # dots an inch
+DOTS = 70  # dots an inch
 LEAST, MOST = 0.01, 1.0  # of the copy's speed: the ends of the colours
 NOTHING = "None."
 
@@ -65,11 +62,6 @@ def source(scan: Scan) -> str:
     return f"{scan.started}, {len(scan.timings)} cells, {scan.seconds:.0f} s"
 
 
-def is_of(path: Path, scan: Scan) -> bool:
-    """Return whether a file says that it is the picture of a scan: its bytes depend on the version of matplotlib."""
-    return path.exists() and f"{SOURCE}\0{source(scan)}".encode() in path.read_bytes()
-
-
 def picture(scan: Scan) -> bytes:
     """Return the heat maps as a PNG: for each value of each axis and each size the share of the speed of a copy."""
     from matplotlib.figure import Figure
@@ -86,20 +78,7 @@ def picture(scan: Scan) -> bytes:
     bar = figure.add_axes((0.935, 0.4, 0.015, 0.2))
     figure.colorbar(image, bar)
     bar.set_title("of the speed\nof a copy", fontsize=7)
-    return _compressed(figure, scan)
-
-
-def _compressed(figure: Any, scan: Scan) -> bytes:
-    """Return the figure in few colours, a third of the bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image, PngImagePlugin
-
-    canvas, said, made = FigureCanvasAgg(figure), PngImagePlugin.PngInfo(), BytesIO()
-    canvas.draw()
-    said.add_text(SOURCE, source(scan))
-    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(COLOURS)
-    image.save(made, "png", optimize=True, pnginfo=said)
-    return made.getvalue()
+    return pictures.png(figure, source(scan))
 
 
 def _map(place: Any, shares: dict[str, dict[int, list[float]]], reduce: Any, title: str) -> Any:

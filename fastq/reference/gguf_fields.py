@@ -69,11 +69,12 @@ def values(blocks: Array, form: BlockFormat) -> Array:
         steps = float_steps(numbers["d"], form)[:, :, None]
     else:
         steps = _shared(numbers, "d", "scales", form.scale_zero)
-    result = of_codes * steps
-    if form.has_minimum:
-        lows = _shared(numbers, "min", "mins", 0)
-        products = of_codes * np.where(np.isnan(lows), F(0), steps)
-        result = products - lows if "mins" in numbers else products + lows
+    if not form.has_minimum:
+        return _negative_where_made(of_codes * steps, steps).reshape(len(blocks), form.size)
+    lows = _shared(numbers, "min", "mins", 0)
+    steps = np.where(np.isnan(lows), F(0), steps)
+    products = _negative_where_made(of_codes * steps, steps)
+    result = _negative_where_made(products - lows if "mins" in numbers else products + lows, products, lows)
     return result.reshape(len(blocks), form.size)
 
 
@@ -81,8 +82,14 @@ def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
     """Parameters of sub-blocks, of a float16 unit and their codes, or the one of a block; axis 2 has one value."""
     found: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
     if codes in numbers:
-        found = found * _signed(numbers[codes], zero)
+        found = _negative_where_made(found * _signed(numbers[codes], zero), found)
     return found[:, :, None]
+
+
+def _negative_where_made(values: Array, *operands: Array) -> Array:
+    """Give NaN that no operand is the sign that x86-64 gives it."""
+    made = np.isnan(values) & ~np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, operands)))
+    return np.where(made, -np.abs(values), values)
 
 
 def _signed(stored: Array, zero: int) -> Array:

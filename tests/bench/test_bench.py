@@ -428,8 +428,16 @@ def test_generated_text_is_that_of_the_stored_results():
     for name, text in report.texts(stored, scans, ROOT).items():
         assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name}: run python -m bench report"
     for name, scan in report.pictures(scans).items():
-        assert part("scan.page").is_of(ROOT / name, scan), f"{name}: run python -m bench report"
+        assert part("pictures").is_of(ROOT / name, part("scan.page").source(scan)), (
+            f"{name}: run python -m bench report"
+        )
     assert report.outdated(stored, scans, ROOT) == []
+    for name, text in part("scaling_page").texts().items():
+        assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name}: run python -m bench report"
+    for name, found in part("scaling_page").drawn().items():
+        assert part("pictures").is_of(ROOT / name, part("scaling_page").source(found)), (
+            f"{name}: run python -m bench report"
+        )
 
 
 def slower(made, factor, *cases_):
@@ -564,6 +572,31 @@ def test_the_roofline_is_shown_beside_its_own_time_with_one_thread():
     rows = [{"case": case, "threads": n, "best": ours, "roofline": copy} for n, (ours, copy) in seconds.items()]
     shown = part("report").scaling(results.Results({}, {}, {}, "", sections={"scaling": rows}))
     assert shown.endswith(" | 1.60 | 2.67 | 2.00 | 2.00 | 4.00 | 3.00 |")
+
+
+def test_a_page_of_scaling_is_written_with_its_pictures(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="no matplotlib")
+    page = part("scaling_page")
+    names = [cases.Case(work, log2).name for work in cases.WORKS[:3] for log2 in (18, 22, 26)]
+    rows = [
+        {"case": name, "threads": n, "best": 1 / n, "roofline": 0.5 / n**0.5} for name in names for n in (1, 2, 4, 8)
+    ]
+    described = {"cpu": "A", "features": "znver5", "cores": 8, "python": "3.12.1"}
+    monkeypatch.setattr(page, "STORED", tmp_path / "stored")
+    assert page.write(tmp_path) == []
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "stored").mkdir()
+    made = results.Results(described, {}, {}, "2026-01-01 00:00:00", sections={"scaling": rows})
+    made.write(tmp_path / "stored" / "many.json.gz")
+    picture = Path("docs/performance-scaling-many.png")
+    assert page.write(tmp_path) == [page.PAGE, picture]
+    assert page.write(tmp_path) == []
+    text = (tmp_path / page.PAGE).read_text()
+    assert "## A, znver5" in text
+    assert "(performance-scaling-many.png)" in text
+    assert text.count(" | 8.00 | 5.66 | 2.83 |") == 9
+    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    assert page.PAGE.name in page.link()
 
 
 @pytest.mark.slow("measures in processes of its own")

@@ -16,7 +16,7 @@ import fastq
 from fastq import config, reference
 from fastq.cli import selfcheck
 from fastq.io.containers import open_source
-from fastq.io.scheme import Scheme
+from fastq.io.records import Scheme
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fastq.engine.jit import TARGET, njit, traced
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, CodebookFormat, FloatFormat
 from fastq.kernels.ggml.fields import LANES, mins_of, scales_of, units_of, with_all_codes
-from fastq.kernels.ggml.spec import from_half, scale_beside, signed, step_of
+from fastq.kernels.ggml.spec import from_half, negative_where_made, scale_beside, signed, step_of
 from fastq.kernels.parameters import in_memory
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
 
@@ -58,10 +58,11 @@ def decode_block(spec, src, dst):
 def store_sixteen(spec, n, codes, context):
     """Store the values of sixteen codes, in halves of a register: NumPy's arrays begin 16 bytes after a line."""
     dst, steps, minima = context
-    value = number_of(spec, codes) * of_sub_block(spec, steps, n)
+    step = of_sub_block(spec, steps, n)
+    value = negative_where_made(number_of(spec, codes) * step, step)
     if spec.row.has_minimum:
         least = of_sub_block(spec, minima, n)
-        value = value - least if spec.row.count("mins") else value + least
+        value = negative_where_made(value - least if spec.row.count("mins") else value + least, value, least)
     v.store(dst, n, v.lower(value))
     v.store(dst, n + 8, v.upper(value))
 
@@ -100,7 +101,7 @@ def steps_in(spec, src):
     unit = half_of(spec, src, spec.row.fields_of("d")[0].at)
     if is_one:
         return from_half(spec, v.full(unit, _HALVES))
-    return from_half(spec, unit) * signed(scales_of(spec, src), spec.row.scale_zero)
+    return _times(from_half(spec, unit), signed(scales_of(spec, src), spec.row.scale_zero))
 
 
 @traced
@@ -109,7 +110,12 @@ def minima_in(spec, src):
     unit = half_of(spec, src, spec.row.fields_of("min")[0].at)
     if spec.size == spec.row.sub:
         return from_half(spec, v.full(unit, _HALVES))
-    return from_half(spec, unit) * signed(mins_of(spec, src), 0)
+    return _times(from_half(spec, unit), signed(mins_of(spec, src), 0))
+
+
+@traced
+def _times(unit, codes):
+    return negative_where_made(unit * codes, unit)
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------

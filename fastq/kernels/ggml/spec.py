@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, traced
+from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
@@ -56,6 +56,17 @@ def from_half(spec, bits):
 def scale_beside(minimum, scale):
     """Return the scale of values that a minimum is added to: 0 beside NaN, since LLVM may pass on either of two NaN."""
     return v.select(minimum == minimum, scale, v.constant(0, scale))
+
+
+@traced
+def negative_where_made(value, *operands):
+    """Give a NaN that no operand is, as of 0 times infinity, its sign on x86-64; on AArch64 it is positive."""
+    if not TARGET.is_arm:
+        return value
+    made = v.is_nan(value)
+    for each in operands:
+        made = made & (each == each)
+    return v.select(made, -v.absolute(value), value)
 
 
 @traced

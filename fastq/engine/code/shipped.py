@@ -29,8 +29,12 @@ from fastq.system import cpu, lazy, tuning
 
 FOLDER = Path(__file__).parents[2] / "machine_code"
 NATIVE = "native"  # a file beside the code of a user who wants that for this very CPU
-# settings of Numba that change machine code: with one of them all is compiled, as it says
-_SETTINGS = "CPU_NAME CPU_FEATURES OPT LOOP_VECTORIZE SLP_VECTORIZE DEBUGINFO EXTEND_VARIABLE_LIFETIMES BOUNDSCHECK"
+# Settings of Numba that change machine code, by their names in its `config`. If one is in the environment, all is
+# compiled.
+SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
+    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
+)
 
 
 class Recipe(NamedTuple):
@@ -115,13 +119,12 @@ def header(content: bytes) -> dict[str, Any]:
 @functools.cache
 def _library() -> ctypes.PyDLL | None:
     """Load the library of the best level of this CPU that there is; None where none fits."""
-    if any(f"NUMBA_{name}" in os.environ for name in _SETTINGS.split()) or prefers_native():
+    if any(f"NUMBA_{name.removesuffix('_DEFAULT')}" in os.environ for name in SETTINGS) or prefers_native():
         return None
     for level in cpu.levels():
         path = FOLDER / level.name
         with contextlib.suppress(OSError, ValueError):  # no such file, or it is damaged
-            told = json.loads(Path(f"{path}.json").read_text())
-            if told == header(path.read_bytes()) | {"llvm": told["llvm"]}:
+            if json.loads(Path(f"{path}.json").read_text()) == header(path.read_bytes()):
                 return _with_numbers(ctypes.PyDLL(str(path)))
     return None
 

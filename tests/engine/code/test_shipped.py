@@ -175,6 +175,22 @@ def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
     assert set((package.parent / "cache").rglob("*.code")) == kept  # all was loaded from disk
 
 
+def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "code_folder", lambda: tmp_path)
+    assert not shipped.prefers_native()
+    shipped.use_native()
+    assert shipped.prefers_native()
+    source = next(iter(shipped.SOURCES.read))
+    monkeypatch.setitem(shipped.SOURCES.read, source, shipped.SOURCES.read[source]._replace(checksum="another"))
+    assert not shipped.prefers_native()
+
+
+def test_code_for_this_very_cpu_is_refused_without_a_folder(monkeypatch):
+    monkeypatch.setattr(shipped, "code_folder", lambda: None)
+    with pytest.raises(OSError, match=r"^there is no folder for machine code that only this user can write to"):
+        fastq.warmup("int8", native=True)
+
+
 @needs_level
 @pytest.mark.slow("makes a library again")
 def test_two_builds_give_the_same_bytes(built, tmp_path):

@@ -32,6 +32,8 @@ EXIT_CODES = {
 }
 _CODE = "fastq.exit_code"  # key of what notes leave for the end of the command
 FOLDER = "a folder"
+TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
+OF_TORCH = "torch.load reads it, and safetensors.torch.save_file writes a .safetensors file of its tensors"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -75,7 +77,8 @@ class Source(click.Path):
         path, name = Path(value), str(value)
         if not os.path.exists(path):
             is_id = HUB_ID.fullmatch(name) and path.suffix not in SUFFIXES and not path.parent.exists()
-            hint = f"; fastq downloads nothing: hf download {name} --local-dir {path.name}" if is_id else ""
+            hint = f": hf download {name} --local-dir {path.name}" if is_id else ""
+            hint = f"; fastq downloads nothing{hint}" if is_id or "://" in name else ""
             self.fail(f"{name!r} does not exist{hint}", param, ctx)
         kind = FOLDER if path.is_dir() else path.suffix
         if kind in self.ways:
@@ -85,7 +88,8 @@ class Source(click.Path):
             suffixes = [each for each in self.accepted if each != FOLDER]
             reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
             reasons += ["is not a folder"] if FOLDER in self.accepted else []
-            self.fail(f"{called(path)!r} {' and '.join(reasons)}", param, ctx)
+            hint = f"; {OF_TORCH}" if path.suffix in TORCH_SUFFIXES else ""
+            self.fail(f"{called(path)!r} {' and '.join(reasons)}{hint}", param, ctx)
         return path
 
 

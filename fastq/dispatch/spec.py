@@ -146,15 +146,15 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
     """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
-    row = coding.row
-    zero = "offset" if row.zero_point == "offset" else "inside" if row.zero_point_inside else "code"
+    row, counts = coding.row, not qtype.element  # codes of float formats and tables are no counts of steps
+    zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
-        quotient=row.quotient,
+        quotient=row.quotient if row.quotient != "range" or counts else "divide",
         rounding=row.rounding,
         zero=zero,
         fused=row.fused and zero == "inside",
         lowest=row.offset_code == "lowest" and zero == "offset",
-        middle=row.decode == "middle" and not qtype.element,
+        middle=row.decode == "middle" and counts,
         signed=row.signed_scale,
         compute="" if scale == compute else compute.name,
     )

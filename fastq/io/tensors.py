@@ -254,11 +254,11 @@ class ByName(Mapping[str, QuantizedArray | Array]):
     """The tensors of a file or a directory; a name that is none of theirs is told with the nearest ones."""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
-        self._path, self._tensors = path, tensors
+        self._name, self._tensors = path.name or path.resolve().name, tensors
 
     def __getitem__(self, name: str) -> QuantizedArray | Array:
         if name not in self._tensors:
-            raise KeyError(f"{self._path.name} has no tensor {name!r}{nearest(str(name), self._tensors)}")
+            raise KeyError(f"{self._name} has no tensor {name!r}{nearest(str(name), self._tensors)}")
         return self._read(name)
 
     def _read(self, name: str) -> QuantizedArray | Array:
@@ -287,7 +287,7 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         each = self._tensors.values()
         quantized, nbytes = sum(tensor.is_quantized for tensor in each), sum(tensor.nbytes for tensor in each)
         told = f"{count_text(len(each), 'tensor')}, {quantized} quantized, {nbytes:,} bytes"
-        return f"{type(self).__name__}({self._path.name!r}: {told})"
+        return f"{type(self).__name__}({self._name!r}: {told})"
 
 
 class Tensors(ByName):
@@ -311,7 +311,7 @@ class Tensors(ByName):
     """
 
     def _read(self, name: str) -> QuantizedArray | Array:
-        with naming(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
+        with naming(lambda error: f"tensor {name!r} of {self._name} can't be read: {error}"):
             return super()._read(name)
 
 

@@ -533,3 +533,26 @@ def test_blocks_of_onnxruntime(api):
     assert found.zero_point.ravel().tolist() == np.rint(-lo.astype(np.float64) / scale).tolist()
     found = api.choose_qparams(np.zeros((1, 2), np.float32), "uint8", symmetric=True, **options)
     assert (found.scale.item(), found.zero_point.item()) == (1, 128)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"decode": "middle"},
+        {"schemes": ("asymmetric",), "zero_point": "offset", "offset_code": "lowest"},
+        {"schemes": ("asymmetric",), "zero_point": "offset", "offset_code": "lowest", "quotient": "range"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", ["nf4", "float8_e4m3fn"])
+def test_codes_that_are_numbers_stand_for_them_in_any_convention(dtype, fields):
+    """What a convention adds to integer codes is for these alone."""
+    row = dataclasses.replace(ROWS["onnx"], name="own", formats=(), **fields)
+    given = fastq.QParams(np.float32(0.3), 0, dtype, convention=row)
+    plain = fastq.QParams(np.float32(0.3), 0, dtype)
+    x = np.array([-np.inf, -5, -0.7, -0.0, 0.0, 0.1, 0.3, 0.9, np.inf] * 9, np.float32)
+    expected = reference.fake_quantize(x, qparams=plain)
+    codes = fastq.quantize(x, qparams=plain).codes
+    for api in (fastq, reference):
+        same_bytes(api.fake_quantize(x, qparams=given), expected)
+        same_bytes(api.dequantize(fastq.QuantizedArray(codes, given, x.shape)), expected)

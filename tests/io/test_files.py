@@ -123,6 +123,22 @@ def test_npy_source(tmp_path, rng, dtype, order):
     assert source.raw("w").tobytes() == x.astype(x.dtype.newbyteorder("<")).tobytes()  # as .safetensors has it
 
 
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_of_all_versions(tmp_path, version):
+    x = np.ones((2, 3), np.float32)
+    with (tmp_path / "w.npy").open("wb") as file:
+        np.lib.format.write_array(file, x, version)
+    assert same_bytes(open_source(tmp_path / "w.npy").load("w"), x)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".gguf"])
+def test_pointers_of_git_lfs(tmp_path, suffix):
+    path = tmp_path / f"w{suffix}"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n")
+    with pytest.raises(ValueError, match=rf"w{suffix} is a pointer of Git LFS; git lfs pull fetches the file$"):
+        fastq.load(path)
+
+
 def test_npy_source_with_a_name_that_is_not_utf8(tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/w\xff.npy")
     np.save(path, np.ones((2, 2), np.float32))

@@ -77,9 +77,9 @@ def environment(machine, folder):
         if missing := _install(python, machine.packages):
             raise RuntimeError(f"{machine.name}: there is no wheel of {', '.join(missing)}")
         missing = _install(python, [*machine.packages, *_extra("test")]) if "suite" in machine.runs else []
-        if machine.triple:
-            site = next((home / "lib").glob("python*")) / "site-packages"
-            (site / "compiled_elsewhere.py").write_bytes((HERE / "compiled_elsewhere.py").read_bytes())
-            (site / "compiled_elsewhere.pth").write_text("import compiled_elsewhere\n", encoding="utf-8")
         done.write_text("\n".join(each.replace(" ", "") for each in missing), encoding="utf-8")
+    if machine.triple:
+        site = next((home / "lib").glob("python*")) / "site-packages"
+        (site / "compiled_elsewhere.py").write_bytes((HERE / "compiled_elsewhere.py").read_bytes())
+        (site / "compiled_elsewhere.pth").write_text("import compiled_elsewhere\n", encoding="utf-8")
     return python, done.read_text(encoding="utf-8").split()

@@ -243,6 +243,26 @@ def test_limits(attributes, encoding, dtype, valid, others):
         assert packed.t.attrs["_FillValue"] not in range(int(limits.min()), int(limits.max()) + 1)
 
 
+@pytest.mark.parametrize("lazy", [False, True], ids=["array", "dask"])
+@pytest.mark.parametrize("limits", [{"valid_min": 4, "valid_max": 2}, {"valid_range": [7500, 65535]}], ids=str)
+def test_limits_that_leave_nothing_are_refused(limits, lazy):
+    """Of packed values that were computed with, limits in codes stay; others are written the wrong way round."""
+    t = np.array([-9, np.nan, 280, 290, 300], F32)
+    ds = xarray.Dataset({"t": ("x", t, {**limits, "_FillValue": F32(-9)}), "u": ("x", t + 1, {"valid_min": 0})})
+    ds = ds.chunk(x=2) if lazy else ds
+    with pytest.raises(
+        ValueError, match=r"^ds has no value of 't' within its valid limits: leave them out of attrs, or"
+    ):
+        fastq.xarray.pack(ds)
+    ds.t.values[2:] = np.nan  # nothing but gaps is no mistake
+    none = ds.assign(t=ds.t.where(ds.t < 0))
+    assert (fastq.xarray.pack(none).t.values == -32768).all()
+    some = ds.assign(t=ds.t.copy(data=np.array([-9, np.nan, 8000, 3, 300], F32)))
+    if "valid_range" in limits:
+        packed = fastq.xarray.pack(some.chunk(x=2) if lazy else some)
+        assert (packed.t.values == packed.t.attrs["_FillValue"]).tolist() == [True, True, False, True, True]
+
+
 def test_actual_range_is_that_of_what_is_read():
     ds = xarray.Dataset(
         {"t": ("x", np.array([0.1, 7.77, -9], F32), {"actual_range": F32([0.1, 7.77]), "valid_min": 0})}

@@ -249,6 +249,8 @@ class CompressedWeight(StoredWeight):
                 array = 1 / array
         elif spec.dtype == "U8":
             array = array.view(np.uint8)
+        elif spec.dtype == "I64":
+            array = array.astype(np.int64, copy=False)
         elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
             array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
         if suffix == "weight_scale" and self.scale_rows is not None:
@@ -283,6 +285,8 @@ class PackedWeight(StoredWeight):
         words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
         where = {"qweight": words if self.layout == "awq" else slice(start, stop), "qzeros": words}
         tensors = {end: self.source.load(spec.name) for end, spec in self.found.items()}
+        if "g_idx" in tensors:  # int64 of some writers
+            tensors["g_idx"] = tensors["g_idx"].astype(np.int32)
         rows = slice(start, stop)
         parts = {end: x if x.ndim == 1 else x[:, where.get(end, rows)] for end, x in tensors.items()}
         row = LAYOUTS[self.layout]

@@ -25,7 +25,8 @@ Entry = Mapping[str, Any]
 Found = dict[str, TensorSpec]  # the stored tensors of a weight, by what they are
 Pair = tuple[int, int]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
-CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8")}  # what stored bytes are read as
+# what stored bytes, and integers, are read as
+CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
 BLOCK = 128, 128  # of float8 where config.json has none, as transformers takes it
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
@@ -221,6 +222,8 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
 
     ValueError if they cut it otherwise.
     """
+    if len(scale) == 4 and scale[1] == scale[3] == 1:  # as modelopt has blocks
+        scale = scale[::2]
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
     is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
     blocks: Any = named if is_named else BLOCK if entry.get("quant_method") == "fp8" else matrix
@@ -239,12 +242,25 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
     return rows // grid[0], columns // grid[1]
 
 
+# by modelopt's name of an algorithm, what config.json would say of its blocks
+MODELOPT: dict[str, Entry] = {
+    "FP8": {},
+    "NVFP4": {},
+    "FP8_PER_CHANNEL_PER_TOKEN": {},
+    "MXFP8": {},
+    "FP8_PB_WO": {"weight_block_size": list(BLOCK)},
+}
+
+
 def _of_modelopt(entry: Entry) -> Entry:
     part = entry.get("quantization")
-    algorithm = (part if isinstance(part, dict) else entry).get("quant_algo")
-    if algorithm not in ("FP8", "NVFP4"):
-        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read")
-    return {}
+    part = part if isinstance(part, dict) else entry
+    layers = part.get("quantized_layers") if part.get("quant_algo") == "MIXED_PRECISION" else None
+    each = layers.values() if isinstance(layers, dict) else [part]
+    algorithms = {str(one.get("quant_algo") if isinstance(one, dict) else one) for one in each}
+    for other in sorted(algorithms - MODELOPT.keys()):
+        raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {', '.join(MODELOPT)} are read")
+    return MODELOPT[algorithms.pop()] if len(algorithms) == 1 else {}
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
@@ -267,6 +283,7 @@ def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> 
 def _of_awq(entry: Entry) -> tuple[str, Any]:
     """Return the layout and the size of groups."""
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
+    version = "llm-awq" if entry.get("backend") == "llm-awq" else version
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
@@ -279,6 +296,14 @@ def _of_gptq(entry: Entry) -> tuple[str, Any]:
         found = "marlin" if entry.get("is_marlin_format") else version
         raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read")
     return version, entry.get("group_size")
+
+
+def _of_auto_round(entry: Entry) -> tuple[str, Any]:
+    packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
+    for name, options_of in (("gptq", _of_gptq), ("awq", _of_awq)):
+        if name in packing:
+            return options_of({key: entry[key] for key in ("bits", "group_size") if key in entry})
+    raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 
 def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> StoredWeight:
@@ -308,6 +333,7 @@ _PARTS = tuple(f".{end}" for end in ("weight_scale", *SUFFIXES[1:], ORDER))
 _COMPRESSED = Method((".weight_scale",), lambda entry: StoredSchemes({KEY: entry}), _compressed, _PARTS)
 _OF_LAYOUTS = ".qweight", ".qzeros", ".scales", ".g_idx"
 _FLOAT8 = (".weight", ""), lambda entry: entry, _float8
+_MODELOPT = Method((".weight", ""), _of_modelopt, _float8, (".weight_scale", f".{RECIPROCAL}"))
 # by quant_method
 METHODS = {
     METHOD: _COMPRESSED,
@@ -315,8 +341,9 @@ METHODS = {
     "fp8": Method(*_FLOAT8, ("_scale_inv", ".qscale_weight")),
     "fbgemm_fp8": Method(*_FLOAT8, (".weight_scale",)),
     "mxfp8": Method(*_FLOAT8, ("_scale_inv",)),
-    "modelopt": Method((".weight", ""), _of_modelopt, _float8, (".weight_scale", f".{RECIPROCAL}")),
+    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed"), _MODELOPT),
     "mxfp4": Method(("_blocks",), lambda entry: entry, _mxfp4, ("_blocks", "_scales")),
     "awq": Method((".qweight",), _of_awq, _packed, _OF_LAYOUTS),
     "gptq": Method((".qweight",), _of_gptq, _packed, _OF_LAYOUTS),
+    **dict.fromkeys(("auto-round", "intel/auto-round"), Method((".qweight",), _of_auto_round, _packed, _OF_LAYOUTS)),
 }

@@ -92,6 +92,8 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
         what = tables.OTHER_LAYERS[kind]
         raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
+    if "_diffusers_version" in config:
+        raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
     stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
     check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")  # a head may be the embedding

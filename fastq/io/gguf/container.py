@@ -22,6 +22,7 @@ from fastq import gguf
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TensorType, type_of_number
+from fastq.io.containers import check_pointer
 from fastq.io.pipeline import naming, some_of
 from fastq.system.arguments import reason
 from fastq.system.dtypes import Array
@@ -223,6 +224,7 @@ def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
+    check_pointer(path)
     with naming(lambda error: f"{path.name} is not a readable GGUF file: {reason(error)}", ValueError):
         source = GgufSource(path)
     if source.missing and whole:

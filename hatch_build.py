@@ -50,6 +50,7 @@ def compile_part(recipes: list[tuple[str, Any]], folder: str) -> None:
             return jit.Compiled(1, False)
 
         jit._load_or_compile = compiled
+        jit._functions.clear()  # recipes may be of one kernel
         recipe.compiled()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from .pictures import is_of
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
 from .scan.store import Scan
-from .show import gelems, remarks, times
+from .show import NOT_THERE, gelems, remarks, times
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -24,10 +25,13 @@ TEMPLATE = Path(__file__).parent / "performance.md"
 MADE = "Made by `python -m bench report`"
 BEGIN, END = "<!-- begin: python -m bench report -->", "<!-- end -->"
 MIB = 1 << 20
+NOT_MEASURED = "Not measured in these results."
 UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 
 Scans = dict[Path, Scan]
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
 
 
 def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
@@ -259,58 +263,51 @@ def scaling(results: Results) -> str:
     return scaling_page.table(results) if results.sections.get("scaling") else NOT_MEASURED
 
 
-def waiting(results: Results) -> str:
-    """Imports and first calls."""
-    rows = [
-        [row["what"], f"{row['best'] * 1e3:.0f}", f"{row['median'] * 1e3:.0f}", _milliseconds(row.get("numba"))]
-        for row in results.sections.get("startup", [])
-        if "kernel" not in row
-    ]
-    return markdown(("what", "ms, best", "median", "of which import numba"), rows) if rows else NOT_MEASURED
+def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], bool] = bool) -> Callable[[Results], str]:
+    """A part of the page that has a line for each row of a section, with these cells of it."""
+
+    def part(results: Results) -> str:
+        rows = [[cell(row) for cell in columns.values()] for row in results.sections.get(section, []) if is_shown(row)]
+        return markdown(columns, rows) if rows else NOT_MEASURED
+
+    return part
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.0f}"
+def number(key: str, units: float, digits: int) -> Cell:
+    """A cell that has a number in units of which one has so many."""
+    return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
-def small_calls(results: Results) -> str:
-    """What a small call consists of."""
-    rows = [
-        [row["what"], *(f"{row[part] * 1e6:.2f}" for part in ("best", "median", "python", "dispatch", "kernel"))]
-        for row in results.sections.get("startup", [])
-        if "kernel" in row
-    ]
-    return markdown(("us", "best", "median", "Python", "dispatch", "kernel"), rows) if rows else NOT_MEASURED
-
-
-_CONTENTION = ("serial", "free", "median", "p99", "longest", "serial_p99")
-
-
-def contention(results: Results) -> str:
-    """Calls beside a busy process."""
-    rows = [
-        [row["case"], *(f"{row[key] * 1e3:.2f}" for key in _CONTENTION), times(row["p99"] / row["serial_p99"])]
-        for row in results.sections.get("contention", [])
-    ]
-    columns = (
-        "ms",
-        "one thread, alone",
-        "all, alone",
-        "all, beside it",
-        "99th percentile",
-        "longest",
-        "99th of one thread",
-        "all over one",
-    )
-    return markdown(columns, rows) if rows else NOT_MEASURED
-
-
-def memory(results: Results) -> str:
-    """Peak memory of each operation."""
-    rows = [
-        [row["what"], "-" if row["mib"] is None else f"{row['mib']:.2f}"] for row in results.sections.get("memory", [])
-    ]
-    return markdown(("call on 2^26 elements", "MiB beyond input and output"), rows) if rows else NOT_MEASURED
+WHAT: Cell = itemgetter("what")
+_WAITING = {"ms, best": "best", "median": "median", "of which import numba": "numba"}
+_OF_CALLS = {"best": "best", "median": "median", "Python": "python", "dispatch": "dispatch", "kernel": "kernel"}
+_CONTENTION = {
+    "one thread, alone": "serial",
+    "all, alone": "free",
+    "all, beside it": "median",
+    "99th percentile": "p99",
+    "longest": "longest",
+    "99th of one thread": "serial_p99",
+}
+SECTIONS: dict[str, Callable[[Results], str]] = {
+    "small_calls": listed(
+        "startup",
+        {"us": WHAT} | {title: number(key, 1e6, 2) for title, key in _OF_CALLS.items()},
+        lambda row: "kernel" in row,
+    ),
+    "waiting": listed(
+        "startup",
+        {"what": WHAT} | {title: number(key, 1e3, 0) for title, key in _WAITING.items()},
+        lambda row: "kernel" not in row,
+    ),
+    "contention": listed(
+        "contention",
+        {"ms": itemgetter("case")}
+        | {title: number(key, 1e3, 2) for title, key in _CONTENTION.items()}
+        | {"all over one": lambda row: times(row["p99"] / row["serial_p99"])},
+    ),
+    "memory": listed("memory", {"call on 2^26 elements": WHAT, "MiB beyond input and output": number("mib", 1, 2)}),
+}
 
 
 def absent(results: Results) -> str:
@@ -329,8 +326,7 @@ def peers(results: Results) -> str:
     return markdown(("contender", "version", "bit for bit the reference's", "arithmetic"), rows)
 
 
-NOT_MEASURED = "Not measured in these results."
-PARTS: dict[str, Callable[[Results], str]] = {
+PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "machine": machine,
     "summary": summary,
     "speed": speed_table,
@@ -338,10 +334,6 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "allocation": allocation,
     "throughput": throughput,
     "scaling": scaling,
-    "small_calls": small_calls,
-    "waiting": waiting,
-    "contention": contention,
-    "memory": memory,
     "peers": peers,
     "absent": absent,
 }

@@ -95,28 +95,23 @@ def quantize(case: Case) -> Runner:
     return symmetric(case) if case.work.symmetric else by_range(case)
 
 
-def by_range(case: Case) -> Runner:
+def by_range(case: Case, values: Array | None = None) -> Runner:
     x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work = data.empty(x.shape, np.float32, aligned=True)
+    work = data.empty(x.shape, np.float32, aligned=True) if values is None else values
 
     def call() -> tuple[np.float32, np.uint8]:
         scale, zero = range_parameters(x)
         quantize_into(x, scale, np.float32(zero), 0, 255, work, codes)
+        if values is not None:
+            dequantize_into(codes, scale, np.float32(zero), values)
         return scale, zero
 
-    return Runner(call, lambda: {"codes": codes} | dict(zip(("scale", "zero_point"), call(), strict=True)))
+    made = {"codes": codes} if values is None else {"values": values}
+    return Runner(call, lambda: dict(zip(("scale", "zero_point"), call(), strict=True)) | made)
 
 
 def fake_quantize_range(case: Case) -> Runner:
-    x, values = data.x(case, aligned=True), data.out(case, "values", aligned=True)
-    codes = data.out(case, "codes", aligned=True)
-
-    def call() -> None:
-        scale, zero = range_parameters(x)
-        quantize_into(x, scale, np.float32(zero), 0, 255, values, codes)
-        dequantize_into(codes, scale, np.float32(zero), values)
-
-    return Runner(call, lambda: {"values": values})
+    return by_range(case, values_out(case))
 
 
 def symmetric(case: Case) -> Runner:

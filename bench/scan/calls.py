@@ -15,7 +15,7 @@ from fastq import QuantizedArray, reference
 from fastq.results import Comparison, QParams
 
 from ..verify import MEASURES, MEASURES_AGREE
-from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece
+from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece, repeated
 from .grid import GRANULARITIES, WORKS, Cell
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -49,25 +49,9 @@ def _dequantize_linear(cell: Cell, o: Operands) -> Arguments:
     )
 
 
-def _dequantize(cell: Cell, o: Operands) -> Arguments:
-    return (QuantizedArray(o.first, o.qparams, o.shape),), {"dtype": dtype_of(cell.dtype)}
-
-
-def _minmax(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), granularity(cell) | non_default_arguments(cell, "nan")
-
-
 def _compare(cell: Cell, o: Operands) -> Arguments:
     codes = o.approximation
     return (o.first, QuantizedArray(codes, o.qparams, o.shape) if o.qparams else codes), {}
-
-
-def _binarize(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")
-
-
-def _unpack(cell: Cell, o: Operands) -> Arguments:
-    return (o.first, cell.format), {"shape": o.shape}
 
 
 def _with_format(cell: Cell, o: Operands) -> Arguments:
@@ -79,14 +63,14 @@ ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
     "quantize": _quantize,
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
-    "dequantize": _dequantize,
+    "dequantize": lambda cell, o: ((QuantizedArray(o.first, o.qparams, o.shape),), {"dtype": dtype_of(cell.dtype)}),
     "fake_quantize": _quantize,
     "choose_qparams": _chosen,
-    "minmax": _minmax,
+    "minmax": lambda cell, o: ((o.first,), granularity(cell) | non_default_arguments(cell, "nan")),
     "compare": _compare,
-    "binarize": _binarize,
+    "binarize": lambda cell, o: ((o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")),
     "pack": _with_format,
-    "unpack": _unpack,
+    "unpack": lambda cell, o: ((o.first, cell.format), {"shape": o.shape}),
     "gguf.quantize": _with_format,
     "gguf.dequantize": _with_format,
 }
@@ -157,15 +141,8 @@ def _difference(cell: Cell, name: str, got: Any, right: Any, times: int) -> str:
 
 def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
     """Return whether an array is another so many times along an axis, bit for bit."""
-    shape = list(right.shape)
-    if axis is not None and shape:
-        shape[axis] *= times
-    if got.dtype != right.dtype or list(got.shape) != shape:
+    wanted = repeated(right, times, axis if right.shape else None)
+    if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
         return False
     bits = np.dtype(f"u{got.dtype.itemsize}")
-    got, right = got.view(bits), right.view(bits)
-    if axis is None or times == 1 or not shape:
-        return bool((got == right).all())
-    n = right.shape[axis]
-    pieces = (got[(slice(None),) * axis + (slice(k * n, (k + 1) * n),)] for k in range(times))
-    return all((each == right).all() for each in pieces)
+    return bool((got.view(bits) == wanted.view(bits)).all())

@@ -22,9 +22,8 @@ from rich.progress import track
 
 from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
-from fastq.cli.gguf import gguf
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.quantizing import dequantize, quantize
+from fastq.cli.quantizing import dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts, print_table
 from fastq.config import versions
 from fastq.operations.warmup import warmup as make_ready

@@ -13,16 +13,13 @@ import click
 
 from fastq.cli import files
 from fastq.cli.files import in_one_line, is_given, note
-from fastq.cli.page import write_report
-from fastq.cli.report import entry_of, print_converted, total_text
+from fastq.cli.report import entry_of, print_converted, total_text, write_report
 from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
-from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.io.checkpoints.loading import loading
 from fastq.io.checkpoints.names import check_pattern
-from fastq.io.checkpoints.quantizing import Quantization
-from fastq.io.checkpoints.rules import Rules
+from fastq.io.checkpoints.quantizing import Dequantization, Quantization
+from fastq.io.checkpoints.rules import Rules, loading
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"

@@ -32,6 +32,8 @@ EXIT_CODES = {
 }
 _CODE = "fastq.exit_code"  # key of what notes leave for the end of the command
 FOLDER = "a folder"
+TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
+OF_TORCH = "torch.load reads it, and safetensors.torch.save_file writes a .safetensors file of its tensors"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -75,7 +77,8 @@ class Source(click.Path):
         path, name = Path(value), str(value)
         if not os.path.exists(path):
             is_id = HUB_ID.fullmatch(name) and path.suffix not in SUFFIXES and not path.parent.exists()
-            hint = f"; fastq downloads nothing: hf download {name} --local-dir {path.name}" if is_id else ""
+            hint = f": hf download {name} --local-dir {path.name}" if is_id else ""
+            hint = f"; fastq downloads nothing{hint}" if is_id or "://" in name else ""
             self.fail(f"{name!r} does not exist{hint}", param, ctx)
         kind = FOLDER if path.is_dir() else path.suffix
         if kind in self.ways:
@@ -85,7 +88,8 @@ class Source(click.Path):
             suffixes = [each for each in self.accepted if each != FOLDER]
             reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
             reasons += ["is not a folder"] if FOLDER in self.accepted else []
-            self.fail(f"{called(path)!r} {' and '.join(reasons)}", param, ctx)
+            hint = f"; {OF_TORCH}" if path.suffix in TORCH_SUFFIXES else ""
+            self.fail(f"{called(path)!r} {' and '.join(reasons)}{hint}", param, ctx)
         return path
 
 
@@ -172,17 +176,14 @@ def failures(source: object, out: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise in_one_line(_subject(str(error), source, out), error) from error
+        # a message that begins with the name of the source, or of OUT, is about that, and nothing more
+        names = (str(source), os.path.basename(str(source)), str(out), called(out))
+        told = str(error).startswith(tuple(f"{name} " for name in names))
+        raise in_one_line("" if told else source, error) from error
     except MemoryError as error:
         raise in_one_line(source, f"out of memory: {error}") from error
     except OSError as error:
         raise in_one_line(error.filename or out, error.strerror or error) from error
-
-
-def _subject(message: str, source: object, out: Path) -> object:
-    """Return what a message is about: the source, or nothing more where it begins with the name of that or of OUT."""
-    names = (str(source), os.path.basename(str(source)), str(out), called(out))
-    return "" if message.startswith(tuple(f"{name} " for name in names)) else source
 
 
 def called(path: Path) -> str:

@@ -11,22 +11,19 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 import fastq
-from fastq.cli import files
+from fastq.cli import files, report
 from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note, with_suffix
-from fastq.cli.gguf import inspect_gguf
-from fastq.cli.page import write_report
-from fastq.cli.quantizing import TO_QUANTIZE
-from fastq.cli.report import Entry, cell_text, csv_text, print_json, print_line, print_table, shape_text, total_text
-from fastq.io.containers import SOURCES
-from fastq.io.pipeline import NAMED, Converted, count_text, listed, naming, some_of, sums_of
-from fastq.io.records import FLOATS
-from fastq.io.scheme import Scheme
+from fastq.cli.quantizing import inspect_gguf
+from fastq.cli.report import Entry, print_json, print_line, print_table, shape_text, total_text, write_report
+from fastq.cli.suggesting import Tried, command, schemes_for
+from fastq.io.pipeline import NAMED, Converted, count_text, naming, some_of, sums_of
+from fastq.io.records import FLOATS, Scheme
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
-from fastq.plot.schemes import FAMILIES, SAMPLE, Measured, Trial
+from fastq.plot.schemes import SAMPLE, Measured
 from fastq.results import Comparison, QuantizedArray
+from fastq.system.dtypes import Array
 
 MARGIN = 0.25  # decibels that a sample has to reach beyond what is asked of the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
@@ -57,9 +54,22 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         inspect_gguf(source, as_json=as_json)
         return
     with files.failures(called(source), source):
-        tensors = list(_tensors_of(source).values())
+        try:
+            found = tensors_of(source, say=note)
+        except ValueError as error:
+            try:  # where config.json makes no sense
+                found = tensors_of(source, as_stored=True)
+            except ValueError:
+                raise error from None
+            note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        tensors = list(found.values())
+        entries: list[Entry] = []
         with files.progress_bar(tensors) as advance:
-            entries = [_inspected(tensor, header, advance) for tensor in tensors]
+            for tensor in tensors:
+                about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
+                is_read = tensor.has_numbers and not header
+                entries.append(about | (asdict(extent_of(tensor.values())) if is_read else {}))
+                advance(tensor.nbytes, 1)
     if as_json:
         print_json(entries)
         return
@@ -68,55 +78,38 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
     print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
 
 
-def _tensors_of(source: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file or a folder; where config.json makes no sense, as they are stored."""
-    try:
-        return tensors_of(source, say=note)
-    except ValueError as error:
-        try:
-            tensors = tensors_of(source, as_stored=True)
-        except ValueError:
-            raise error from None
-        note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
-        return tensors
-
-
-def _inspected(tensor: Tensor, header: bool, advance: Callable[[int, int], None]) -> Entry:
-    entry = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
-    if tensor.has_numbers and not header:
-        entry |= asdict(extent_of(tensor.values()))
-    advance(tensor.nbytes, 1)
-    return entry
-
-
 @click.command(short_help="Find the scheme with the fewest bits.")
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @files.decibels("--sqnr", default=30.0, show_default=True, help="What each tensor shall reach.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, which quantize --like takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; that of files quantize --like takes.")
 def suggest(source: Path, sqnr: float, as_json: bool) -> None:
     """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
 
-    Integers of 2 to 8 bits with one scale, a scale for each row and in blocks of 32, float8, the MX formats and NVFP4
-    are tried on 65,536 elements at most of each floating tensor of two axes or more; a part of a tensor has to reach
-    0.25 dB more than asked, for the whole to reach it. A tensor that none does gets the best one. fastq quantize takes
-    the schemes. What is left out is said on standard error.
+    Schemes are those of the command that quantizes such files. For fastq quantize: integers of 2 to 8 bits with one
+    scale, a scale for each row and in blocks of 32, float8, the MX formats and NVFP4. For fastq convert, of the
+    matrices that it quantizes: schemes of weights alone. For fastq gguf: all types of blocks, and BF16. They are tried
+    on 65,536 elements at most of each floating tensor of two axes or more; a part of a tensor has to reach 0.25 dB more
+    than asked, for the whole to reach it. A tensor that none does gets the best one. What is left out, and for models
+    and GGUF files the command, is said on standard error.
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if a tensor reaches it with no scheme.
     """
     with files.failures(called(source), source):
         found = tensors_of(source, say=note).values()
-        tensors, left = [tensor for tensor in found if not _reason(tensor)], Counter(map(_reason, found))
-        del left[""]
+        measured_by, stays = schemes_for(source)
+        reasons = [_reason(tensor) or stays(tensor) for tensor in found]
+        tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
+        left = Counter(filter(None, reasons))
         told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
         with files.progress_bar(tensors) as advance:
-            lines = [(tensor, *_suggested(tensor, sqnr, advance)) for tensor in tensors]
+            lines = [(tensor, *_suggested(tensor, sqnr, measured_by, advance)) for tensor in tensors]
     entries, rows = [], []
     for tensor, scheme, measured in lines:
         after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes that codes and parameters take
         figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
-        as_text = scheme.arguments() if as_json else str(scheme)
+        as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
         entries.append({"name": tensor.name, "shape": tensor.shape, "scheme": as_text, **figures})
         rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme)))
     if as_json:
@@ -126,10 +119,8 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
         print_line(total_text(rows))
     if left:
         note(told)
-    kind = FOLDER if source.is_dir() else source.suffix
-    if kind in TO_QUANTIZE.ways:
-        way = TO_QUANTIZE.ways[kind].format(source)
-        note(f"these schemes are for fastq quantize of {listed(SOURCES)} files; {way}")
+    if way := command(source, Counter(str(scheme) for _, scheme, _ in lines)):
+        note(way)
     short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got in lines if not got.sqnr_db >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
@@ -146,15 +137,12 @@ def _reason(tensor: Tensor) -> str:
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-def _suggested(tensor: Tensor, sqnr: float, advance: Callable[[int, int], None]) -> tuple[Scheme, Measured]:
+def _suggested(
+    tensor: Tensor, sqnr: float, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
+) -> tuple[Scheme | str, Measured]:
     """Return the scheme of the fewest bits that reaches the SQNR, or the best there is."""
-    trial, tried = Trial(tensor.values()), []
-    for shared, dtypes in FAMILIES.values():
-        for dtype in dtypes:
-            options = {"symmetric": dtype.startswith("int"), **shared, "dtype": dtype}
-            with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
-                figures = trial.measured(options)
-            tried.append((Scheme(**options), figures))
+    with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
+        tried = list(measured_by(tensor.values()))
     advance(tensor.nbytes, 1)
     wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
     enough = [each for each in tried if each[1].sqnr_db >= wanted]
@@ -201,9 +189,13 @@ def compare(a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at
         total = total_text([row for _, row in found], done=total)
         if html is not None:
             title = f"{called(b)} compared with {called(a)}"
-            write_report(html, title, total, FIELDS, entries, lambda name: _operands(ours[name], theirs[name]))
+
+            def operands(name: str) -> tuple[Any, Any]:
+                return _as_float(ours[name].values()), _as_float(theirs[name].codes())
+
+            write_report(html, title, total, FIELDS, entries, operands)
     if as_json or as_csv:
-        print_json(entries) if as_json else click.echo(csv_text(FIELDS, entries), nl=False)
+        print_json(entries) if as_json else click.echo(report.csv_text(FIELDS, entries), nl=False)
     elif html is None:
         print_table(entries, COMPARED)
         print_line(total)
@@ -212,7 +204,7 @@ def compare(a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:
-        worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
+        worst = some_of([f"{entry['name']} ({report.cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
         note(f"below {at_least:g} dB: {worst}", TOO_FAR)
 
 
@@ -245,17 +237,16 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
     """Whether two tensors can be measured; of others the bytes are compared, and it is told what is so."""
     if x.has_numbers and y.has_numbers:
         return True
-    same = x.scheme == y.scheme and x.raw is not None and y.raw is not None and _are_same(x.raw(), y.raw())
+    same = False
+    if x.scheme == y.scheme and x.raw is not None and y.raw is not None:
+        ours, theirs = x.raw(), y.raw()
+        pieces = (slice(k, k + PIECE) for k in range(0, ours.size, PIECE))
+        same = ours.size == theirs.size and all(np.array_equal(ours[k], theirs[k]) for k in pieces)
     found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
     if x.scheme != y.scheme:
         found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
     note(f"{x.name}: not measured: {found}", 0 if same else code)
     return False
-
-
-def _are_same(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> bool:
-    pieces = range(0, x.size, PIECE)
-    return x.size == y.size and all(np.array_equal(x[k : k + PIECE], y[k : k + PIECE]) for k in pieces)
 
 
 # What is measured
@@ -273,11 +264,6 @@ def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int
     row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, sums, size=math.prod(x.shape))
     about = x.name, shape_text(x.shape), x.scheme, y.scheme, x.nbytes, y.nbytes
     return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
-
-
-def _operands(x: Tensor, y: Tensor) -> tuple[Any, Any]:
-    """Return the values of a tensor, and the codes or values of another."""
-    return _as_float(x.values()), _as_float(y.codes())
 
 
 def _as_float(values: Any) -> Any:

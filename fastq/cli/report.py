@@ -1,25 +1,32 @@
-"""Tables of the command line: entries by the names of columns, printed, and written as JSON and CSV."""
+"""Tables of the command line: entries by the names of columns, printed, and written as JSON, CSV and HTML.
+
+A page of HTML is one file: a table that sorts, bars, pictures that fold, in the colour of the text around them.
+"""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
 import os
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+import fastq
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.pipeline import Converted, total_of
+from fastq.system.atomic import replacing
 
 UNLIMITED = 1_000_000  # columns: of what no table has more
 PAGE = 80  # columns of paragraphs where no terminal tells its width
@@ -30,11 +37,6 @@ Entry = dict[str, Any]  # numbers, texts, shapes and None by the names of column
 # titles of columns that are not their names
 TITLES = {
     "name": "tensor",
-    "a": "A",
-    "b": "B",
-    "bytes_a": "bytes A",
-    "bytes_b": "bytes B",
-    "size": "values",
     "lo": "min",
     "hi": "max",
     "nan": "NaN",
@@ -44,19 +46,72 @@ TITLES = {
     "mean_abs_error": "mean error",
     "mse": "mean squared error",
     "max_relative_error": "largest relative error",
-    "gelems": "Gelem/s",
-    "ratio": "x NumPy",
 }
 TEXT = ("name", "scheme", "type", "from", "to", "key", "value")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # of which none is a dash
-STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "gelems": ".2f", "ratio": ".1f"}
+STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
+INK = "#010203"  # of text and lines, which none of the colour scales has: it becomes that of the page
+NONE = "<p>No picture: pip install 'fastq-kernels[plot]'</p>"
+WORST = 3  # tensors of which there are pictures
+
+# returns by a tensor's name an array and its approximation, as `fastq.plot.errors` takes them
+ErrorsOf = Callable[[str], tuple[Any, Any]]
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 14px/1.5 sans-serif; margin: 1.5rem; background: Canvas; color: CanvasText; }}
+h1, summary {{ overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.5rem; line-height: 1.2; }}
+summary {{ cursor: pointer; padding: .3rem 0; }}
+details {{ max-width: 80rem; overflow-x: auto; }}
+details > svg {{ max-width: 100%; min-width: 40rem; height: auto; }}
+.table {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }}
+th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
+td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }}
+th button {{ font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0; }}
+th button {{ cursor: pointer; }}
+th[aria-sort=ascending] button::after {{ content: " \\25B2"; }}
+th[aria-sort=descending] button::after {{ content: " \\25BC"; }}
+td svg {{ vertical-align: middle; margin-left: .5rem; }}
+</style></head><body>
+<h1>{title}</h1>
+<p>{summary}</p>
+<div class="table"><table><thead><tr>{heads}</tr></thead>
+<tbody>
+{rows}
+</tbody></table></div>
+{pictures}
+<script>
+const body = document.querySelector("tbody");
+document.querySelectorAll("th button").forEach((button, column) => button.addEventListener("click", () => {{
+  const head = button.parentElement, up = head.getAttribute("aria-sort") !== "ascending";
+  document.querySelectorAll("th").forEach(each => each.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const key = row => row.cells[column].dataset.value;
+  const order = (one, other) => {{
+    const a = key(one), b = key(other), x = Number(a), y = Number(b);
+    const less = Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+    return up ? less : -less;
+  }};
+  body.append(...[...body.rows].sort(order));
+}}));
+</script></body></html>
+"""
+
+
 STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error"), ".3g")
 CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 
 
 def title_of(column: str) -> str:
-    """Return the title of a column."""
-    return TITLES.get(column, column.replace("_", " "))
+    """Return the title of a column: its name in words, A and B in upper case, unless it has another one."""
+    words = (word.upper() if word in ("a", "b") else word for word in column.split("_"))
+    return TITLES.get(column, " ".join(words))
 
 
 def cell_text(column: str, value: Any) -> str:
@@ -210,3 +265,83 @@ def printable(text: str) -> str:
 def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape as text; nothing for one number."""
     return " x ".join(map(str, shape))
+
+
+class Picture(NamedTuple):
+    """A picture with a title of one line."""
+
+    title: str
+    svg: str
+
+
+def write_report(
+    path: Path, title: str, summary: str, fields: Sequence[str], lines: Iterable[Entry], errors_of: ErrorsOf | None
+) -> None:
+    """Write entries to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
+    entries = [{field: entry[field] for field in fields} for entry in lines]
+    if path.suffix == ".html":
+        text = page(title, summary, fields, entries, _pictures_of_worst(entries, errors_of) if errors_of else ())
+    else:
+        text = csv_text(fields, entries) if path.suffix == ".csv" else json_text({"tensors": entries})
+    with replacing(path) as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
+def page(
+    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[Picture] = ()
+) -> str:
+    """Return a page with a row for each entry, and pictures, of which the first is open.
+
+    The ratio `sqnr_db` has a bar next to it, as long as its share of the largest one.
+    """
+    ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
+    most = max(ratios, default=1.0)
+    return _PAGE.format(
+        title=html.escape(title),
+        summary=html.escape(summary),
+        heads="".join(f'<th scope="col"><button>{title_of(field)}</button></th>' for field in fields),
+        rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
+        pictures="\n".join(
+            f"<details{'' if k else ' open'}><summary>{html.escape(picture.title)}</summary>\n{picture.svg}</details>"
+            for k, picture in enumerate(pictures)
+        ),
+    )
+
+
+def _cell(key: str, value: Any, most: float) -> str:
+    """Return a cell with what it is sorted by; the ratio with a bar."""
+    sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
+    text, bar = "-" if value is None else format(value, {float: ".4g", int: ","}.get(type(value), "")), ""
+    if key == "sqnr_db":
+        known = value is not None and not math.isnan(value) and most > 0
+        share = min(max(value / most, 0.0), 1.0) if known else 0.0
+        bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
+        bar = f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'
+    return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
+
+
+def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[Picture]:
+    """Yield pictures of the tensors with the least ratio of signal to noise, the worst first."""
+    measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
+    for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
+        yield Picture(f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"])))
+
+
+def _svg(x: Any, q: Any) -> str:
+    try:
+        import matplotlib
+    except ImportError:
+        return NONE
+    matplotlib.use("agg", force=False)
+    from matplotlib import pyplot
+
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: dict[Any, Any] = dict.fromkeys(inked, INK) | {"svg.fonttype": "none", "font.family": "sans-serif"}
+    with pyplot.rc_context(style):
+        figure, axes = pyplot.subplots(2, 2, figsize=(12, 10), layout="constrained")
+        fastq.plot.errors(x, q, ax=axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True)
+        pyplot.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :].replace(INK, "currentColor")

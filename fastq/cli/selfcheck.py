@@ -18,7 +18,7 @@ from fastq import reference
 from fastq.cli.report import Entry
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.io.scheme import Scheme
+from fastq.io.records import Scheme
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
 
@@ -36,7 +36,7 @@ SCHEMES = (
     Scheme("int8", axis=-1, block_size=128, symmetric=True),
     Scheme("int16", axis=0, symmetric=True),
 )
-COLUMNS = "scheme", "bytes", "sqnr_db", "max_abs_error", "gelems", "ratio"
+COLUMNS = "scheme", "bytes", "sqnr_db", "max_abs_error", "Gelem/s", "x NumPy"
 
 
 def _ties(rng: Generator, n: int) -> Array:
@@ -181,7 +181,7 @@ def outcome_of(x: NDArray[Any], scheme: Scheme) -> Entry:
         times.append(time.perf_counter())
     expected = reference.quantize(x, **scheme.arguments())
     seconds, numpy_seconds = float(np.diff(times).min()), time.perf_counter() - times[-1]
-    speeds = {"gelems": x.size / seconds / 1e9, "ratio": numpy_seconds / seconds}
+    speeds = {"Gelem/s": x.size / seconds / 1e9, "x NumPy": numpy_seconds / seconds}
     errors = fastq.compare(x, q).to_dict()
     return {"scheme": str(scheme), "bytes": q.nbytes, **errors, **speeds, "mismatches": count_mismatches(q, expected)}
 

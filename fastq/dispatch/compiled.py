@@ -5,7 +5,6 @@ The rules are those of calls from Python: what validates their arguments gets sa
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,7 +34,7 @@ _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has 
 def register(*functions: Callable[..., Any]) -> None:
     """Have Numba know public functions, whose conversions have their names here, and constants of types of options."""
     for function in functions:
-        overload(function, functools.partial(implementation, function), prefer_literal=True)
+        overload(function, _chosen_for(function), prefer_literal=True)
     for kind in (QType, Convention):
         typeof_impl.register(kind)(lambda value, context: Constant(value))
     register_model(Constant)(models.OpaqueModel)
@@ -61,6 +60,11 @@ _CALLS = {
     "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
     "fake_quantize": "convert_by_range(conversion_of(conversion), x, out)",
 }
+
+
+def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the choice of implementations of a function, as a function: Numba looks up its file for errors."""
+    return lambda *given, **named: implementation(function, *given, **named)
 
 
 def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:

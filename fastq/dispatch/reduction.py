@@ -87,9 +87,9 @@ class Extremes:
 
     def __call__(self, x: Array) -> MinMax:
         """Return minima and maxima of the parts, and the status."""
-        ends = self.plan.begin()
-        status = self.launch(x, None, None, None, *ends)
-        return self.plan.end(ends[1]), self.plan.end(ends[2]), status
+        sums, lo, hi = self.plan.begin()
+        status = self.launch(x, None, None, None, sums, lo, hi)
+        return self.plan.end(lo), self.plan.end(hi), status
 
 
 class NanParts:
@@ -103,9 +103,9 @@ class NanParts:
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
-        ends = self.plan.begin()
-        run(self.plan.plan, x, None, None, None, *ends)
-        return np.asarray(self.plan.end(ends[2]) > 0)
+        sums, lo, hi = self.plan.begin()
+        run(self.plan.plan, x, None, None, None, sums, lo, hi)
+        return np.asarray(self.plan.end(hi) > 0)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,9 @@ except ModuleNotFoundError as error:
 POINTER = b"version https://git-lfs."  # what a clone without Git LFS has for a file
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
 LONGEST_HEADER = 100_000_000  # bytes that the library reads
+# by the version of the format; the third one differs in names of fields, which arrays of numbers do not have
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+NPY_HEADERS[3, 0] = NPY_HEADERS[2, 0]
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class NpySource:
         with path.open("rb") as file:
             header = _npy_header(file, path.stat().st_size)
             start = file.tell()
-        self.path, self._array = path, header.mapped(path, start)
+        self.path, self._array = path, np.empty(header.shape if not header.nbytes else 0, header.dtype)
+        if header.nbytes:
+            self._array = np.asarray(np.memmap(path, header.dtype, "r", start, header.shape, header.order))
         name = name_of(path)
         self.tensors = {name: header.spec(name)}
         self.metadata: dict[str, str] = {}
@@ -166,10 +170,15 @@ def open_source(path: Path) -> TensorSource:
     try:
         return SOURCES.get(path.suffix, SafetensorsSource)(path)
     except DAMAGED as error:
-        with path.open("rb") as file:
-            if file.read(len(POINTER)) == POINTER:
-                raise ValueError(f"{path.name} is a pointer of Git LFS; git lfs pull fetches the file") from error
+        check_pointer(path)
         raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error
+
+
+def check_pointer(path: Path) -> None:
+    """Raise ValueError if a file is what a clone without Git LFS has in its place."""
+    with path.open("rb") as file:
+        if file.read(len(POINTER)) == POINTER:
+            raise ValueError(f"{path.name} is a pointer of Git LFS; git lfs pull fetches the file")
 
 
 class NpyHeader(NamedTuple):
@@ -184,18 +193,12 @@ class NpyHeader(NamedTuple):
         """Return the array as a tensor."""
         return TensorSpec(name, safetensors_dtype(self.dtype) or self.dtype.name, self.shape, self.nbytes)
 
-    def mapped(self, path: Path, start: int) -> Array:
-        """Return the elements that begin somewhere in a file, read-only and mapped."""
-        if not self.nbytes:
-            return np.empty(self.shape, self.dtype)
-        return np.asarray(np.memmap(path, self.dtype, "r", start, self.shape, self.order))
-
 
 def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
     """Read the header of the array in `size` bytes; ValueError if no array has it, or they are too few."""
     version = np.lib.format.read_magic(file)
     if version not in NPY_HEADERS:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not for arrays of numbers")
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
     try:
         shape, fortran_order, dtype = NPY_HEADERS[version](file)
     except Exception as error:  # tokenize.TokenError, RecursionError, IndexError, ...: NumPy evaluates the header

@@ -14,8 +14,7 @@ import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, spec_of
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
-from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
-from fastq.io.scheme import Scheme
+from fastq.io.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
 from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype

@@ -1,4 +1,4 @@
-"""Records: what reads the quantized tensors of a file back, next to the tensors that are stored for them.
+"""Schemes, by which tensors of a file are quantized, and records, which read them back with what is stored for them.
 
 Those are the ones of compressed-tensors (fastq/layouts/compressed_tensors.py), with scales in the dtype of the tensor.
 Records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or `QParams.save`
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,9 +101,8 @@ def _record(entry: dict[str, Any]) -> Record:
     record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
     axes = record.axis if isinstance(record.axis, tuple) else () if record.axis is None else (record.axis,)
     if any(type(number) is not int for number in (*shape, *axes, record.block_size)):
-        raise ValueError(
-            f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r} are not all integers"
-        )
+        told = f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r}"
+        raise ValueError(f"{told} are not all integers")
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
     as_convention(record.convention).check_format(record.qtype)
@@ -165,3 +164,46 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
         granularity = record.axis, record.block_size, record.symmetric
         qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)
         return QuantizedArray(codes, qparams, record.shape)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The arguments of `fastq.quantize` that choose codes and granularity; each means what it means there."""
+
+    dtype: str  # name of the code format
+    axis: Axis = None  # channel axis, or the axis along which blocks run
+    block_size: int = 0  # elements in a block; 0 without blocks
+    symmetric: bool = False  # whether zero lies in the middle of the codes
+    range: str = "minmax"  # how ranges are taken
+    convention: str = "onnx"  # whose arithmetic to follow
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments for `fastq.quantize`."""
+        return dict(vars(self))
+
+    def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
+        """Return the same for values of a dtype: scales of half precision are rounded to it, as files hold them."""
+        row = as_convention(self.convention)
+        if row.stored_type != "compute" or row.rounded_to(dtype).scale:
+            return self.arguments()
+        return {**self.arguments(), "convention": replace(row, stored_type="input")}
+
+    def fitted(self, ndim: int) -> Scheme:
+        """Return the scheme for an array of `ndim` dimensions.
+
+        A channel of a vector is a single element, so vectors get one scale each; scalars always do.
+
+        ValueError if an array of two or more dimensions lacks the axis.
+        """
+        if ndim < (1 if self.block_size else 2):
+            return replace(self, axis=None, block_size=0)
+        if isinstance(self.axis, int) and not -ndim <= self.axis < ndim:
+            raise ValueError(f"axis {self.axis} is out of bounds for {ndim} dimensions")
+        return self
+
+    def __str__(self) -> str:
+        blocks = f" blocks of {self.block_size}" if self.block_size else ""
+        method = "" if self.range == "minmax" else f" {self.range}"
+        whose = "" if self.convention == "onnx" else f" {self.convention}"
+        where = "" if self.axis is None else f" axis={self.axis}"
+        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}{method}{whose}"

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.layouts import bitsandbytes, compressed_tensors, integers
+from fastq.layouts import compressed_tensors, packed
 from fastq.layouts.compressed_tensors import FORMATS
 from fastq.layouts.tensors import Layout, Reading, Writing, check_format
 from fastq.operations.nesting import NestedScale
@@ -33,11 +33,11 @@ Tensors = Mapping[str, ArrayLike]
 
 _GPTQ, _NBITS = ("uint4", "uint8", "uint2", "uint3"), ("uint4", "uint8", "uint2")
 _ROWS = (
-    Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *integers.WORDS, True, 1),
-    Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *integers.WORDS, True),
-    Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), *integers.WORDS, order=integers.AWQ_ORDER),
-    Layout("matmul_nbits", "ONNX Runtime: MatMulNBits", _NBITS, *integers.BLOCKS),
-    Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), *bitsandbytes.WAYS, nests_scales=True),
+    Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *packed.WORDS, True, 1),
+    Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *packed.WORDS, True),
+    Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), *packed.WORDS, order=packed.AWQ_ORDER),
+    Layout("matmul_nbits", "ONNX Runtime: MatMulNBits", _NBITS, *packed.BLOCKS),
+    Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), *packed.HALVES, nests_scales=True),
     Layout("compressed_tensors", "compressed-tensors (vLLM): CompressedLinear", FORMATS, *compressed_tensors.WAYS),
 )
 LAYOUTS = {row.name: row for row in _ROWS}

@@ -15,29 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.compressed_tensors import (
-    E4M3,
-    E8M0,
-    MICROSCALING,
-    PRESETS,
-    WORDS,
-    LayerScheme,
-    WeightScheme,
-)
+from fastq.formats.compressed_tensors import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
 from fastq.formats.conventions import DEFAULT, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length
-from fastq.layouts.tensors import (
-    Reading,
-    Writing,
-    as_words,
-    check_format,
-    checked_block_size,
-    parameters_of,
-    stored_scale,
-    with_positive_scales,
-)
+from fastq.layouts import tensors as shared
+from fastq.layouts.tensors import Reading, Writing, as_words, check_format, stored_scale, with_positive_scales
 from fastq.operations.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
@@ -370,7 +354,7 @@ def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
-    q = QuantizedArray(q.codes, q.qparams.with_values(*parameters_of(q)), q.shape)
+    q = QuantizedArray(q.codes, q.qparams.with_values(*shared.parameters_of(q)), q.shape)
     tensors = tensors_of(q, scheme_of(q), "F32")
     if how.scale_dtype is not None and not q.dtype.scale_element:
         tensors["weight_scale"] = stored_scale(tensors["weight_scale"], how.scale_dtype)
@@ -395,7 +379,7 @@ def _read(given: Reading) -> QuantizedArray:
         strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
         if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
             strategy, block = "block", (rows // count, columns // groups)
-        size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+        size = shared.checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
         weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
         scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
     form = form_of(scheme, (rows, columns), "")

@@ -64,9 +64,8 @@ class Reading(NamedTuple):
     def get(self, name: str, dtype: str = "") -> Array:
         """Return a tensor, of some dtype."""
         if name not in self.tensors:
-            raise ValueError(
-                f"tensors must have {name!r} for layout {self.row.name!r}; they have {sorted(self.tensors)}"
-            )
+            told = f"they have {sorted(self.tensors)}"
+            raise ValueError(f"tensors must have {name!r} for layout {self.row.name!r}; {told}")
         array = self.tensors[name]
         if dtype and array.dtype.name != dtype:
             raise TypeError(f"{name} must be {dtype}, not {array.dtype}")
@@ -156,10 +155,8 @@ def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     """
     params = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
-    scale, zero_point = (
-        np.broadcast_to(each if each.size > 1 else each.reshape(()), wanted)
-        for each in (params.scale, params.zero_point)
-    )
+    each = (one if one.size > 1 else one.reshape(()) for one in (params.scale, params.zero_point))
+    scale, zero_point = (np.broadcast_to(one, wanted) for one in each)
     return scale, zero_point
 
 

@@ -10,7 +10,7 @@ from fastq.results import QuantizedArray
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq.io.loading import Tensors
+    from fastq.io.tensors import Tensors
 
 
 def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
@@ -55,7 +55,7 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     name = as_name(path)
     file = lazy.module("fastq.operations.array_file")
     if name.is_dir() or (name.is_file() and file.holds_many(name)):
-        tensors: Tensors = lazy.module("fastq.io.loading").open_tensors(name)
+        tensors: Tensors = lazy.module("fastq.io.tensors").open_tensors(name)
         return tensors
     array: QuantizedArray = file.read(as_path(name), QuantizedArray)
     return array

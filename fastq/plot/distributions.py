@@ -287,12 +287,21 @@ def calibration(
     one = _of_channel(calibrator, channel)
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
     ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
+    counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // WIDE, 1)
+    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]  # several to a bar, so that it is seen
+    first, last = np.flatnonzero(bars)[[0, -1]]
     a = axis_of(ax)
-    _draw_bars(a, one)
-    for name, ends in ranges.items():
+    a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=0.5, fill=True, color=GREY, alpha=0.6)
+    a.set_yscale("log")
+    a.set_ylim(bottom=0.5)
+    title, width = f"{one.dtype}: {int(one.count.sum()):,} elements", ends[first + 1] - ends[first]
+    finished(a, title, "value", f"elements in a width of {width:.3g}")
+    for name, (lo, hi) in ranges.items():
         colour, dashes = _LINES[name]
-        label = f"{name}: {ends[0]:.3g} to {ends[1]:.3g}, clips {_percent(_clipped(one, *ends))}"
-        for end, text in zip(ends, (label, None), strict=True):
+        beyond = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0  # of bins that lie beyond as a whole
+        beyond += counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
+        label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent(float(beyond / counts.sum()))}"
+        for end, text in ((lo, label), (hi, None)):
             a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
     return legend_below(a, 2, -0.17)
 
@@ -309,27 +318,6 @@ def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calib
     where = tuple(slice(k, k + 1) for k in place)
     one._seen = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
     return one
-
-
-def _clipped(one: Calibrator, lo: float, hi: float) -> float:
-    """Return the share of the elements in bins that lie beyond a range as a whole."""
-    counts, edges = one.counts.ravel(), one.edges.ravel()
-    below = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0
-    above = counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
-    return float((below + above) / counts.sum())
-
-
-def _draw_bars(ax: Axes, one: Calibrator) -> None:
-    """Draw the bins in use, several to a bar, so that bars are wide enough to be seen."""
-    counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // WIDE, 1)
-    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]
-    first, last = np.flatnonzero(bars)[[0, -1]]
-    heights, ends = bars[first : last + 1], ends[first : last + 2]
-    ax.stairs(heights, ends, baseline=0.5, fill=True, color=GREY, alpha=0.6)
-    ax.set_yscale("log")
-    ax.set_ylim(bottom=0.5)
-    title = f"{one.dtype}: {int(one.count.sum()):,} elements"
-    finished(ax, title, "value", f"elements in a width of {ends[1] - ends[0]:.3g}")
 
 
 def _percent(share: float) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.image import AxesImage
 
+Pair = tuple[int, int]  # of rows and columns
 Rows = QuantizedArray | Array  # a matrix of which rows can be taken
 
 CELLS = 256  # cells a side at most: fewer than a panel of the default figure has pixels, so that none is left out
@@ -108,9 +109,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
 # What is shown
 
 
-def _titles(
-    x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: tuple[int, int]
-) -> tuple[str, str, str, str]:
+def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: Pair) -> tuple[str, ...]:
     of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
     shape = " x ".join(map(str, x.shape)) or "one number"
     matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_folded(x).shape)
@@ -219,8 +218,8 @@ class Cells(NamedTuple):
     A cell has `step` rows and columns of a matrix of shape `shape`.
     """
 
-    shape: tuple[int, int]
-    step: tuple[int, int]
+    shape: Pair
+    step: Pair
     original: Array
     codes: Array
     decoded: Array
@@ -242,7 +241,13 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
         step = (math.ceil(max(shape) / CELLS),) * 2
     shown = np.zeros((4, math.ceil(shape[0] / step[0]), math.ceil(shape[1] / step[1])))
     places = np.empty(shown.shape[1:], np.intp)
-    approximation = _by_rows(q, shape, step[0])
+    approximation: Rows = q if is_a(q, QuantizedArray) else _folded(as_array(q, "q"))
+    if is_a(q, QuantizedArray):
+        try:  # rows of it are decoded, if it can be cut after each `step` ones
+            approximation = q.reshape(shape)
+            approximation[step[0] :]
+        except ValueError:  # parameters belong to several axes that are one here, or to blocks of rows
+            approximation = _folded(q.dequantize())
     height = step[0] * max(BAND // (step[0] * shape[1]), 1)
     for start in range(0, shape[0], height):
         row, rows = start // step[0], slice(start, min(start + height, shape[0]))
@@ -261,31 +266,17 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
     return Cells(shape, step, *shown)
 
 
-def _by_rows(q: QuantizedArray | ArrayLike, shape: tuple[int, int], step: int) -> Rows:
-    """Return an approximation as a matrix; decoded, if it can't be cut after each `step` rows."""
-    if not is_a(q, QuantizedArray):
-        return _folded(as_array(q, "q"))
-    try:
-        matrix = q.reshape(shape)
-        matrix[step:]
-    except ValueError:  # parameters belong to several axes that are one here, or to blocks of rows
-        return _folded(q.dequantize())
-    return matrix
-
-
-def _is_stacked(shape: tuple[int, int]) -> bool:
+def _is_stacked(shape: Pair) -> bool:
     """Return whether panels are drawn under each other."""
     return shape[1] >= STACKED * shape[0]
 
 
-def _is_square(shape: tuple[int, int]) -> bool:
+def _is_square(shape: Pair) -> bool:
     """Return whether elements are drawn as high as wide, rather than the picture filling its place."""
     return shape[0] / STACKED < shape[1] < STACKED * shape[0]
 
 
-def _tiles(
-    row: int, shape: tuple[int, ...], step: tuple[int, int]
-) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
+def _tiles(row: int, shape: tuple[int, ...], step: Pair) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
     """Yield the tiles of a band, each a piece of a row of cells: where it is among the cells, and in the band."""
     width = max(AT_ONCE // (step[0] * step[1]), 1)
     for k, top in enumerate(range(0, shape[0], step[0])):
@@ -298,7 +289,7 @@ def _as_float(tile: Array) -> Array:
     return tile if tile.dtype in (np.float32, np.float64) else tile.astype(np.float64)
 
 
-def _largest(tile: Array, step: tuple[int, int]) -> tuple[Array, Array]:
+def _largest(tile: Array, step: Pair) -> tuple[Array, Array]:
     """Return row and column of the element of the largest magnitude in each cell of a row of cells."""
     magnitude = np.abs(tile)
     heights = magnitude.max(axis=0)  # and of few columns the row, later: 5 times as fast as `argmax` of all

@@ -5,6 +5,7 @@ Candidates are measured on a sample, with the reference: no kernel is compiled f
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -149,8 +150,18 @@ def sqnr(
     x = as_input(x)
     if not x.size:
         raise ValueError("x has no elements to quantize")
+    named: dict[str, list[Arguments]] = {}
+    wanted = "a mapping of names to lists of arguments, dtype among them"
+    for name, (shared, dtypes) in FAMILIES.items() if schemes is None else ():
+        named[name] = [{**shared, "dtype": dtype} for dtype in dtypes]
+    for name, members in schemes.items() if is_a(schemes, Mapping) else ():
+        named[name] = list(members) if is_a(members, Sequence) else []
+        if not named[name] or not all(is_a(each, Mapping) and "dtype" in each for each in named[name]):
+            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
+    if not named:
+        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
     tried = Trial(x)
-    families = {name: sorted(map(tried.measured, members)) for name, members in _as_families(schemes).items()}
+    families = {name: sorted(map(tried.measured, members)) for name, members in named.items()}
     a = axis_of(ax)
     for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
         bits, ratios = zip(*points, strict=True)
@@ -202,7 +213,11 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     if not is_a(schemes, Mapping) or not schemes:
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
-    part, every = _some_rows(x, given)
+    part: list[Any] = [x, *given.values()]
+    every, wanted = 1, math.ceil(x.size / MEASURED)  # of large arrays every few rows are measured
+    if wanted > 1 and x.ndim > 1 and len(x) >= wanted and all(q.shape == x.shape for q in given.values()):
+        with contextlib.suppress(ValueError):  # of blocks of several rows
+            part, every = [each[::wanted] for each in part], wanted
     rows: list[tuple[str, Comparison, float]] = []
     for (name, q), rows_of_q in zip(given.items(), part[1:], strict=True):
         try:
@@ -224,28 +239,3 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     of_rows = f", one row in {every} measured" if every > 1 else ""
     finished(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
     return a
-
-
-def _some_rows(x: Array, given: Mapping[str, QuantizedArray | Array]) -> tuple[list[Any], int]:
-    """Return an array and its approximations, of large ones every few rows, and how many rows each stands for."""
-    whole, every = [x, *given.values()], math.ceil(x.size / MEASURED)
-    if every == 1 or x.ndim < 2 or len(x) < every or any(q.shape != x.shape for q in given.values()):
-        return whole, 1
-    try:
-        return [each[::every] for each in whole], every
-    except ValueError:  # blocks of several rows
-        return whole, 1
-
-
-def _as_families(schemes: Any) -> dict[str, list[Mapping[str, Any]]]:
-    if schemes is None:
-        return {name: [{**shared, "dtype": dtype} for dtype in dtypes] for name, (shared, dtypes) in FAMILIES.items()}
-    wanted = "a mapping of names to lists of arguments, dtype among them"
-    families: dict[str, list[Mapping[str, Any]]] = {}
-    for name, members in schemes.items() if is_a(schemes, Mapping) else ():
-        families[name] = list(members) if is_a(members, Sequence) else []
-        if not families[name] or not all(is_a(each, Mapping) and "dtype" in each for each in families[name]):
-            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
-    if not families:
-        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
-    return families

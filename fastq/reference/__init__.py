@@ -4,11 +4,8 @@ Arguments, results and errors are those of the functions of the same names in `f
 the layout. Parameters are spread out to one an element, so the memory needed is several times the input.
 """
 
-from fastq.reference import blocks as blocks
-from fastq.reference import floats as floats
 from fastq.reference import gguf, operations
 from fastq.reference.calibration import Calibrator
-from fastq.reference.nesting import nest_scale
 from fastq.reference.operations import *  # noqa: F403 (its `__all__` has the public functions)
 
-__all__ = ["Calibrator", "gguf", "nest_scale", *operations.__all__]
+__all__ = ["Calibrator", "gguf", *operations.__all__]

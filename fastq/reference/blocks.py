@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.reference import floats as floats
+from fastq.reference import floats
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.results import QParams
 from fastq.system.dtypes import Array
 
 MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
 NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
-
-
-def is_microscaling(qtype: QType) -> bool:
-    """Return whether scales are powers of two."""
-    return qtype.scale_element == "float8_e8m0fnu"
-
-
-def scale_dtype(qtype: QType) -> np.dtype[Any]:
-    """Return the dtype of the scales that the format prescribes."""
-    return FLOAT_FORMATS[qtype.scale_element].dtype
 
 
 def chosen_scale(
@@ -74,7 +62,7 @@ def steps(p: QParams) -> NDArray[np.float64]:
 def ratios(x: Array, scale: Array, p: QParams) -> Array:
     """Return `x` in units of codes; `scale` are the `steps`, spread over `x`. Zero where a scale is NaN."""
     ftype = x.dtype.type
-    if is_microscaling(p.dtype):
+    if not p.dtype.has_tensor_scale:
         # A float32 quotient would only round what is far below the smallest element.
         units = x.astype(np.float64) / scale * (1 if p.dtype.element else MXINT8_STEPS)
     else:
@@ -86,6 +74,6 @@ def ratios(x: Array, scale: Array, p: QParams) -> Array:
 def value_steps(p: QParams) -> NDArray[np.float32]:
     """Return what a code is multiplied with."""
     scale = steps(p).astype(np.float32)
-    if is_microscaling(p.dtype):
+    if not p.dtype.has_tensor_scale:
         return scale if p.dtype.element else scale / np.float32(MXINT8_STEPS)
     return scale if p.tensor_scale is None else scale * p.tensor_scale

@@ -6,6 +6,7 @@ Arguments, results and errors are those of the functions of the same names in `f
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from fastq.requests import values as requests
 from fastq.requests.parameters import checked_qparams
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
-from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
+from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native
 from fastq.system.dtypes import Array
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "fake_quantize",
     "magnitudes",
     "minmax",
+    "nest_scale",
     "pack",
     "quantize",
     "quantize_linear",
@@ -189,9 +191,24 @@ def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **option
     return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, asked.bitorder)
 
 
-def _resolve(
-    x: Array, qparams: QParams | None, options: named.RangeOptions
-) -> tuple[requests.Request, Callable[[], QParams]]:
+def nest_scale(
+    scale: NDArray[np.float32], *, block_size: int = 256, offset: float | None = None
+) -> tuple[QuantizedArray, float, NDArray[Any]]:
+    """Return the codes of scales less their mean, that mean, and the scales that these stand for."""
+    scale, block_size, offset = as_scales(scale, block_size, offset)
+    if offset is None:
+        offset = float(sum(Fraction(float(number)) for number in scale.flat)) / scale.size
+    mean = np.float32(offset)
+    with np.errstate(over="ignore"):
+        rest = scale.reshape(-1) - mean
+    if not np.isfinite(rest).all():
+        raise ValueError(f"scale less the offset {mean} must be finite in float32")
+    q = quantize(rest, "dynamic8", axis=0, block_size=block_size)
+    with np.errstate(over="ignore"):
+        return q, float(mean), (dequantize(q) + mean).reshape(scale.shape)
+
+
+def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions) -> Resolved:
     """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
     if qparams is None:
         return _of_range(x, options)

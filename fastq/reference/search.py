@@ -80,9 +80,7 @@ def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
     steps = (blocks.steps(p) if p.dtype.block_size else np.abs(p.scale)).astype(ftype)
     if p.tensor_scale is not None:
         steps = np.asarray(steps * p.tensor_scale.astype(ftype))
-    place = form.place if form else 0
-    if p.dtype.block_size and not form:
-        place = -6
+    place = form.place if form else -6 if p.dtype.block_size else 0
     info = np.finfo(ftype)
     exponents = np.where(np.isnan(steps), info.maxexp, np.maximum(np.frexp(steps)[1], info.minexp) - 1).astype(np.int64)
     return np.asarray(

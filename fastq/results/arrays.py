@@ -375,8 +375,8 @@ class QuantizedArray:
         return explanation
 
     def __repr__(self) -> str:
-        text, start = lazy.module("fastq.results.text"), f"{type(self).__name__}("
-        codes = text.codes_text(self.codes, self.qparams, self.shape, start)
+        start = f"{type(self).__name__}("
+        codes = lazy.module("fastq.results.elements").codes_text(self.codes, self.qparams, self.shape, start)
         line = f"shape={self.shape}, {scheme_text(self.qparams)}, {parameters_text(self.qparams)}"
         whole = f"{line}, nbytes={self.nbytes})"
         return f"{start}{codes},\n{' ' * len(start)}{whole}" if codes else start + whole

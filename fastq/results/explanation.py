@@ -14,6 +14,7 @@ from fastq.formats.describe import (
     scale_formula,
     zero_point_formula,
 )
+from fastq.formats.qtypes import WANTED_SCALES
 from fastq.results.elements import (
     code_ends,
     codes_at,
@@ -81,7 +82,7 @@ def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
     with np.errstate(over="ignore"):
         scale = given.astype(kept)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
-        wanted = "finite" if p.dtype.codebook else "finite and not zero"
+        wanted = WANTED_SCALES[True, p.dtype.codebook is not None]
         raise ValueError(f"scale must be {wanted} in {kept}; that of the element is {given[()]}")
 
 

@@ -237,12 +237,15 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         )
     _check_device(x, name)
     try:
-        return _imported(x)
+        array = _imported(x)
     except MemoryError:
         raise
     except Exception as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
+    if array.dtype == object and not is_a(x, np.ndarray):  # as of None, dicts and sparse matrices
+        raise TypeError(f"{name} must be what NumPy makes an array of numbers of, which {type(x).__name__} is not")
+    return array
 
 
 def _check_device(x: Any, name: str) -> None:

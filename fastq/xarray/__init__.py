@@ -108,7 +108,8 @@ def pack(
     xarray = _library()
     for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
         if not is_a(each, xarray.Dataset):
-            raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}")
+            hint = ": to_dataset() makes one" if hasattr(each, "to_dataset") else ""
+            raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}{hint}")
     qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
@@ -137,6 +138,10 @@ def pack(
         if name in needed and name not in found:
             found |= {name: _extremes_of([(values, missing[name])])[0]}
         extremes, bound = found.get(name), bounds.get(name)
+        if extremes is not None and extremes[0] > extremes[1]:
+            raise ValueError(
+                f"ds has no value of {name!r} within its valid limits: leave them out of attrs, or mend them"
+            )
         if extremes is not None:
             _check(name, extremes)
         ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
@@ -220,11 +225,17 @@ def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
 
 @in_standard_mode
 def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
-    """Return minimum and maximum of what is not missing, NaN where nothing is."""
+    """Return minimum and maximum of what is not missing, NaN where nothing is.
+
+    Infinity and -infinity, which change no other, where all that is a number is beyond the limits.
+    """
     if not x.size:
         return x.dtype.type(np.nan), x.dtype.type(np.nan)
     values = x if missing is None else missing.masked(x)
-    return np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    lo, hi = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    if missing is not None and np.isnan(lo) and not np.isnan(missing.without_limits.masked(x)).all():
+        return x.dtype.type(np.inf), x.dtype.type(-np.inf)
+    return lo, hi
 
 
 # --- variables --------------------------------------------------------------------------------------------------------
@@ -232,7 +243,7 @@ def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
 
 def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
     """Raise ValueError for a minimum or a maximum that is no data."""
-    if np.isinf(extremes).any():
+    if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
     if float(extremes[1]) == _NOT_WRITTEN:
         raise ValueError(f"ds has {_NOT_WRITTEN} in {name!r}, netCDF's own fill value: name it as _FillValue in attrs")

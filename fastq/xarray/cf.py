@@ -155,6 +155,11 @@ class Missing(NamedTuple):
     values: tuple[float, ...]
     limits: tuple[float, float]
 
+    @property
+    def without_limits(self) -> Missing:
+        """The same without limits."""
+        return Missing(self.values, (-np.inf, np.inf))
+
     def masked(self, x: Array) -> Array:
         """Return an array with NaN for what is missing."""
         low, high = map(x.dtype.type, self.limits)

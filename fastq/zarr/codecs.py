@@ -78,7 +78,10 @@ class _Codec(ArrayArrayCodec):
         return self._decode_sync(chunk_array, chunk_spec)
 
     def _fill_value(self, spec: ArraySpec) -> Any:
-        return self.encoded(np.array([spec.fill_value], spec.dtype.to_native_dtype()), spec)[0]
+        try:
+            return self.encoded(np.array([spec.fill_value], spec.dtype.to_native_dtype()), spec)[0]
+        except ValueError as error:
+            raise ValueError(f"the fill_value is {spec.fill_value} here, which can't be stored: {error}") from error
 
 
 @dataclass(frozen=True)

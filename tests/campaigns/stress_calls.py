@@ -316,7 +316,7 @@ def interrupts(scale, progress):
     count = max(10, int(2000 * scale))
     code = f"""
     import signal
-    from fastq.engine.runtime import threadpool
+    from fastq.engine.runtime import layout, threadpool
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     made = cases(21 * 8, large=0.5)
     big = Case(1 << 22)
@@ -336,7 +336,7 @@ def interrupts(scale, progress):
                     rng.choice(made)[1](fastq)
         except KeyboardInterrupt:
             codes[:] = 77
-            if words[threadpool.OWNER]:
+            if words[layout.OWNER]:
                 failed("the thread pool is held")
             time.sleep(0.0005)
             if not (codes == 77).all():

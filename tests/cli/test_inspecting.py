@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import pathlib
 import re
 import sys
 from html.parser import HTMLParser
@@ -11,7 +12,9 @@ from html.parser import HTMLParser
 import ml_dtypes
 import numpy as np
 import pytest
+import source_models
 from commands import invoke, run, told
+from gguf_files import read as read_gguf
 from gguf_files import write as write_gguf
 from quantized_arrays import ARRAYS
 from safetensors.numpy import save_file
@@ -19,9 +22,9 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
-from fastq.cli.page import INK, Picture, page
-from fastq.cli.report import csv_text, json_text, print_table
-from fastq.io.scheme import Scheme
+from fastq.cli.report import INK, Picture, csv_text, json_text, page, print_table
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
 from fastq.system.dtypes import ML_FLOATS
@@ -354,15 +357,12 @@ def test_metadata_of_gguf_files_is_json():
     assert found["tensors"][0]["shape"] == [96, 64]
 
 
-def test_schemes_are_suggested_for_gguf_files():
-    gguf_file("a.gguf", False)
-    assert re.search(r"w +96 x 64 +24,576 +mxint8 +8\.250", run("suggest", "a.gguf", "--sqnr", "40"))
-    gguf_file("b.gguf", True)
-    assert told("suggest", "b.gguf") == (
-        "Error: b.gguf: no tensor of two axes or more of F64, F32, F16, BF16; "
-        "left out: 1 (vectors), 1 (quantized already)\n"
-    )
-    run("compare", "broken.gguf", "b.gguf", exit_code=2)
+def test_schemes_are_suggested_for_what_a_gguf_command_quantizes():
+    said = "a.gguf: no tensor of two axes or more of F64, F32, F16, BF16; left out: 1 (vectors), 1 "
+    for quantized, why in ((False, "not quantized by fastq gguf"), (True, "quantized already")):
+        gguf_file("a.gguf", quantized)
+        assert told("suggest", "a.gguf") == f"Error: {said}({why})\n"
+    run("compare", "broken.gguf", "a.gguf", exit_code=2)
 
 
 # suggest
@@ -375,17 +375,29 @@ def test_the_whole_reaches_what_its_sample_reaches():
     assert reference.compare(x, reference.quantize(x, **entry["scheme"])).sqnr_db >= 31.53
 
 
-@pytest.mark.parametrize("source", ["folder", "a.gguf"])
-def test_the_command_for_suggested_schemes_is_told(source):
-    gguf_file("a.gguf", False)
+def test_schemes_are_those_of_the_command_that_takes_them():
+    """Of files, of a folder of files, of a model and of GGUF; the command is told, and runs."""
+    rng = np.random.default_rng(0)
+    matrices = {f"l.{name}.weight": rng.standard_normal((64, 256), np.float32) for name in ("up_proj", "o_proj")}
+    others = {"l.odd_proj.weight": (8, 144), "l.other_proj.weight": (8, 100), "lm_head.weight": (64, 256)}
+    tensors = matrices | {name: np.ones(shape, np.float32) for name, shape in others.items()}
+    source_models.write(pathlib.Path("model"), tensors)
     os.mkdir("folder")
     os.rename("w.npy", "folder/w.npy")
-    commands = {
-        "folder": "fastq convert folder OUT --scheme W8A16",
-        "a.gguf": "fastq gguf a.gguf OUT.gguf --type Q4_K_M",
-    }
-    said, way = invoke("suggest", source).stderr, commands[source]
-    assert f"these schemes are for fastq quantize of .npy, .npz or .safetensors files; {way} quantizes " in said
+    said = {source: invoke("suggest", source).stderr for source in ("folder", "folder/w.npy")}
+    assert said == {"folder": "fastq quantize takes these schemes, a file at a time\n", "folder/w.npy": ""}
+    result = invoke("suggest", "model", "--sqnr", "18", "--json")
+    found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
+    assert found == {**{name: ["W4A16", 4.125] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
+    assert result.stderr.startswith("left out: 1 (rows that no group fills), 1 (not quantized by fastq convert)\n")
+    assert "--scheme W4A16 takes them, --scheme-for NAME=SCHEME for each other one" in result.stderr
+    write_gguf("b.gguf", {"w.weight": matrices["l.up_proj.weight"], "odd.weight": np.ones((8, 100), np.float32)})
+    result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
+    types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
+    assert (types["w.weight"] in BLOCK_FORMATS, types["odd.weight"]) == (True, "BF16")
+    assert "fastq gguf b.gguf OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them" in result.stderr
+    run("gguf", "b.gguf", "out.gguf", "Q8_0", *(f"--tensor-type={name}={kind}" for name, kind in types.items()))
+    assert read_gguf("out.gguf")[1]["w.weight"].tensor_type.name == types["w.weight"]
 
 
 def test_the_fewest_bits_that_reach_it_are_found():

@@ -41,7 +41,7 @@ def _folder(tmp_path_factory):
     arrays = {"v": BIAS, "ints": IDS, "complex": IDS * 1j, "text": np.array("text"), "nothing": W[:0], "flag": W > 0}
     for name, array in (arrays | {"big": IDS.astype(">u4"), "little": IDS.astype("<u4"), "flag2": W < 0}).items():
         np.save(f"{name}.npy", array)
-    for name in ("taken.safetensors", "taken.gguf", "note.txt"):
+    for name in ("taken.safetensors", "taken.gguf", "note.txt", "old.pt"):
         (folder / name).write_text("taken")
     (folder / "cut.safetensors").write_bytes((folder / "in.safetensors").read_bytes()[:1000])
     os.symlink("in.safetensors", "link.safetensors")
@@ -115,6 +115,7 @@ CASES = [
     ("quantize missing.npy o.safetensors", 2, "Invalid value for 'IN'"),
     ("quantize . o.safetensors", 2, "Invalid value for 'IN'"),
     ("quantize note.txt o.safetensors", 2, "'IN': 'note.txt' does not end in .npy, .npz or .safetensors"),
+    ("quantize old.pt o.safetensors", 2, "or .safetensors; torch.load reads it, and safetensors.torch.save_file"),
     ("quantize in.safetensors q.npy", 2, "Invalid value for 'OUT': 'q.npy' does not end in .safetensors"),
     ("quantize in.safetensors no/q.safetensors", 2, "Invalid value for 'OUT': there is no folder 'no'"),
     ("quantize in.safetensors in.safetensors --force", 2, "Invalid value for 'OUT': 'in.safetensors' is IN itself"),
@@ -172,6 +173,7 @@ CASES = [
     ("quantize in.gguf o.safetensors", 2, "'in.gguf' is a .gguf file; fastq gguf in.gguf OUT.gguf"),
     ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize turns it back"),
     ("quantize org/model-1.5 o.safetensors", 2, "fastq downloads nothing: hf download org/model-1.5 --local-dir"),
+    ("inspect https://host/w.npy", 2, "'https://host/w.npy' does not exist; fastq downloads nothing"),
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("compare in.safetensors org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("inspect model/missing.safetensors", 2, "'model/missing.safetensors' does not exist"),

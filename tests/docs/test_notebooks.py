@@ -15,6 +15,8 @@ import fastq
 from fastq import reference
 
 TEXTBOOK = fastq.CONVENTIONS["textbook"]
+ALWAYS = pytest.mark.slow("has the kernels of the others", quick=lambda **_: True)
+pytestmark = pytest.mark.slow("compiles kernels of its own", quick=lambda impl, **_: impl is reference)
 
 # Lesson 3 takes the span of float32 values in float32, and its zero point from the highest code.
 IN_FLOAT32 = replace(
@@ -94,6 +96,7 @@ LESSON_1_ERRORS = [[-0.0353, -0.0104, -0.0281], [0.0311, 0.0120, 0.0120], [-0.03
 LESSON_1_RELATIVE = [[0.0064, 0.0016, 0.0031], [-0.0342, -0.0010, 0.0017], [0.0047, -0.0052, -0.0207]]
 
 
+@ALWAYS
 def test_lesson_1(impl):
     q = impl.quantize(LESSON_1, "int8", convention="textbook")
     assert q.scale == as_printed(LESSON_1_SCALE, 6)
@@ -188,7 +191,7 @@ def test_lesson_1_errs_the_tensor_of_zeros_has_scale_0_and_its_codes_are_nan(imp
     same(values_of(impl, q), x)
 
 
-@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits, **_: impl is reference or bits in (4, 8))
+@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits, **_: impl is reference or bits == 8)
 @pytest.mark.parametrize("bits", range(2, 17))
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_lesson_2_schemes_by_bits(impl, bits, symmetric):
@@ -325,6 +328,7 @@ def test_lesson_4_errs_rounded_and_clamped_its_zero_point_clips_3_453_to_2_108(i
     assert impl.compare(FAR_FROM_ZERO, widened).max_abs_error < widened.scale / 2
 
 
+@ALWAYS
 def test_lesson_5(impl):
     q = impl.quantize(LESSON_5, "int8", convention="textbook")
     assert parameters(q) == (LESSON_5_SCALE, LESSON_5_ZERO_POINT)

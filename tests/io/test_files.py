@@ -23,8 +23,7 @@ from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, open_source, spec_of
 from fastq.io.quantizing import Selection, dequantize_file, quantize_file
-from fastq.io.records import KEY, Record, decoded, encoded, from_metadata, stored_specs, to_metadata
-from fastq.io.scheme import Scheme
+from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
 from fastq.system.atomic import replacing
 
@@ -122,6 +121,22 @@ def test_npy_source(tmp_path, rng, dtype, order):
     assert source.metadata == {}
     same_bytes(source.load("w"), x)
     assert source.raw("w").tobytes() == x.astype(x.dtype.newbyteorder("<")).tobytes()  # as .safetensors has it
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_of_all_versions(tmp_path, version):
+    x = np.ones((2, 3), np.float32)
+    with (tmp_path / "w.npy").open("wb") as file:
+        np.lib.format.write_array(file, x, version)
+    assert same_bytes(open_source(tmp_path / "w.npy").load("w"), x)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".gguf"])
+def test_pointers_of_git_lfs(tmp_path, suffix):
+    path = tmp_path / f"w{suffix}"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n")
+    with pytest.raises(ValueError, match=rf"w{suffix} is a pointer of Git LFS; git lfs pull fetches the file$"):
+        fastq.load(path)
 
 
 def test_npy_source_with_a_name_that_is_not_utf8(tmp_path):
@@ -249,7 +264,7 @@ STORED = [
 def test_stored_tensors(rng, dtype, symmetric, axis, block_size, scale_shape, wide):
     qtype, x = QTYPES[dtype], rng.standard_normal((6, 9)).astype(np.float64 if wide else np.float32)
     given = {"symmetric": symmetric} if dtype in INTEGERS else {}
-    q = fastq.quantize(x, dtype, axis=axis, block_size=block_size, **given)
+    q = reference.quantize(x, dtype, axis=axis, block_size=block_size, **given)
     kind, tensor_scale = "F64" if wide else "F32", None if q.tensor_scale is None else float(q.tensor_scale)
     record = Record(dtype, axis, block_size, symmetric, "onnx", kind, x.shape, tensor_scale)
     arrays = encoded("m", q, record)
@@ -263,7 +278,7 @@ def test_stored_tensors(rng, dtype, symmetric, axis, block_size, scale_shape, wi
     back = decoded("m", record, arrays.__getitem__)
     for name in ("codes", "scale", "zero_point"):
         same_bytes(getattr(back, name), getattr(q, name))
-    assert dtype in INTEGERS or back.dequantize().tobytes() == q.dequantize().tobytes()
+    assert reference.dequantize(back).tobytes() == reference.dequantize(q).tobytes()
     assert (back.shape, back.dtype, back.symmetric) == (q.shape, q.dtype, q.symmetric)
 
 
@@ -275,7 +290,7 @@ FOURS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, 
 def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
     """`code * scale / global_scale`, of two codes in a byte the first one low, and 2**(scale - 127) for bytes."""
     x, block = rng.standard_normal((8, 64)).astype(np.float32), QTYPES[dtype].block_size
-    q = fastq.quantize(x, dtype, axis=-1, block_size=block) if block else fastq.quantize(x, dtype, axis=0)
+    q = reference.quantize(x, dtype, **({"axis": -1, "block_size": block} if block else {"axis": 0}))
     axis, tensor_scale = (-1, q.tensor_scale) if block else (0, None)
     record = Record(dtype, axis, block, True, "onnx", "F32", x.shape, tensor_scale and float(tensor_scale))
     arrays = encoded("w", q, record)
@@ -287,7 +302,7 @@ def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
         codes = FOURS[np.stack([bytes_ & 15, bytes_ >> 4], axis=-1).reshape(x.shape)]
     else:
         codes = arrays["w"].astype(np.float32)
-    np.testing.assert_allclose(codes * scale, q.dequantize(), rtol=3e-7)
+    np.testing.assert_allclose(codes * scale, reference.dequantize(q), rtol=3e-7)
 
 
 def packed_words(codes, bits):
@@ -304,7 +319,7 @@ def packed_words(codes, bits):
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "uint2"])
 @pytest.mark.parametrize("shape", [(6, 64), (3, 9), (9, 1), (2, 33)])
 def test_packing_is_that_of_compressed_tensors(rng, dtype, shape):
-    q = fastq.quantize(rng.standard_normal(shape).astype(np.float32), dtype, axis=0)
+    q = reference.quantize(rng.standard_normal(shape).astype(np.float32), dtype, axis=0)
     arrays = encoded("w", q, Record(dtype, 0, 0, False, "onnx", "F32", shape))
     qmin, bits = QTYPES[dtype].qmin, QTYPES[dtype].bits
     codes, zero_point = q.unpacked().astype(int) - qmin, q.zero_point.astype(int).reshape(-1, 1) - qmin
@@ -422,7 +437,7 @@ def test_choice_of_tensors(tmp_path, checkpoint, tensors, choice, quantized):
 def test_halves_saturate_where_rounding_steps_beyond_them(tmp_path):
     halves = np.array([[-65504.0, 65504.0, 12345.0]], np.float16)
     save_file({"h": halves, "b": halves.astype(BF16)}, tmp_path / "h.safetensors")
-    quantize_to(tmp_path / "h.safetensors", tmp_path / "q.safetensors", Scheme("uint8"))
+    quantize_to(tmp_path / "h.safetensors", tmp_path / "q.safetensors", Scheme("int8"))
     dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
     read = load_file(tmp_path / "out.safetensors")
     assert np.isfinite(read["h"]).all()

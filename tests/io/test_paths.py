@@ -9,9 +9,8 @@ import sys
 import hostile
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run, told
 
-from fastq.cli.app import cli
 from fastq.io.containers import open_source
 
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
@@ -28,8 +27,7 @@ def weights(here):
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
 def test_a_pipe_is_not_waited_for(here, suffix):
     os.mkfifo(f"in{suffix}")
-    result = CliRunner().invoke(cli, ["quantize", f"in{suffix}", "out.safetensors"])
-    assert (result.exit_code, result.output) == (1, f"Error: in{suffix} is not a file\n")
+    assert told("quantize", f"in{suffix}", "out.safetensors") == f"Error: in{suffix} is not a file\n"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="this system has no such device")
@@ -44,11 +42,9 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_not(weights):
     (weights.parent / "other").write_bytes(b"other")
     for name, target in {"link": "other", "dangling": "nothing", "loop": "loop.safetensors"}.items():
         os.symlink(target, f"{name}.safetensors")
-        arguments = ["quantize", "w.npy", f"{name}.safetensors"]
-        result = CliRunner().invoke(cli, arguments)
-        assert result.exit_code == 2
-        assert f"'{name}.safetensors' exists; --force replaces it" in " ".join(result.output.split())
-        assert CliRunner().invoke(cli, [*arguments, "--force"]).exit_code == 0
+        command = ["quantize", "w.npy", f"{name}.safetensors"]
+        assert f"'{name}.safetensors' exists; --force replaces it" in " ".join(told(*command, exit_code=2).split())
+        run(*command, "--force")
         assert not os.path.islink(f"{name}.safetensors")
         assert not hostile.unreadable(weights.parent / f"{name}.safetensors")
     assert (weights.parent / "other").read_bytes() == b"other"
@@ -56,10 +52,8 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_not(weights):
 
 
 def test_a_name_that_is_too_long(weights):
-    result = CliRunner().invoke(cli, ["quantize", "w.npy", "x" * 300 + ".safetensors"])
-    assert result.exit_code == 1
-    assert result.output.startswith("Error: xxx")
-    assert result.output.count("\n") == 1
+    (line,) = told("quantize", "w.npy", "x" * 300 + ".safetensors").splitlines()
+    assert line.startswith("Error: xxx")
     assert os.listdir() == ["w.npy"]
 
 
@@ -69,9 +63,8 @@ def test_out_that_is_a_pipe_or_another_name_of_in(weights):
     shutil.copy("w.npy", "in.safetensors")
     os.link("in.safetensors", "same.safetensors")
     for name, out, why in (("w.npy", "pipe", "is not a file"), ("in.safetensors", "same", "is IN itself")):
-        result = CliRunner().invoke(cli, ["quantize", name, f"{out}.safetensors", "--force"])
-        assert result.exit_code == 2
-        assert f"'{out}.safetensors' {why}" in " ".join(result.output.split())
+        said = told("quantize", name, f"{out}.safetensors", "--force", exit_code=2)
+        assert f"'{out}.safetensors' {why}" in " ".join(said.split())
     assert stat.S_ISFIFO(os.stat("pipe.safetensors").st_mode)
 
 
@@ -98,7 +91,7 @@ def limited(arguments, limit, stdout=subprocess.PIPE):
 @pytest.mark.parametrize("out", ["out.safetensors", "out.npy"])
 def test_a_disk_that_is_full(here, out):
     np.save("w.npy", np.ones((100, 100), np.float32))
-    assert CliRunner().invoke(cli, ["quantize", "w.npy", "q.safetensors"]).exit_code == 0
+    run("quantize", "w.npy", "q.safetensors")
     (here / out).write_bytes(hostile.OLD)
     command = ["quantize", "w.npy"] if out == "out.safetensors" else ["dequantize", "q.safetensors"]
     done = limited([*command, out, "--force"], 5000)

@@ -3,6 +3,7 @@
 Every check takes the implementation as its first argument, so that it holds for any module with the public functions.
 """
 
+import functools
 import itertools
 import math
 import re
@@ -129,13 +130,21 @@ def adversarial(scale, qtype, ftype, seed=0):
     return np.concatenate([*near, np.array(special, ftype), -np.array(special, ftype)])
 
 
-def check_codes(impl, dtype, ftype):
-    qtype = QTYPES[dtype]
+@functools.cache
+def exact_cases(dtype, ftype):
+    """Scales, zero points and arrays, with the codes by exact arithmetic, which takes longer than all else."""
+    qtype, cases = QTYPES[dtype], []
     zero_points = sorted({qtype.qmin, 0, min(1, qtype.qmax), qtype.qmax})
     for seed, (scale, zero_point) in enumerate(itertools.product(scales(ftype), zero_points)):
         x = adversarial(scale, qtype, ftype, seed)
-        codes = one_each(impl.quantize_linear(x, scale, zero_point, dtype), qtype, x.shape)
         expected = [exact_code(v, float(scale), zero_point, qtype.qmin, qtype.qmax, ftype) for v in x.tolist()]
+        cases.append((scale, zero_point, x, expected))
+    return cases
+
+
+def check_codes(impl, dtype, ftype):
+    for scale, zero_point, x, expected in exact_cases(dtype, ftype):
+        codes = one_each(impl.quantize_linear(x, scale, zero_point, dtype), QTYPES[dtype], x.shape)
         np.testing.assert_array_equal(codes, expected, err_msg=f"{scale=} {zero_point=}")
 
 

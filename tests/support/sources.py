@@ -25,6 +25,7 @@ def packed(layout, entry, files=None, **more):
 
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+MODELOPT, OF_MODELOPT = {"quant_method": "modelopt"}, ("a.weight", "a.weight_scale")
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True}
 ORDER = np.random.default_rng(3).permutation(np.arange(64) // 32)
 EXPERTS = "experts.gate_up_proj", "experts.gate_up_proj_scale_inv"
@@ -126,6 +127,19 @@ SOURCES = {
         of_modelopt()[2],
         {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}},
     ),
+    "modelopt, as vLLM calls it": lambda: of_modelopt(quant_method="modelopt_fp4"),
+    "modelopt, blocks": lambda: scaled(
+        float8((200, 150), (128, 128)), MODELOPT | {"quant_algo": "FP8_PB_WO"}, OF_MODELOPT, (2, 1, 2, 1)
+    ),
+    "modelopt, rows": lambda: scaled(
+        float8((20, 15), (1, 15)), MODELOPT | {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}, OF_MODELOPT, 20
+    ),
+    "modelopt, MXFP8": lambda: scaled(
+        float8((40, 64), (1, 32), np.uint8), MODELOPT | {"quant_algo": "MXFP8"}, OF_MODELOPT
+    ),
+    "modelopt, an algorithm for each layer": lambda: of_modelopt(
+        quant_method="modelopt_mixed", quant_algo="MIXED_PRECISION", quantized_layers={"a": {"quant_algo": "NVFP4"}}
+    ),
     "MXFP8": lambda: scaled(float8((40, 64), (1, 32), np.uint8), {"quant_method": "mxfp8"}),
     "AWQ": lambda: packed(awq(), AWQ),
     "AWQ, many rows": lambda: packed(awq(rows=264), AWQ),
@@ -153,6 +167,17 @@ SOURCES = {
     "GPTQ, 8 bits for this module": lambda: packed(gptq(bits=8), GPTQ | {"dynamic": {"+:a": {"bits": 8}}}),
     "GPTQ, another group for this module": lambda: packed(
         gptq(group=16), GPTQ | {"dynamic": {"+:a": {"group_size": 16}}}
+    ),
+    "GPTQ, groups in 64 bits": lambda: packed(
+        (lambda tensors, values: (tensors | {"g_idx": tensors["g_idx"].astype(np.int64)}, values))(*gptq()), GPTQ
+    ),
+    "auto-round": lambda: packed(gptq(), GPTQ | {"quant_method": "auto-round", "packing_format": "auto_round:gptq"}),
+    "auto-round, no layout said": lambda: packed(gptq(), GPTQ | {"quant_method": "auto-round"}),
+    "auto-round, as it was called": lambda: packed(
+        gptq(), GPTQ | {"quant_method": "intel/auto-round", "backend": "auto_round:gptq:exllamav2"}
+    ),
+    "auto-round, as AWQ": lambda: packed(
+        awq(), AWQ | {"quant_method": "auto-round", "packing_format": "auto_round:auto_awq"}
     ),
     "GPTQ, an older file": lambda: packed(gptq(), None, {"quantize_config.json": {"bits": 4, "group_size": 32}}),
 }

@@ -166,6 +166,21 @@ def test_arrays_of_the_array_api():
         reference.quantize(xp.asarray(VALUES, device=xp.Device("device1")), "int8")
 
 
+class Sparse:
+    """What NumPy makes one object of, as of sparse matrices of SciPy."""
+
+
+@pytest.mark.parametrize(
+    "x", [None, {"a": 1.0}, {1.0}, (n for n in range(3)), Sparse()], ids=lambda x: type(x).__name__
+)
+@pytest.mark.parametrize("api", [reference, fastq], ids=["reference", "fastq"])
+def test_what_is_no_array_is_refused_by_its_type(api, x):
+    with pytest.raises(TypeError, match=rf"^x must be .* array of numbers of, which {type(x).__name__} is not$"):
+        api.quantize(x, "int8")
+    with pytest.raises(TypeError, match=rf"array of numbers of, which {type(x).__name__} is not$"):
+        api.dequantize_linear(np.zeros(3, np.int8), x)
+
+
 # Names that are nearly right
 
 

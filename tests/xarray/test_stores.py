@@ -435,7 +435,8 @@ def like(**changes):
 
 DTYPE = "dtype must be one of 'int8', 'uint8', 'int16', 'uint16', not"
 REFUSED = [
-    ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray"),
+    ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray$"),
+    ({"ds": xarray.DataArray([1.0])}, TypeError, r"ds must be a Dataset, not DataArray: to_dataset\(\) makes one$"),
     ({"dtype": "int4"}, ValueError, f"{DTYPE} 'int4'"),
     ({"dtype": {"t": "uint8"}}, ValueError, f"{DTYPE} {{'t': 'uint8'}}"),
     ({"dtype": np.void}, ValueError, f"{DTYPE} <class 'numpy.void'>"),

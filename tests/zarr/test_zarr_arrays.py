@@ -46,6 +46,12 @@ def test_arrays():
     assert array.metadata.to_dict()["codecs"][1]["configuration"] == {"data_type": "int16", "out_of_range": "clamp"}
 
 
+def test_a_fill_value_that_has_no_code_is_named():
+    """Chunks at the ends of an array are filled up with it."""
+    with pytest.raises(ValueError, match=r"^the fill_value is -270000.0 here, which can't be stored: x has values"):
+        read_back(np.full(4, 271, np.float32), *filters(scale=1000.0))
+
+
 def test_gaps_are_stored_as_a_number():
     x = np.full((7, 10), 280, np.float32)
     x[2:4, 3] = np.nan

@@ -47,7 +47,8 @@ class Recipe(NamedTuple):
 
     def compiled(self) -> int:
         """Return the address of what is compiled now, or was for this CPU."""
-        return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
+        with lazy.Held():  # over all that this imports
+            return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
 
 
 def _plain(value: Any) -> Any:

@@ -6,16 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fastq.formats.compressed_tensors import (
-    E4M3,
-    E8M0,
-    FLOAT_CODES,
-    FORMATS,
-    PRESETS,
-    STRATEGIES,
-    LayerScheme,
-    WeightScheme,
-)
+from fastq.formats import compressed_tensors
+from fastq.formats.compressed_tensors import E4M3, E8M0, FLOAT_CODES, PRESETS, LayerScheme, WeightScheme
 from fastq.io.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
 from fastq.io.checkpoints.names import EXPERT, check_pattern, fused_with, kind_of, matches
 from fastq.io.checkpoints.rules import Plan, Rules
@@ -152,8 +144,8 @@ def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerSc
             return []
         weights = _weights(name, group["weights"])
         form = group.get("format") or general_format
-        if form not in FORMATS:
-            raise _wrong(name, f"format {shown(form)}; known are {', '.join(FORMATS)}")
+        if form not in compressed_tensors.FORMATS:
+            raise _wrong(name, f"format {shown(form)}; known are {', '.join(compressed_tensors.FORMATS)}")
         scheme = LayerScheme(name, weights, form, _frozen(group.get("input_activations") or {}))
     for target in targets:
         try:
@@ -182,8 +174,8 @@ def _weights(name: str, entry: Any) -> WeightScheme:
         raise _wrong(name, f"{shown(kind)} weights of {shown(bits)} bits, which are not known here")
     if strategy is None and type(size) is int:
         strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
-    if strategy not in STRATEGIES:
-        raise _wrong(name, f"strategy {shown(strategy)}; known are {', '.join(STRATEGIES)}")
+    if strategy not in compressed_tensors.STRATEGIES:
+        raise _wrong(name, f"strategy {shown(strategy)}; known are {', '.join(compressed_tensors.STRATEGIES)}")
     in_groups = strategy in ("group", "tensor_group")
     if type(size) is not int or (in_groups and size < 1):
         raise _wrong(name, f"group_size {shown(size)}, which must be a positive integer")

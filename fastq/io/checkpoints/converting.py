@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from fastq.io.pipeline import Converted, Errors, Progress, Task, header_of, run
 from fastq.system.atomic import is_temporary, replacing
 from fastq.system.dtypes import Array
 
+Notice = Callable[[str], None]
 JOURNAL = ".fastq-convert.json"  # what is finished, next to the shards
 VERSION = 2
 PIECE = 1 << 22  # bytes that are written and, while they are in the cache, digested
@@ -62,12 +62,7 @@ class Journal:
 
 
 def convert(
-    conversion: Conversion,
-    out: Path,
-    *,
-    force: bool = False,
-    progress: Progress,
-    notice: Callable[[str], None] = lambda text: None,
+    conversion: Conversion, out: Path, *, force: bool = False, progress: Progress, notice: Notice = lambda text: None
 ) -> list[Converted]:
     """Write the directory that a conversion makes of a model.
 
@@ -140,11 +135,14 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
-def _prepared(
-    conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Callable[[str], None]
-) -> Journal:
+def _prepared(conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Notice) -> Journal:
     """Return the journal to go on with, of a directory that may be written to, and to which files may be."""
-    source, job = conversion.source, _job(conversion)
+    source = conversion.source
+    # all that shards depend on: files by name, size and time, and what is done with them
+    stats = {name: (source.path / name).stat() for name in source.shards}
+    files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+    text = json.dumps([VERSION, files, source.config, source.quantization, conversion.key], sort_keys=True)
+    job = hashlib.sha256(text.encode()).hexdigest()
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
         raise UnfitOut(f"{out} is {'SRC itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
@@ -202,16 +200,7 @@ def _row(entry: dict[str, Any]) -> Converted:
     return Converted(**{**entry, "shape": tuple(entry["shape"]), "errors": errors})
 
 
-def _job(conversion: Conversion) -> str:
-    """Return a digest of all that shards depend on: files by name, size and time, and what is done with them."""
-    source = conversion.source
-    stats = {name: (source.path / name).stat() for name in source.shards}
-    files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
-    text = json.dumps([VERSION, files, source.config, source.quantization, conversion.key], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-class GrowingShard(SafetensorsWriter):
+class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["GrowingShard"]):
     """Appends rows to the tensors of a header; a thread of its own writes and digests what was appended."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
@@ -221,12 +210,7 @@ class GrowingShard(SafetensorsWriter):
         self._behind: list[tuple[int, int]] = []
         self._waiting: deque[Future[None]] = deque()
 
-    def __enter__(self) -> GrowingShard:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
     def append(self, name: str, rows: Array) -> int:

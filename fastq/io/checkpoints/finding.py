@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.compressed_tensors import PRESETS, WORDS, LayerScheme, WeightScheme
-from fastq.io.checkpoints import stored
+from fastq.io.checkpoints import encoding
 from fastq.io.checkpoints.config import METHOD, StoredSchemes, check_undone
+from fastq.io.checkpoints.encoding import ORDER, POWERS, RECIPROCAL, SCALES, SUFFIXES, ZERO_POINT, StoredWeight
 from fastq.io.checkpoints.folder import KEY, ModelFolder
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import naming
@@ -21,8 +22,11 @@ from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
+Found = dict[str, TensorSpec]  # the stored tensors of a weight, by what they are
+Pair = tuple[int, int]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
-CASTS = {(stored.POWERS, "F32"), ("U8", "F32"), (stored.POWERS, "U8"), ("I8", "U8")}  # what stored bytes are read as
+# what stored bytes, and integers, are read as
+CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
 BLOCK = 128, 128  # of float8 where config.json has none, as transformers takes it
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
@@ -37,14 +41,14 @@ class Method(NamedTuple):
     ends: tuple[str, ...]  # ends of names by which a weight is found; the rest is the module
     options: Callable[[Entry], Any]  # what its entry of config.json says; ValueError if it can't be read
     # returns the weight that a tensor of such a name is a part of, if it is
-    weight: Callable[[ModelFolder, str, TensorSpec, Any], stored.StoredWeight | None]
+    weight: Callable[[ModelFolder, str, TensorSpec, Any], StoredWeight | None]
     parts: tuple[str, ...]  # ends of names that nothing but a part of a weight has
 
 
-class StoredWeights(dict[str, stored.StoredWeight]):
+class StoredWeights(dict[str, StoredWeight]):
     """Quantized weights by their modules; `by_codes` has them by the tensors of codes, `parts` the names of all."""
 
-    def __init__(self, weights: Iterable[stored.StoredWeight] = ()) -> None:
+    def __init__(self, weights: Iterable[StoredWeight] = ()) -> None:
         super().__init__({weight.module: weight for weight in weights})
         self.by_codes = {weight.codes.name: weight for weight in self.values()}
         self.parts = {spec.name for weight in self.values() for spec in weight.found.values()}
@@ -76,7 +80,7 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
     return found
 
 
-def _weights(source: ModelFolder, row: Method, options: Any) -> Iterator[stored.StoredWeight]:
+def _weights(source: ModelFolder, row: Method, options: Any) -> Iterator[StoredWeight]:
     for name, spec in source.tensors.items():
         end = next((end for end in row.ends if name.endswith(end)), None)
         if end is None:
@@ -91,9 +95,9 @@ def _weights(source: ModelFolder, row: Method, options: Any) -> Iterator[stored.
 # --- compressed-tensors -----------------------------------------------------------------------------------------------
 
 
-def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: StoredSchemes) -> stored.StoredWeight:
+def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: StoredSchemes) -> StoredWeight:
     scheme, tensors = schemes.scheme_of(module), source.tensors
-    found = {end: tensors[f"{module}.{end}"] for end in stored.SUFFIXES if f"{module}.{end}" in tensors}
+    found = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
     form = form_of(scheme, (1, 1), "")
     if form.codes not in found:
         raise ValueError(f"it has no {form.codes}, which {scheme.format} stores")
@@ -109,39 +113,32 @@ def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: Sto
     matrix = shape[0], shape[1]
     scheme = _as_zero_points_say(source, found, matrix, scheme)
     order = None
-    if f"{module}.{stored.ORDER}" in tensors:
-        found[stored.ORDER] = tensors[f"{module}.{stored.ORDER}"]
-        order = _order(source.load(found[stored.ORDER].name), matrix[1])
-    return _weight(source, module, f"{module}.weight", matrix, found, matrix, scheme, order=order)
+    if f"{module}.{ORDER}" in tensors:
+        found[ORDER] = tensors[f"{module}.{ORDER}"]
+        order = _order(source.load(found[ORDER].name), matrix[1])
+    return _weight(source, module, found, matrix, scheme, name=f"{module}.weight", shape=matrix, order=order)
 
 
 def _weight(
-    source: ModelFolder,
-    module: str,
-    name: str,
-    shape: tuple[int, ...],
-    found: dict[str, TensorSpec],
-    matrix: tuple[int, int],
-    scheme: LayerScheme,
-    **more: Any,
-) -> stored.StoredWeight:
+    source: ModelFolder, module: str, found: Found, matrix: Pair, scheme: LayerScheme, **more: Any
+) -> StoredWeight:
     """Return a weight whose tensors are what a scheme stores, by their dtypes and shapes; else ValueError."""
     dtype = found["weight_scale"].dtype
-    form = form_of(scheme, matrix, dtype if dtype in stored.SCALES else "F32")
+    form = form_of(scheme, matrix, dtype if dtype in SCALES else "F32")
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
     for end, spec in specs.items():
         held = found.get(end)
         if end == "weight_scale" and "scale_rows" in more:
             spec = spec_of(spec.name, spec.dtype, (int(more["scale_rows"][-1]) + 1, spec.shape[1]))
-        if held is None or not _fits(held, spec, form if end == stored.ZERO_POINT else None):
+        if held is None or not _fits(held, spec, form if end == ZERO_POINT else None):
             text = "nothing" if held is None else f"{held.dtype} of shape {held.shape}"
             raise ValueError(f"{(held or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
-    surplus = next((end for end in found if end not in (*specs, stored.ZERO_POINT, stored.ORDER)), None)
+    surplus = next((end for end in found if end not in (*specs, ZERO_POINT, ORDER)), None)
     if surplus is not None:
         raise ValueError(f"it has a {surplus}, which {scheme.weights} in {scheme.format} does not store")
-    about: dict[str, Any] = {"source": source, "module": module, "name": name, "shape": shape, "matrix": matrix, **more}
+    about: dict[str, Any] = {"source": source, "module": module, "matrix": matrix, "found": found, **more}
     about |= {"label": str(scheme.weights), "block_rows": (*scheme.weights.block, 1)[0]}
-    return stored.CompressedWeight(**about, found=found, codes=found[form.codes], scheme=scheme, specs=specs)
+    return encoding.CompressedWeight(**about, codes=found[form.codes], scheme=scheme, specs=specs)
 
 
 def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | None) -> bool:
@@ -156,18 +153,16 @@ def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | Non
     return (spec.dtype == wanted.dtype or (spec.dtype, wanted.dtype) in CASTS) and (same == other or stacked)
 
 
-def _as_zero_points_say(
-    source: ModelFolder, found: dict[str, TensorSpec], matrix: tuple[int, int], scheme: LayerScheme
-) -> LayerScheme:
+def _as_zero_points_say(source: ModelFolder, found: Found, matrix: Pair, scheme: LayerScheme) -> LayerScheme:
     """Return the scheme as a weight has it: symmetric where it has no zero points, or older writers stored zeros."""
     weights = scheme.weights
     plain = replace(scheme, weights=replace(weights, symmetric=True))
-    if stored.ZERO_POINT not in found:
+    if ZERO_POINT not in found:
         return plain
     if weights.symmetric:
         form = form_of(replace(scheme, weights=replace(weights, symmetric=False)), matrix, "F32")
-        if form.zero_points(source.load(found[stored.ZERO_POINT].name)).astype(np.float32).any():
-            raise ValueError(f"it has a {stored.ZERO_POINT} with other numbers than 0, which {weights} does not store")
+        if form.zero_points(source.load(found[ZERO_POINT].name)).astype(np.float32).any():
+            raise ValueError(f"it has a {ZERO_POINT} with other numbers than 0, which {weights} does not store")
         return plain
     return scheme
 
@@ -184,13 +179,13 @@ def _order(groups: Array, columns: int) -> NDArray[np.intp] | None:
 # --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 in bytes -----------------------
 
 
-def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> stored.StoredWeight | None:
+def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> StoredWeight | None:
     """Return a weight of float8, or of float4 in bytes: one matrix, or some of experts in a tensor."""
     names = [f"{module}.{end}" for end in OF_WEIGHT] if module != spec.name else [module + end for end in OF_EXPERTS]
     scale = next((source.tensors[each] for each in names if each in source.tensors), None)
     if scale is None or spec.dtype not in (*CODES, "U8"):
         return None
-    factor, is_float4 = source.tensors.get(f"{module}.{stored.RECIPROCAL}"), spec.dtype in ("I8", "U8")
+    factor, is_float4 = source.tensors.get(f"{module}.{RECIPROCAL}"), spec.dtype in ("I8", "U8")
     if len(spec.shape) not in (2, 3) or not spec.size or not (is_float4 or spec.dtype == "F8_E4M3"):
         raise ValueError(f"it is {spec.dtype} of shape {spec.shape}, not float8_e4m3fn of 2 or 3 dimensions")
     *outer, rows, columns = spec.shape
@@ -215,18 +210,20 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
         if block != (1, scheme.weights.group_size):
             wanted = f"1 x {scheme.weights.group_size}"
             raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
-    elif weights.group_size == 32 and scale.dtype in (stored.POWERS, "U8"):
+    elif weights.group_size == 32 and scale.dtype in (POWERS, "U8"):
         scheme = PRESETS["MXFP8A16"]
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
     found |= {"weight_global_scale": factor} if factor is not None else {}
-    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme, **more)
+    return _weight(source, module, found, matrix, scheme, name=spec.name, shape=(*outer, rows, columns), **more)
 
 
-def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry: Entry) -> tuple[int, int]:
+def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> Pair:
     """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly.
 
     ValueError if they cut it otherwise.
     """
+    if len(scale) == 4 and scale[1] == scale[3] == 1:  # as modelopt has blocks
+        scale = scale[::2]
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
     is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
     blocks: Any = named if is_named else BLOCK if entry.get("quant_method") == "fp8" else matrix
@@ -245,26 +242,39 @@ def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, entry:
     return rows // grid[0], columns // grid[1]
 
 
+# by modelopt's name of an algorithm, what config.json would say of its blocks
+MODELOPT: dict[str, Entry] = {
+    "FP8": {},
+    "NVFP4": {},
+    "FP8_PER_CHANNEL_PER_TOKEN": {},
+    "MXFP8": {},
+    "FP8_PB_WO": {"weight_block_size": list(BLOCK)},
+}
+
+
 def _of_modelopt(entry: Entry) -> Entry:
     part = entry.get("quantization")
-    algorithm = (part if isinstance(part, dict) else entry).get("quant_algo")
-    if algorithm not in ("FP8", "NVFP4"):
-        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read")
-    return {}
+    part = part if isinstance(part, dict) else entry
+    layers = part.get("quantized_layers") if part.get("quant_algo") == "MIXED_PRECISION" else None
+    each = layers.values() if isinstance(layers, dict) else [part]
+    algorithms = {str(one.get("quant_algo") if isinstance(one, dict) else one) for one in each}
+    for other in sorted(algorithms - MODELOPT.keys()):
+        raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {', '.join(MODELOPT)} are read")
+    return MODELOPT[algorithms.pop()] if len(algorithms) == 1 else {}
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
 
 
-def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> stored.StoredWeight:
+def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> StoredWeight:
     scale = source.tensors.get(f"{module}_scales")
     if scale is None or spec.dtype != "U8" or len(spec.shape) != 4 or spec.shape != (*scale.shape, 16):
         held = "no scales" if scale is None else f"scales of shape {scale.shape}"
         raise ValueError(f"its blocks are {spec.dtype} of shape {spec.shape}, with {held}")
     experts, rows, blocks, _ = spec.shape
     found, matrix = {"weight_packed": spec, "weight_scale": scale}, (experts * rows, blocks * 32)
-    shape = experts, blocks * 32, rows
-    return _weight(source, module, module, shape, found, matrix, PRESETS["MXFP4A16"], is_transposed=True)
+    more = {"name": module, "shape": (experts, blocks * 32, rows), "is_transposed": True}
+    return _weight(source, module, found, matrix, PRESETS["MXFP4A16"], **more)
 
 
 # --- AWQ and GPTQ -----------------------------------------------------------------------------------------------------
@@ -273,6 +283,7 @@ def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> 
 def _of_awq(entry: Entry) -> tuple[str, Any]:
     """Return the layout and the size of groups."""
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
+    version = "llm-awq" if entry.get("backend") == "llm-awq" else version
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
@@ -287,7 +298,15 @@ def _of_gptq(entry: Entry) -> tuple[str, Any]:
     return version, entry.get("group_size")
 
 
-def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> stored.StoredWeight:
+def _of_auto_round(entry: Entry) -> tuple[str, Any]:
+    packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
+    for name, options_of in (("gptq", _of_gptq), ("awq", _of_awq)):
+        if name in packing:
+            return options_of({key: entry[key] for key in ("bits", "group_size") if key in entry})
+    raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
+
+
+def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> StoredWeight:
     """Return a weight in a layout, whose width is what its zero points tell: modules may have another one each."""
     layout, group_size = options
     needed, is_awq = ("qweight", "qzeros", "scales"), layout == "awq"
@@ -307,13 +326,14 @@ def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[s
     about: dict[str, Any] = {"source": source, "module": module, "name": f"{module}.weight", "found": found}
     matrix = outputs, columns
     about |= {"shape": matrix, "matrix": matrix, "codes": spec, "order": order, "label": f"uint{bits} of {layout}"}
-    return stored.PackedWeight(**about, layout=layout, bits=bits, block_size=size)
+    return encoding.PackedWeight(**about, layout=layout, bits=bits, block_size=size)
 
 
-_PARTS = tuple(f".{end}" for end in ("weight_scale", *stored.SUFFIXES[1:], stored.ORDER))
+_PARTS = tuple(f".{end}" for end in ("weight_scale", *SUFFIXES[1:], ORDER))
 _COMPRESSED = Method((".weight_scale",), lambda entry: StoredSchemes({KEY: entry}), _compressed, _PARTS)
 _OF_LAYOUTS = ".qweight", ".qzeros", ".scales", ".g_idx"
 _FLOAT8 = (".weight", ""), lambda entry: entry, _float8
+_MODELOPT = Method((".weight", ""), _of_modelopt, _float8, (".weight_scale", f".{RECIPROCAL}"))
 # by quant_method
 METHODS = {
     METHOD: _COMPRESSED,
@@ -321,8 +341,9 @@ METHODS = {
     "fp8": Method(*_FLOAT8, ("_scale_inv", ".qscale_weight")),
     "fbgemm_fp8": Method(*_FLOAT8, (".weight_scale",)),
     "mxfp8": Method(*_FLOAT8, ("_scale_inv",)),
-    "modelopt": Method((".weight", ""), _of_modelopt, _float8, (".weight_scale", f".{stored.RECIPROCAL}")),
+    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed"), _MODELOPT),
     "mxfp4": Method(("_blocks",), lambda entry: entry, _mxfp4, ("_blocks", "_scales")),
     "awq": Method((".qweight",), _of_awq, _packed, _OF_LAYOUTS),
     "gptq": Method((".qweight",), _of_gptq, _packed, _OF_LAYOUTS),
+    **dict.fromkeys(("auto-round", "intel/auto-round"), Method((".qweight",), _of_auto_round, _packed, _OF_LAYOUTS)),
 }

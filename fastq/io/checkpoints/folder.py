@@ -39,6 +39,11 @@ TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte
 BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
 LONGEST_JSON, DEEPEST_JSON = 1 << 28, 100  # bytes, and objects in objects: what reads them calls itself
 LANGUAGE = ("text_config", "llm_config", "language_config")  # keys of the language model within a larger one
+INSTEAD = {  # what has no config.json
+    "adapter_config.json": "it is an adapter; merge_and_unload of peft makes a model of it and its base",
+    "model_index.json": "it is a pipeline of diffusers, which reads no compressed-tensors",
+    "params.json": "it is as its makers lay it out; take the files that transformers loads",
+}
 DTYPE_KEYS = ("dtype", "torch_dtype")  # the second one is of older writers
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by the name that config.json gives them
 HALVES = {code: name for name, code in DTYPES.items()}
@@ -63,7 +68,8 @@ class ModelFolder:
         if not path.is_dir():
             raise ValueError("it is not a directory")
         if not (path / CONFIG).is_file():
-            raise ValueError(f"it has no {CONFIG}")
+            why = next((f": {why}" for name, why in INSTEAD.items() if (path / name).is_file()), "")
+            raise ValueError(f"it has no {CONFIG}{why}")
         self.config = read_json(path / CONFIG)
         self.quantization = quantization_in(path, self.config)
         self.index, promised, only = self._first_file()

@@ -8,64 +8,23 @@ from collections.abc import Iterable, Sequence
 
 # Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
 TRANSPOSED = {
-    "aria",
-    "aria_text",
-    "gpt_oss",
-    "llama4",
-    "llama4_text",
-    "openai_privacy_filter",
-    "qwen3_vl_moe",
+    *("aria", "aria_text", "gpt_oss", "llama4", "llama4_text", "openai_privacy_filter", "qwen3_vl_moe"),
     "qwen3_vl_moe_text",
 }
 # Models whose experts transformers 5.24 reads from one tensor only: it has no names for the matrices of each.
 ONE_TENSOR = {
-    "glm4v_moe_text",
-    "granitemoe_swa",
-    "hy_v4",
-    "hy_v4_vl",
-    "hy_v4_vl_text",
-    "inkling_text",
-    "lara_mini",
-    "minimax_m3_vl_text",
-    "mistral4",
-    "muse_spark",
-    "muse_spark_text",
-    "zaya",
+    *("glm4v_moe_text", "granitemoe_swa", "hy_v4", "hy_v4_vl", "hy_v4_vl_text", "inkling_text", "lara_mini"),
+    *("minimax_m3_vl_text", "mistral4", "muse_spark", "muse_spark_text", "zaya"),
 }
-# Models whose matrices transformers 5.24 splits or joins while it reads them: floats, and but for the latter ones codes
-# with a scale for each row.
-SPLIT_BY_READERS = {
-    "bailing_hybrid",
-    "gte",
-    "hrm_text",
-    "inkling2",
-    "inkling2_loop",
-    "inkling2_loop_text",
-    "inkling2_text",
-    "inkling_mm_model",
-    "jina_embeddings_v3",
-    "kimi_k25",
-    "kimi_linear",
-    "lara_mini",
-    "minimax_m3_vl",
-    "molmo2_text",
-    "nemotron_h_omni",
-    "nomic_bert",
-    "olmo_hybrid",
-    "qianfan_ocr",
-    "radio",
-    "sarvam_moe",
-    "step3p7",
-    "unlimited_ocr",
-}
+# Models whose matrices transformers 5.24 splits or joins while it reads them: floats, and but for these ones codes with
+# a scale for each row.
 NOT_BY_ROWS = {
-    "inkling2",
-    "inkling2_loop",
-    "inkling_mm_model",
-    "nemotron_h_omni",
-    "radio",
-    "step3p7",
-    "unlimited_ocr",
+    *("inkling2", "inkling2_loop", "inkling_mm_model", "nemotron_h_omni", "radio", "step3p7", "unlimited_ocr"),
+}
+SPLIT_BY_READERS = NOT_BY_ROWS | {
+    *("bailing_hybrid", "gte", "hrm_text", "inkling2_loop_text", "inkling2_text", "jina_embeddings_v3", "kimi_k25"),
+    *("kimi_linear", "lara_mini", "minimax_m3_vl", "molmo2_text", "nomic_bert", "olmo_hybrid", "qianfan_ocr"),
+    "sarvam_moe",
 }
 NOT_AS_FLOATS = {"qwen4_exp_text"}  # it has modules whose own names end in weight
 # Models of layers that are not nn.Linear, and what they are
@@ -160,9 +119,9 @@ def matches(module: str, pattern: str) -> bool:
 
 def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str], what: str) -> None:
     """Raise ValueError with the nearest names if a pattern is for none."""
-    for pattern in patterns:
-        if not any(matches(module, pattern) for module in modules):
-            raise ValueError(f"no {what} has a name that matches {pattern}{_advice(option, pattern, modules)}")
+    idle = next((each for each in patterns if not any(matches(module, each) for module in modules)), None)
+    if idle is not None:
+        raise ValueError(f"no {what} has a name that matches {idle}{_advice(option, idle, modules)}")
 
 
 def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which tensors of a model are quantized, by what scheme, and why the others are left alone."""
+"""Which tensors of a model are quantized, by what scheme, why the others are left alone, and what loads the result."""
 
 from __future__ import annotations
 
@@ -7,24 +7,18 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fastq.formats.compressed_tensors import LayerScheme
-from fastq.io.checkpoints.folder import HALVES, LANGUAGE, parts_of
-from fastq.io.checkpoints.names import (
-    EXPERT,
-    ONE_TENSOR,
-    OTHER_LAYERS,
-    STACKED,
-    TRANSPOSED,
-    check_patterns,
-    fused_with,
-    ignored,
-    kind_of,
-    matches,
-    tail_of,
-)
+from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
+from fastq.io.checkpoints import names as tables
+from fastq.io.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
+from fastq.io.checkpoints.names import EXPERT, STACKED, check_patterns, fused_with, ignored, kind_of, matches, tail_of
 from fastq.io.containers import TensorSpec
+
+READER = "transformers 5.24"
+AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
+INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes lie where the weight was: all models load them so
 
 
 @dataclass(frozen=True)
@@ -95,9 +89,17 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
     ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
-    for kind in sorted(model_types(config) & set(OTHER_LAYERS)):
-        raise ValueError(f"models of type {kind} have {OTHER_LAYERS[kind]}: compressed-tensors has no format for them")
-    _check_named(tensors, config, rules)
+    for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
+        what = tables.OTHER_LAYERS[kind]
+        raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
+    if "_diffusers_version" in config:
+        raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
+    stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
+    modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")  # a head may be the embedding
+    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
+    matrices += [module for stacked in stacks.values() for module in stacked]
+    check_patterns("--include", rules.include, matrices, "matrix")
     plan = Plan()
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
@@ -106,9 +108,8 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
         else:
             plan.left[spec.name] = reason
     if not plan.quantized:
-        raise ValueError(
-            "it has no matrix to quantize: a two-dimensional weight that is not an embedding, norm or output head"
-        )
+        wanted = "a two-dimensional weight that is not an embedding, norm or output head"
+        raise ValueError(f"it has no matrix to quantize: {wanted}")
     _check_schemes(plan, rules)
     modules = [matrix.module for matrix in plan.matrices]
     for name in (f"{module}.{end}" for module in modules for end in ("weight_scale", "weight_packed")):
@@ -152,9 +153,9 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if not _is_stack(spec):
         return [], ""
     (experts, rows, columns), parts, types = spec.shape, STACKED[name], model_types(config)
-    if types & TRANSPOSED:
+    if types & tables.TRANSPOSED:
         return [], "experts as (inputs, outputs)"
-    if types & ONE_TENSOR and not rules.includes(f"{parent}.0.{parts[0]}"):
+    if types & tables.ONE_TENSOR and not rules.includes(f"{parent}.0.{parts[0]}"):
         return [], "experts that are read from one tensor"
     axis = 1 if name == "down_proj" else 2
     sizes = [size for part in parts_of(config, LANGUAGE) if type(size := part.get("hidden_size")) is int]
@@ -178,16 +179,6 @@ def _is_stack(spec: TensorSpec) -> bool:
 def model_types(config: Mapping[str, Any]) -> set[str]:
     """Return the types of a model and of the models within it."""
     return {part["model_type"] for part in parts_of(config) if isinstance(part.get("model_type"), str)}
-
-
-def _check_named(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
-    """Refuse patterns of modules to leave alone, or to include, that are for none; a head may be the embedding."""
-    stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
-    modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")
-    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
-    matrices += [module for modules in stacks.values() for module in modules]
-    check_patterns("--include", rules.include, matrices, "matrix")
 
 
 def _is_matrix(spec: TensorSpec) -> bool:
@@ -215,10 +206,8 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
         kind = kind_of(matrix.module)
         perhaps = True in flags or (kind == "embedding" and False not in flags)
         if perhaps and not bare and kind in ("output head", "embedding"):
-            raise ValueError(
-                f"{matrix.module} stays as it is: embedding and output head are one matrix (tie_word_embeddings), "
-                "which readers hold as floats"
-            )
+            why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
+            raise ValueError(f"{matrix.module} stays as it is: {why}")
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
@@ -269,3 +258,62 @@ def _fused_key(module: str, columns: int) -> tuple[str, int]:
         return expert[1], 0
     parent, _, name = module.rpartition(".")
     return (parent, 0) if name in STACKED and parent.endswith("experts") else (fused_with(module), columns)
+
+
+def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
+    """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
+
+    transformers decodes all weights by one scheme where it is asked for floats, and others when they are used first.
+    Models that look at a weight before that, and sentence-transformers, need floats, which are the same numbers.
+    """
+    matrices = list(quantized)
+    schemes = {matrix.scheme for matrix in matrices}
+    lines = [*_not_loaded(matrices, source)]
+    if lines:
+        return lines
+    floats = len(schemes) == 1 and not all(scheme.format in (INT8, FP8) for scheme in schemes)
+    floats = floats and not model_types(source.config) & tables.NOT_AS_FLOATS
+    sentences = bool(modules_of(out))
+    options = []
+    if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
+        told = ", ".join(sorted({scheme.name for scheme in schemes}))
+        lines.append(f"readers have the values of {told} in bfloat16, and the model is {HALVES[source.dtype]}")
+        options += ["dtype=torch.bfloat16"] * (not floats)
+    if floats or (sentences and len(schemes) == 1):
+        options.append(f"quantization_config={AS_FLOATS}")
+    call = _call(out, source, options, sentences)
+    reader = call.partition("(")[0].partition(".")[0]
+    of_sentences = reader == "SentenceTransformer"
+    statements = ["from sentence_transformers import SentenceTransformer"] * of_sentences
+    names = [reader] * (not of_sentences) + ["CompressedTensorsConfig"] * (AS_FLOATS in call)
+    statements += [f"from transformers import {', '.join(sorted(names))}"] * bool(names)
+    statements += ["import torch"] * ("torch.bfloat16" in call)
+    return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
+
+
+def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
+    """Yield why transformers does not load some matrices."""
+    schemes = {matrix.scheme for matrix in matrices}
+    experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
+    if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
+        yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
+    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # in which it reads experts
+    read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
+    if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
+        yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
+    by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
+    for kind in sorted(model_types(source.config) & (tables.NOT_BY_ROWS if by_rows else tables.SPLIT_BY_READERS)):
+        advice = "" if kind in tables.NOT_BY_ROWS else "; it does with FP8_DYNAMIC or W8A8"
+        yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
+
+
+def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:
+    if sentences:
+        inner = ", ".join(f'"{key}": {value}' for key, _, value in (option.partition("=") for option in options))
+        return f"SentenceTransformer({str(out)!r}" + (f", model_kwargs={{{inner}}})" if inner else ")")
+    names = source.config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line is there to be pasted
+    if isinstance(source.config.get("auto_map"), dict):
+        reader, options = "AutoModel", [*options, "trust_remote_code=True"]
+    return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"

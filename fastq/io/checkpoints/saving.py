@@ -10,11 +10,11 @@ from typing import Any
 from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
+from fastq.io.checkpoints.encoding import ORDER, SUFFIXES
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
 from fastq.io.checkpoints.names import ignored
-from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import OF_NUMPY, Header, SafetensorsWriter, TensorSpec, spec_of
-from fastq.io.loading import ByName
+from fastq.io.tensors import ByName
 from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray

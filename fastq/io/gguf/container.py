@@ -22,6 +22,7 @@ from fastq import gguf
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TensorType, type_of_number
+from fastq.io.containers import check_pointer
 from fastq.io.pipeline import naming, some_of
 from fastq.system.arguments import reason
 from fastq.system.dtypes import Array
@@ -108,13 +109,16 @@ class GgufTensor:
 # Reading
 
 
+Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, and where each begins
+
+
 class _Part(NamedTuple):
     """A file as its header describes it: metadata, tensors and where each begins."""
 
     path: Path
     fields: dict[str, MetadataField]
     alignment: int
-    places: dict[str, tuple[GgufTensor, int]]
+    places: Places
 
 
 def parts_of(path: Path, count: Any) -> list[Path]:
@@ -220,6 +224,7 @@ def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
+    check_pointer(path)
     with naming(lambda error: f"{path.name} is not a readable GGUF file: {reason(error)}", ValueError):
         source = GgufSource(path)
     if source.missing and whole:
@@ -236,7 +241,7 @@ def _read(path: Path) -> _Part:
         if not file.seek(0, 2):
             raise ValueError("it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            cursor, end, places = _Cursor(data), len(data), dict[str, tuple[GgufTensor, int]]()
+            cursor, end, places = _Cursor(data), len(data), Places()
             count, number = _counts(cursor)
             fields = _fields(cursor, number)
             alignment, largest = ALIGNMENT, max(end, LARGEST_ALIGNMENT)
@@ -365,15 +370,12 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
         lengths.pop()
     lengths = lengths or [1]
     if kind.block and lengths[0] % kind.block:
-        raise ValueError(
-            f"tensor {name!r}: row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
-        )
+        told = f"row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
+        raise ValueError(f"tensor {name!r}: {told}")
     return GgufTensor(name, kind, tuple(reversed(lengths)))
 
 
-def _checked_places(
-    places: dict[str, tuple[GgufTensor, int]], start: int, end: int, alignment: int
-) -> dict[str, tuple[GgufTensor, int]]:
+def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
     """Return tensors and where each begins in the file, those of unknown types as long as there is room.
 
     ValueError if one is beyond the end of the file, begins at an odd place or shares bytes with another.

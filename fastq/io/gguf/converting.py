@@ -1,42 +1,41 @@
-"""A GGUF file into one of other types, some rows of a tensor in memory at a time."""
+"""A GGUF file into one of other types, some rows of a tensor in memory at a time; importance matrices of llama-imatrix.
+
+An importance matrix tells how much the columns of each tensor count. Newer ones are GGUF files that hold, for each
+tensor, sums of squares and how many there were; older ones have a format of their own, with means already multiplied by
+the number of calls.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
-from fastq.io.gguf.container import (
-    OF_PARTS,
-    GgufHeader,
-    GgufSource,
-    GgufTensor,
-    GgufWriter,
-    MetadataField,
-    numpy_dtype,
-    uint32,
-)
-from fastq.io.gguf.imatrix import Imatrix, weigh
-from fastq.io.gguf.mixes import Mix, TypeOverrides, choose_types, idle_options, in_order, model_of
+from fastq.io.gguf import container, mixes
+from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField
+from fastq.io.gguf.mixes import Mix, TypeOverrides
 from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, naming, run, some_of
+from fastq.system.arguments import counting
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
 QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
 LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
-
-
 # told in one line each what was left out or not understood; with in_part=True of what was asked for and was not done
 Say = Callable[..., None]
+LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
+SUMS, COUNTS = ".in_sum2", ".counts"
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,14 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     ValueError names the tensor that can't be converted, or the option that is for none; after any error `out` is as it
     was.
     """
-    specs, model = in_order(source.tensors.values()), model_of(source)
-    if idle := idle_options(model.architecture, specs, request.overrides):
+    specs, model = mixes.in_order(source.tensors.values()), mixes.model_of(source)
+    if idle := mixes.idle_options(model.architecture, specs, request.overrides):
         why = "what it is for is not quantized, or under another option"
         say(f"{', '.join(idle)} gave no tensor its type: {why}", in_part=True)
-    kinds = choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
+    kinds = mixes.choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
-    added = [uint32("general.quantization_version", QUANTIZATION_VERSION)]
-    added.append(uint32("general.file_type", request.mix.number))
+    added = [container.uint32("general.quantization_version", QUANTIZATION_VERSION)]
+    added.append(container.uint32("general.file_type", request.mix.number))
     if request.imatrix is not None:
         added += _weigh(targets, *request.imatrix, say)
     for spec, target in targets.items():
@@ -114,9 +113,8 @@ def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say:
     if not groups:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
         return []
-    weights = weigh(
-        imatrix, groups, {spec.name for spec in targets}, lambda what, names: say(f"{what} {_quoted(names)}")
-    )
+    names = {spec.name for spec in targets}
+    weights = weigh(imatrix, groups, names, lambda what, about: say(f"{what} {_quoted(about)}"))
     for spec, columns in weights.items():
         targets[spec] = targets[spec]._replace(weights=columns)
     return imatrix.fields(path)
@@ -153,59 +151,53 @@ def _convert(
     other blocks, is left out.
     """
     changed = any(spec.kind != target.kind for spec, target in targets.items())
-    left_out = {*OF_PARTS, *(field.key for field in added)}
+    left_out = {*container.OF_PARTS, *(field.key for field in added)}
     left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
     kept = [field for key, field in source.fields.items() if key not in left_out]
     tensors = tuple(replace(spec, kind=target.kind) for spec, target in targets.items() if target.is_written)
-    header = GgufHeader((*kept, *added), tensors, source.alignment)
-    tasks = ([_task(source, spec, target)] for spec, target in targets.items())
+    header = container.GgufHeader((*kept, *added), tensors, source.alignment)
+    tasks = []
+    for spec, target in targets.items():
+        about = spec.name, spec.shape, spec.nbytes, target.kind.name if target.is_written else "left out"
+        pieces = _pieces(source, spec, target) if target.is_written else iter(())
+        tasks.append([Task(*about, pieces, source=spec.kind.name, weighted=target.weights is not None)])
     with replacing(out) as file:
-        return run(tasks, GgufWriter(file, header), progress)
+        return run(tasks, container.GgufWriter(file, header), progress)
 
 
-def _task(source: GgufSource, spec: GgufTensor, target: _Target) -> Task:
-    about = spec.name, spec.shape, spec.nbytes
-    if not target.is_written:
-        return Task(*about, "left out", [], source=spec.kind.name)
-    pieces = _pieces(source.load(spec.name), spec, target)
-    weighted = target.weights is not None
-    return Task(*about, target.kind.name, pieces, source=spec.kind.name, weighted=weighted)
-
-
-def _pieces(rows: Array, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:
+def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:
     """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale."""
     matrices = 1 if target.weights is None and target.scale is None else math.prod(spec.shape[:-2])
+    rows = source.load(spec.name)
     each, most = len(rows) // matrices, max(1, CHUNK // max(spec.shape[-1], 1))
     for index in range(matrices):
         end = (index + 1) * each
         weights, scale = (None if given is None else given[index] for given in (target.weights, target.scale))
         for start in range(index * each, end, most):
-            yield partial(_converted, spec, target.kind, rows[start : min(start + most, end)], weights, scale, start)
+            of_matrix = target._replace(weights=weights, scale=scale)
+            yield partial(_converted, spec, of_matrix, rows[start : min(start + most, end)], start)
 
 
-def _converted(
-    spec: GgufTensor, target: TensorType, rows: Array, weights: Array | None, scale: Array | None, start: int
-) -> Piece:
-    with naming(lambda error: _failure(spec, target, rows, start, error)):
-        stored, values, decoded = _encoded(spec.kind, target, rows, weights, scale)
+def _converted(spec: GgufTensor, target: _Target, rows: Array, start: int) -> Piece:
+    with naming(lambda error: _failure(spec, target.kind, rows, start, error)):
+        stored, values, decoded = _encoded(spec.kind, target, rows)
     return Piece({spec.name: stored}, rows.nbytes, None if decoded is None else errors_of(values, decoded))
 
 
-def _encoded(
-    kind: TensorType, target: TensorType, rows: Array, weights: Array | None, scale: Array | None
-) -> tuple[Array, Array, Array | None]:
+def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Array, Array | None]:
     """Return rows as they are stored, their values, and what they now stand for unless that is not measured."""
-    if kind == target:
-        return _finite(rows, target), rows, None
+    name = target.kind.name
+    if kind == target.kind:
+        return _finite(rows, kind), rows, None
     values = gguf.dequantize(rows, kind.name) if kind.block > 1 else rows
-    if scale is not None:
-        values *= scale
-    if target.block > 1:
-        options = {} if weights is None else {"imatrix": weights}
-        stored = gguf.quantize(values, target.name, **options)
-        return stored, values, gguf.dequantize(stored, target.name)
+    if target.scale is not None:
+        values *= target.scale
+    if target.kind.block > 1:
+        options = {} if target.weights is None else {"imatrix": target.weights}
+        stored = gguf.quantize(values, name, **options)
+        return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
-        stored = _finite(values.astype(numpy_dtype(target)), target)
+        stored = _finite(values.astype(container.numpy_dtype(target.kind)), target.kind)
     return stored, values, None if kind.block > 1 else stored.astype(np.float32)
 
 
@@ -222,3 +214,137 @@ def _failure(spec: GgufTensor, target: TensorType, rows: Array, start: int, erro
     after = f", after {start:,} rows" if start else ""
     why = f"NaN or infinity in row {start + bad[0]:,}" if bad.size else f"{error}{after}"
     return f"tensor {spec.name!r} can't become {target}: {why}"
+
+
+@dataclass(frozen=True)
+class Imatrix:
+    """An importance matrix."""
+
+    # for each tensor, its columns; for one of several matrices those of each in turn
+    values: dict[str, NDArray[np.float32]]
+    datasets: list[str] = field(default_factory=list)  # what it was computed from
+    chunks: int = 0  # from how many pieces of text
+    uncounted: dict[str, int] = field(default_factory=dict)  # of how many matrices of a tensor nothing was counted
+
+    def fields(self, path: str) -> list[MetadataField]:
+        """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
+        fields = [container.string("quantize.imatrix.file", _shortened(path))]
+        if self.datasets:
+            fields.append(container.string("quantize.imatrix.dataset", _shortened(self.datasets[0])))
+        fields.append(container.uint32("quantize.imatrix.entries_count", len(self.values)))
+        if self.chunks > 0:
+            fields.append(container.uint32("quantize.imatrix.chunks_count", self.chunks))
+        return fields
+
+
+def load_imatrix(path: Path) -> Imatrix:
+    """Return the importance matrix of a file, of the newer or the older format.
+
+    ValueError if the file is neither, ends too early, or has values that are negative or not finite.
+    """
+    if not path.is_file():
+        raise ValueError(f"importance matrix {path.name} is not a file")
+    with path.open("rb") as file:
+        is_gguf = file.read(4) == container.MAGIC
+    with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
+        imatrix = _from_gguf(container.open_gguf(path)) if is_gguf else _from_legacy(path.read_bytes())
+        if not imatrix.values:
+            raise ValueError("it has no entries")
+        for name, values in imatrix.values.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name!r} has values that are not finite")
+            if (values < 0).any():
+                raise ValueError(f"{name!r} has values that are negative")
+    return imatrix
+
+
+def weigh(
+    imatrix: Imatrix, groups: Mapping[GgufTensor, int], names: Collection[str], say: Callable[[str, list[str]], None]
+) -> dict[GgufTensor, NDArray[np.float32]]:
+    """Return the importance of the columns of the tensors that depend on it, a row for each matrix.
+
+    `groups` tells how many neighbours share a scale. What the matrix lacks, or has and is not used, is told with names.
+    ValueError if it has nothing for any of the tensors.
+    """
+    found = {}
+    for spec in groups:
+        values, size = imatrix.values.get(spec.name), spec.shape[-1] * math.prod(spec.shape[:-2])
+        if values is not None and values.size == size:
+            found[spec] = values.reshape(-1, spec.shape[-1])
+        # of embeddings llama-imatrix may count other columns
+        elif values is not None and mixes.purpose_of(spec.name) != mixes.EMBEDDING:
+            raise ValueError(f"the importance matrix has {values.size:,} values for {spec.name!r}, not {size:,}")
+    if not found:
+        raise ValueError(
+            f"the importance matrix is that of another model: it has none of {len(groups):,} tensors, such as "
+            f"{next(iter(groups)).name!r}, but has {next(iter(imatrix.values))!r}"
+        )
+    partly = [f"{spec.name}, {n} of {len(found[spec])}" for spec in found if (n := imatrix.uncounted.get(spec.name))]
+    flat = [spec.name for spec, rows in found.items() if counting(rows, groups[spec]) is not rows]
+    for what, about in (
+        ("lacks, or has with other columns:", [spec.name for spec in groups if spec not in found]),
+        ("has what no tensor is called, which is not used:", [name for name in imatrix.values if name not in names]),
+        ("has matrices that were never counted, which are weighed alike:", partly),
+        ("has 0 for all columns of some blocks, which are weighed alike, in", flat),
+    ):
+        if about:
+            say(f"the importance matrix {what}", about)
+    return found
+
+
+def _from_gguf(source: GgufSource) -> Imatrix:
+    names = {name.removesuffix(part) for part in (SUMS, COUNTS) for name in source.tensors if name.endswith(part)}
+    values, uncounted = {}, {}
+    for name in sorted(names):
+        values[name], uncounted[name] = _means(source, name)
+    datasets, chunks = source.get("imatrix.datasets", []), source.get("imatrix.chunk_count", 0)
+    datasets = [str(each) for each in (datasets if isinstance(datasets, list) else [datasets])]
+    return Imatrix(values, datasets, chunks if isinstance(chunks, int) else 0, uncounted)
+
+
+def _means(source: GgufSource, name: str) -> tuple[NDArray[np.float32], int]:
+    """Return sums over counts, and how many counts are 0, as of experts that were never chosen: ones for them."""
+    for part, other in ((SUMS, COUNTS), (COUNTS, SUMS)):
+        if name + part not in source.tensors:
+            raise ValueError(f"{name + other!r} is there without {name + part!r}")
+        if (kind := source.tensors[name + part].kind).name != "F32":
+            raise ValueError(f"{name + part!r} is {kind}, not F32")
+    sums, counts = source.load(name + SUMS).reshape(-1), np.rint(source.load(name + COUNTS).reshape(-1, 1))
+    if not counts.size or sums.size % counts.size:
+        raise ValueError(f"{name!r} has {counts.size:,} counts for {sums.size:,} sums")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        means = sums.reshape(counts.size, -1) / counts
+    return np.where(counts > 0, means, np.float32(1)).reshape(-1), int(np.sum(~(counts > 0)))
+
+
+def _from_legacy(data: bytes) -> Imatrix:
+    try:
+        (count,), at = struct.unpack_from("<i", data), 4
+        values: dict[str, NDArray[np.float32]] = {}
+        for _ in range(count):
+            name, at = _legacy_text(data, at)
+            calls, size = struct.unpack_from("<ii", data, at)
+            if size < 1 or at + 8 + 4 * size > len(data):
+                raise ValueError(f"it is not an importance matrix: {name!r} would have {size:,} values")
+            sums = np.frombuffer(data, "<f4", size, at + 8)
+            values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
+            at += 8 + 4 * size
+        chunks, datasets = 0, []
+        if at < len(data):
+            (chunks,), at = struct.unpack_from("<i", data, at), at + 4
+            datasets = [_legacy_text(data, at)[0]] if at < len(data) else []
+    except struct.error:
+        raise ValueError("it is not an importance matrix, or it is truncated") from None
+    return Imatrix(values, datasets, chunks)
+
+
+def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from("<i", data, at)
+    if not 0 <= length <= len(data) - at - 4:
+        raise ValueError("it is not an importance matrix, or it is truncated")
+    end = at + 4 + length
+    return data[at + 4 : end].split(b"\0")[0].decode("utf-8", "replace"), end
+
+
+def _shortened(text: str) -> str:
+    return text.encode("utf-8", "replace")[:LONGEST_TEXT].decode("utf-8", "ignore")

@@ -117,13 +117,8 @@ def model_of(source: GgufSource) -> Model:
         return value if isinstance(value, int) else default
 
     heads = number("attention.head_count")
-    return Model(
-        architecture=architecture,
-        layers=number("block_count"),
-        experts=number("expert_count"),
-        heads=heads,
-        heads_kv=number("attention.head_count_kv", heads),
-    )
+    heads_kv = number("attention.head_count_kv", heads)
+    return Model(architecture, number("block_count"), number("expert_count"), heads, heads_kv)
 
 
 # Which tensors are quantized: those of two or more dimensions whose name ends in "weight", has none of these in it, and

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.args import MagnitudeOperands
-from fastq.kernels.body import BODIES, Body, Reduction, load_state, min_max, save_state
+from fastq.kernels.body import BODIES, Body, Reduction, load_state, save_state
+from fastq.kernels.body.min_max import FOUR_CHAINS, loaded_lanes, merge_extremes, merge_short_runs
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.spec import status_of
 
@@ -29,7 +30,7 @@ def _add(x, state):
 @njit
 def _of_run(spec, operands, args, p, i, end):
     """Reduce src[i:end] in several registers, whose lanes are merged, and the rest element by element."""
-    src, vec = operands.src, min_max.loaded_lanes(min_max.FOUR_CHAINS, operands.src)
+    src, vec = operands.src, loaded_lanes(FOUR_CHAINS, operands.src)
     x, nan = load_elements(src, i, v.dtype_of(src)), False
     state = load_state(operands, p, x)
     if end - i >= v.count(vec):
@@ -40,7 +41,7 @@ def _of_run(spec, operands, args, p, i, end):
             wide = load_elements(src, i, vec)
             states, nans = _add(wide, states), nans | (wide != wide)
             i += v.count(vec)
-        state, nan = min_max.merge_extremes((v.reduce_min(states[0]), v.reduce_max(states[1])), state), v.any_lane(nans)
+        state, nan = merge_extremes((v.reduce_min(states[0]), v.reduce_max(states[1])), state), v.any_lane(nans)
     while i < end:
         x = load_elements(src, i, v.dtype_of(src))
         state, nan = _add(x, state), nan | (x != x)
@@ -49,5 +50,5 @@ def _of_run(spec, operands, args, p, i, end):
     return status_of(nan, False)
 
 
-_REDUCTION = Reduction(_nothing, _add, min_max.merge_extremes)
-BODIES[MagnitudeOperands] = Body(_of_run, batch=min_max.merge_short_runs, reduction=_REDUCTION)
+_REDUCTION = Reduction(_nothing, _add, merge_extremes)
+BODIES[MagnitudeOperands] = Body(_of_run, batch=merge_short_runs, reduction=_REDUCTION)

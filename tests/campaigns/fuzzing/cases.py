@@ -13,6 +13,7 @@ from fuzzing.combinations import CASES, Combination, combination, share_streamed
 from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
@@ -393,7 +394,7 @@ class _Drawing:
                 return self.placed_qparams(call, p), unit
             except (ValueError, TypeError):
                 if self.qtype.block_size:
-                    scale = np.full(g.parameters(shape), 1, reference.blocks.scale_dtype(qtype))
+                    scale = np.full(g.parameters(shape), 1, FLOAT_FORMATS[qtype.scale_element].dtype)
                     return QParams(scale, np.zeros(scale.shape, np.int8), qtype, g.axis, g.block_size, True), 1.0
         compute = "float64" if dtype in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
         many = () if random.random() < 0.2 else g.parameters(shape)

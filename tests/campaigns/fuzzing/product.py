@@ -5,12 +5,12 @@ from fuzzing.arrays import KINDS
 from fuzzing.functions import KEPT_AS
 
 import fastq
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.reference import blocks
 
 _EITHER = (False, True)
-_PARAMETERS = {name: blocks.scale_dtype(row).name for name, row in QTYPES.items() if row.block_size}
+_PARAMETERS = {name: FLOAT_FORMATS[row.scale_element].dtype.name for name, row in QTYPES.items() if row.block_size}
 
 _AXES = {
     "approximation": combinations.SCALES,

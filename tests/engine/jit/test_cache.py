@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from edited import copy_of_package, edit
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
@@ -103,13 +104,7 @@ def test_processes_that_start_together(tmp_path):
 
 
 def copy_of_the_package(folder):
-    return shutil.copytree(PACKAGE, folder / "fastq", ignore=shutil.ignore_patterns("__pycache__"))
-
-
-def edit(path, old, new):
-    text = path.read_text()
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new))
+    return copy_of_package(folder) / "fastq"
 
 
 def digest(package, folder, *modules):

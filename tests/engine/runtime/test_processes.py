@@ -103,16 +103,16 @@ TOGETHER = {
     "a caller that finds a job works alone": (
         "getpid",
         """
-from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import layout, threadpool
 case = Case(1 << 18)
 case.check()
 words = threadpool._state.words.words
-words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
+words[layout.OWNER], gate = 1, words[layout.GATE]
 case.check()
-assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
-words[threadpool.OWNER] = 0
+assert words[layout.OWNER] == 1 and words[layout.GATE] == gate
+words[layout.OWNER] = 0
 case.check()
-assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
+assert words[layout.OWNER] == 0 and words[layout.GATE] != gate
 """,
     ),
     "every chunk is done once": (
@@ -771,7 +771,7 @@ def test_quota_of_the_control_group(monkeypatch, tmp_path, files, quota):
 def test_quota_limits_the_number_of_threads_unless_the_user_names_one(monkeypatch, tmp_path, quota, threads):
     (tmp_path / "cpu.max").write_text(f"{quota} 100000")
     monkeypatch.setattr(threadpool, "_CGROUP", tmp_path)
-    monkeypatch.setattr(threadpool.config, "NUMBA_NUM_THREADS", 8)
+    monkeypatch.setattr(threadpool, "_threads_of_numba", lambda: 8)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     assert threadpool._State().threads == threads
     monkeypatch.setenv("NUMBA_NUM_THREADS", "8")

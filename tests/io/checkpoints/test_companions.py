@@ -13,8 +13,7 @@ from model_folders import CONFIG, write_model
 
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io.checkpoints.folder import dtype_of
-from fastq.io.checkpoints.loading import loading
-from fastq.io.checkpoints.rules import Matrix
+from fastq.io.checkpoints.rules import Matrix, loading
 from fastq.system.arguments import shown
 
 OPTIONS = ("--scheme", "W8A8")

@@ -54,10 +54,24 @@ def listing(file):
     return lambda folder: edit_index(folder, lambda map: map.update(a=file))
 
 
+def other_folder(name):
+    def change(folder):
+        (folder / "config.json").unlink()
+        (folder / name).write_text("{}")
+
+    return change
+
+
 V_PROJ = f"{LAYER}.self_attn.v_proj.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
 DAMAGED = {
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
+    "has no config.json: it is an adapter; merge_and_unload of peft makes": other_folder("adapter_config.json"),
+    "has no config.json: it is a pipeline of diffusers, which reads no": other_folder("model_index.json"),
+    "has no config.json: it is as its makers lay it out; take the files that": other_folder("params.json"),
+    "it is a model of diffusers, which reads no compressed-tensors": writing(
+        "config.json", '{"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.36"}'
+    ),
     "config.json is not readable JSON": writing("config.json", "{"),
     "is not readable JSON: -1e400 is beyond float64": writing("config.json", '{"a": -1e400}'),
     "config.json holds no JSON object": writing("config.json", "[]"),

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import source_models as models
-from model_folders import run
+from commands import run
 from sources import SOURCES
 
 import fastq
@@ -20,7 +20,9 @@ REFUSED = {
     **dict.fromkeys(("float8, ragged", "float8, less than a block", "float8, scales of bfloat16"), RAGGED),
     **dict.fromkeys(("float8, powers of two", "float8, powers of two in bytes", "float8, other blocks"), RAGGED),
     **dict.fromkeys(("float8, a static scale", "DeepSeek V4", "Mistral", "float8, blocks of none said"), RAGGED),
-    **dict.fromkeys(("modelopt, float4", "modelopt, a file"), UNITS),
+    **dict.fromkeys(("modelopt, float4", "modelopt, a file", "modelopt, as vLLM calls it"), UNITS),
+    "modelopt, an algorithm for each layer": UNITS,
+    "modelopt, blocks": RAGGED,
 }
 OF_EXPERTS = [case for case in SOURCES if case.startswith(("experts", "one expert", "float4 of gpt-oss"))]
 

@@ -220,7 +220,15 @@ REFUSED = {
     "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
     ),
-    "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
+    "of modelopt's 'W4A8_AWQ'; only FP8, NVFP4, FP8_PER_": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
+    "of modelopt's 'NVFP4_AWQ'; only FP8, NVFP4, ": lambda: of_modelopt(
+        quant_algo="MIXED_PRECISION", quantized_layers={"a": {"quant_algo": "NVFP4_AWQ"}, "b": {"quant_algo": "FP8"}}
+    )[:2],
+    "of modelopt's 'MIXED_PRECISION'; only FP8": lambda: of_modelopt(quant_algo="MIXED_PRECISION")[:2],
+    "of auto-round's 'auto_round:llm_compressor'; only layouts of gptq and awq are read": lambda: changed(
+        "auto-round", dict, packing_format="auto_round:llm_compressor"
+    ),
+    "of AWQ's 'llm-awq' with 4 bits; only 'gemm'": lambda: changed("AWQ", dict, backend="llm-awq"),
     "a.pre_quant_scale in model.safetensors is part of no weight": lambda: changed(
         "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
     ),

@@ -18,7 +18,7 @@ from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io.gguf import converting
 from fastq.io.gguf.container import open_gguf
-from fastq.io.gguf.imatrix import load_imatrix
+from fastq.io.gguf.converting import load_imatrix
 from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES
 
 SMALL = MODELS["narrow"]

@@ -21,7 +21,11 @@ FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 WITH_MINIMUM = ["Q4_1", "Q5_1"]
 STEPS = {"Q4_0": 8, "Q4_1": 15, "Q5_0": 16, "Q5_1": 31, "Q8_0": 127}
 BYTES = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q8_0": 34}
-IMPLEMENTATIONS = [fastq.gguf, reference.gguf]
+
+
+@pytest.fixture(params=[fastq.gguf, reference.gguf], ids=lambda module: module.__name__)
+def module(request):
+    return request.param
 
 
 # --- blocks that are hard to get right --------------------------------------------------------------------------------
@@ -83,13 +87,11 @@ def blocks_of_all_kinds():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_same_bytes_as_the_package(module, name):
     x = blocks_of_all_kinds()
     same_bytes(module.quantize(x, name), oracle("quantize", x, name))
 
 
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_halves_are_rounded_away_from_zero(module):
     half = np.arange(127, dtype=np.float32) + np.float32(0.5)
     positive = np.concatenate([half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(127))])
@@ -102,7 +104,6 @@ def test_halves_are_rounded_away_from_zero(module):
 
 
 @pytest.mark.parametrize("name", WITH_MINIMUM)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_of_zeros_of_both_signs_the_first_is_the_smallest_value(module, name):
     """As in ggml's C code; in the package it depends on how NumPy's minimum is compiled."""
     x = np.abs(np.random.default_rng(6).standard_normal((40, 32)).astype(np.float32))
@@ -137,7 +138,6 @@ def test_real_weights():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_every_code_in_every_place(module, name):
     bits = BLOCK_FORMATS[name].bits
     blocks = np.random.default_rng(7).integers(0, 256, (4096, BYTES[name]), np.uint8)
@@ -149,7 +149,6 @@ def test_every_code_in_every_place(module, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_every_scale(module, name):
     blocks = np.random.default_rng(8).integers(0, 256, (1 << 16, BYTES[name]), np.uint8)
     blocks[:, :2] = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(-1, 2)
@@ -157,7 +156,6 @@ def test_every_scale(module, name):
 
 
 @pytest.mark.parametrize("name", [*WITH_MINIMUM, "Q2_K", "Q4_K", "Q5_K"])
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, name):
     form = BLOCK_FORMATS[name]
     scales = np.array([0x7E01, 0xFE02, 0x7C00, 0xFC00, 0x3C00, 0x8000], "<u2")  # NaN of both signs, infinities, 1, -0.0
@@ -171,7 +169,6 @@ def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, na
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q4_K", "Q6_K"])
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
     """Of infinite scales: 0 times infinity, and with a smallest value infinity less infinity."""
     form = BLOCK_FORMATS[name]
@@ -225,7 +222,6 @@ def test_more_than_a_tile(shape):
     same_bytes(out, values)
 
 
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_out_may_share_memory_with_data(module):
     x = np.random.default_rng(14).standard_normal((40, 64)).astype(np.float32)
     expected = oracle("quantize", x, "Q8_0")
@@ -238,7 +234,6 @@ def test_out_may_share_memory_with_data(module):
     same_bytes(memory, values)
 
 
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 64), (3, 0, 32)])
 def test_nothing(module, shape):
     blocks = module.quantize(np.zeros(shape, np.float32), "Q4_1")
@@ -248,7 +243,6 @@ def test_nothing(module, shape):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_names_of_formats(module, name):
     x, kind = np.arange(32, dtype=np.float32), gguf_package.GGMLQuantizationType[name]
     expected = oracle("quantize", x, name)
@@ -269,7 +263,6 @@ def test_the_row_has_as_many_indices_as_data_has_axes_before_the_last():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_the_largest_scale(module, name):
     """65520 is half way from the largest float16 to the next power of two, and rounds to infinity."""
     x = np.zeros((20, 64), np.float32)
@@ -285,7 +278,6 @@ def test_the_largest_scale(module, name):
 
 
 @pytest.mark.parametrize("name", WITH_MINIMUM)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_the_largest_smallest_value(module, name):
     x = np.full((1, 32), np.nextafter(np.float32(-65520), np.float32(0)), np.float32)
     same_bytes(module.quantize(x, name), oracle("quantize", x, name))
@@ -341,7 +333,6 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "options", "kind", "message"), ERRORS)
-@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_errors(module, function, arguments, options, kind, message):
     if module is reference.gguf:
         message = message.replace(re.escape(", the values of a block"), "")

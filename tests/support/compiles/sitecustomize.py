@@ -30,7 +30,7 @@ class Watched(importlib.abc.MetaPathFinder):
                 if WRITTEN == "-":
                     raise AssertionError(f"this came not with the package: {tuple(recipe)}")
                 with open(WRITTEN, "a") as file:
-                    print(tuple(recipe), file=file)
+                    print(recipe.symbol, tuple(recipe), file=file)
                 return right(recipe)
 
             module.Recipe.compiled = compiled

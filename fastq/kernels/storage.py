@@ -70,7 +70,8 @@ def widest_bits(elements: Iterable[int], scale: int | None = None) -> int:
 
     A scale of fewer bits counts as the float32 that it is decoded to: blocks of 16 and 32 fill registers of no more.
     """
-    return max(*elements, *(() if scale is None else (scale, 32)))
+    widest: int = max([*elements, *(() if scale is None else (scale, 32))])
+    return widest
 
 
 def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:

@@ -85,7 +85,7 @@ def test_a_reduction_of_a_few_lines_is_visited_in_all_ways(dtype, shape, axes, b
     x = np.random.default_rng(math.prod(shape)).standard_normal(shape).astype(dtype)
     found, status, chosen = magnitudes(x, axes, block_size)
     reduced = tuple(k for k in range(x.ndim) if k not in (axes or ()))
-    assert chosen.function.__name__ == loop
+    assert chosen.function.rpartition(".")[2] == loop
     assert found.tobytes() == np.abs(x).max(axis=reduced, keepdims=True).tobytes()
     assert status == 0
 

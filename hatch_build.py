@@ -2,7 +2,8 @@
 
 Machine code is made for each level of instructions that this machine has (`LEVELS` of fastq/system/cpu.py) by a process
 of its own, which is told to compile for that; FASTQ_BUILD_KERNELS may also be the name of one level. It is linked by
-the C compiler, `cc` or what CC says. Two builds give the same bytes.
+the C compiler, `cc` or what CC says. Two builds give the same bytes. FASTQ_BUILD_WORKS names some of the works alone,
+FASTQ_BUILD_JOBS says how many processes compile for a level.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.core import flatten
 from dask.delayed import delayed
 
 from fastq.dask import tasks
@@ -37,14 +37,6 @@ def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> 
     return calibrator
 
 
-def _merged(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
+def _merged(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
     """Merge the calibrators in nested lists."""
-    return functools.reduce(operator.or_, _flat(calibrators))
-
-
-def _flat(nested: Any) -> Iterator[Calibrator]:
-    if isinstance(nested, list):
-        for each in nested:
-            yield from _flat(each)
-    else:
-        yield nested
+    return functools.reduce(operator.or_, flatten([calibrators], container=list))

@@ -16,7 +16,7 @@ from numba import from_dtype, types
 
 from fastq.engine import jit
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, traced
+from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
@@ -158,7 +158,10 @@ def kernel_address(
         of_x = op not in ("dequantize", "compare")  # else by the type of the parameters, which is float32
         rule = rule._replace(compute="float64" if of_x and is_wide(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
-    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, hasattr(operands, "dst"), norm)
+    codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
+    # no row of an AArch64 stores codes past the cache, and loops that do would spill its registers
+    streams = hasattr(operands, "dst") and not (codes and TARGET.is_arm)
+    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 

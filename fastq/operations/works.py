@@ -138,40 +138,44 @@ COLUMNS: dict[str, Any] = {"axis": 1}
 BLOCKS: tuple[dict[str, Any], ...] = tuple({"axis": 1, "block_size": size} for size in (32, 64, 128))
 ALL = (WHOLE, ROWS, COLUMNS, *BLOCKS)
 SYMMETRIC = tuple(scheme | {"symmetric": True} for scheme in ALL)
-BOTH: tuple[Function, ...] = quantize, _given, _back
+ROUND_TRIP: tuple[Function, ...] = quantize, _given, _back
 _TEXTBOOK_SYMMETRIC: dict[str, Any] = {"convention": "textbook", "symmetric": True}
 _FLOAT_ZERO_POINT = replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")  # of the tutorial
 SEARCHED: dict[str, Any] = {"range": MSERange()}
 
 WORKS: dict[str, tuple[Calls, ...]] = {
     "int8": (
-        Calls((*BOTH, _compare), "float32", "int8 uint8", (*ALL, *SYMMETRIC)),
+        Calls((*ROUND_TRIP, _compare), "float32", "int8 uint8", (*ALL, *SYMMETRIC)),
         Calls((quantize,), "float32", "int8", ({"axis": 1, "block_size": 16, "symmetric": True},)),
         Calls((fake_quantize, _fake_given), "float32", "int8", (*ALL[:4], *SYMMETRIC[:4])),
-        Calls(BOTH, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
-        Calls(BOTH, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
+        Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
+        Calls(ROUND_TRIP, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
     ),
     "int4": (
-        Calls((*BOTH, _compare), "float32", "int4 uint4", (WHOLE, ROWS, *BLOCKS, *SYMMETRIC[3:])),
+        Calls((*ROUND_TRIP, _compare), "float32", "int4 uint4", (WHOLE, ROWS, *BLOCKS, *SYMMETRIC[3:])),
         Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (WHOLE, ROWS, *ALL[3:]))),
         Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (*SYMMETRIC[:2], *SYMMETRIC[3:]))),
-        Calls(BOTH, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
+        Calls(ROUND_TRIP, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
         Calls((_pack,), "int8", "int4"),
     ),
-    "int16": (Calls((*BOTH, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
+    "int16": (Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
     "float8": (
-        Calls((*BOTH, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])),
+        Calls(
+            (*ROUND_TRIP, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])
+        ),
     ),
-    "microscaling": (Calls((*BOTH, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),),
-    "codebooks": (Calls((*BOTH, _compare), "float32", "nf4", (SYMMETRIC[4],)),),
+    "microscaling": (Calls((*ROUND_TRIP, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),),
+    "codebooks": (Calls((*ROUND_TRIP, _compare), "float32", "nf4", (SYMMETRIC[4],)),),
     "textbook": (
         Calls(
-            (*BOTH, _compare),
+            (*ROUND_TRIP, _compare),
             "float32",
             "int8 uint8",
             tuple(scheme | {"convention": "textbook"} for scheme in (WHOLE, SYMMETRIC[0], ROWS, SYMMETRIC[1])),
         ),
-        Calls((*BOTH, _compare), "float64", "int8 uint8 uint16", ({"convention": "textbook"}, _TEXTBOOK_SYMMETRIC)),
+        Calls(
+            (*ROUND_TRIP, _compare), "float64", "int8 uint8 uint16", ({"convention": "textbook"}, _TEXTBOOK_SYMMETRIC)
+        ),
         Calls((quantize, _back), "float32", "uint8", ({"convention": _FLOAT_ZERO_POINT},)),
         Calls((quantize,), "int64", "uint8", ({"convention": "textbook"},)),
         Calls((_back,), "float64", "uint8"),

@@ -82,7 +82,7 @@ def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
 
 
 def find(recipe: Recipe) -> int:
-    """Return the address of machine code: of this user for this very CPU if he asked for it, shipped, or compiled."""
+    """Return the address of machine code: that of the library in use, else of what is compiled."""
     if _recording is not None:
         _recording[recipe.symbol] = recipe
         return 1
@@ -134,9 +134,8 @@ def _with_numbers(library: ctypes.PyDLL) -> ctypes.PyDLL:
     """Write the numbers of this CPU to the record of a library that has one."""
     numbers = tuning.numbers()
     with contextlib.suppress(ValueError):
-        record = (ctypes.c_int64 * len(numbers)).in_dll(library, tuning.RECORD)
-        for k, number in enumerate(numbers.tolist()):
-            record[k] = number
+        record = ctypes.c_int64.in_dll(library, tuning.RECORD)  # its first number
+        ctypes.memmove(ctypes.addressof(record), numbers.ctypes.data, numbers.nbytes)
     return library
 
 

@@ -64,7 +64,7 @@ def words_at(address):  # type: ignore[no-untyped-def]
 
 @instruction(lambda function, words: _INT(_INT, words))
 def call_c(context: Any, builder: Any, sig: Any, function: Any, words: Any) -> Any:
-    """Call a C function at an address with words, as `_interface` does by name."""
+    """Call a C function at an address with words, as `_interface` does by name; kernels do not use the first one."""
     values = [builder.extract_value(words, k) for k in range(sig.args[1].count)]
     kind = ir.FunctionType(_WORD, [_WORD] * len(values)).as_pointer()
     return builder.call(builder.inttoptr(function, kind), values)

@@ -20,8 +20,8 @@ from numba import from_dtype, types
 from fastq.engine import jit
 from fastq.engine import simd as v
 from fastq.engine.jit import njit
+from fastq.engine.runtime.instructions import call_c
 from fastq.engine.runtime.layout import AXIS, AXIS_BYTES, BUFFER, TILE, TOGETHER
-from fastq.engine.runtime.workers import call_address
 
 
 @njit
@@ -69,9 +69,9 @@ def _copy_matrix(function, fills, array, buffer, rows, columns, row, step, buffe
 @njit
 def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step):  # type: ignore[no-untyped-def]
     if fills:
-        call_address(function, (array, buffer, rows, columns, row, step, buffer_row, buffer_step))
+        call_c(function, (0, array, buffer, rows, columns, row, step, buffer_row, buffer_step))
     else:
-        call_address(function, (buffer, array, rows, columns, buffer_row, buffer_step, row, step))
+        call_c(function, (0, buffer, array, rows, columns, buffer_row, buffer_step, row, step))
 
 
 @njit
@@ -80,7 +80,7 @@ def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-de
     c, d, e = others
     unit = tile.unit
     units = origin // tile.origin_unit, origin // unit, -(-(origin + count) // unit), slot
-    return call_address(tile.kernel, (x, y, c, d, e, tile.args, *units))
+    return call_c(tile.kernel, (0, x, y, c, d, e, tile.args, *units))
 
 
 def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from llvmlite import ir
-from numba import types
-
 from fastq.engine.jit import njit
 from fastq.engine.runtime.instructions import (
     acquire_lock,
+    call_c,
     enter_standard_mode,
     int_value,
     leave_standard_mode,
@@ -60,7 +56,6 @@ from fastq.engine.simd import (
     fence,
     fetch_add,
     fetch_or,
-    instruction,
     pause,
 )
 from fastq.system import tuning
@@ -68,23 +63,6 @@ from fastq.system import tuning
 _ROW = tuning.current()  # numbers that all rows have in common
 SERIES, (LEAST_BACKOFF, MOST_BACKOFF) = _ROW.series, _ROW.backoff
 BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.backoff_min_calls
-
-_INT = types.int64
-
-
-# --- instructions -----------------------------------------------------------------------------------------------------
-
-
-@instruction(lambda kernel, integers: _INT(_INT, integers))
-def call_address(context: Any, builder: Any, sig: Any, kernel: Any, integers: Any) -> Any:
-    """Call a function of a word that is not used and integers at an address, as kernels are.
-
-    Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
-    """
-    word, count = ir.IntType(64), sig.args[1].count
-    values = [word(0), *(builder.extract_value(integers, k) for k in range(count))]
-    return builder.call(builder.inttoptr(kernel, ir.FunctionType(word, [word] * len(values)).as_pointer()), values)
-
 
 # --- chunks -----------------------------------------------------------------------------------------------------------
 
@@ -103,7 +81,7 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
         k = fetch_add(taken, 1)
         while k < last - first:
             at = start + (last - 1 - k if backward else first + k) * chunk
-            status |= call_address(kernel, (*pointers, origin, at, min(at + chunk, stop), slot))
+            status |= call_c(kernel, (0, *pointers, origin, at, min(at + chunk, stop), slot))
             k = fetch_add(taken, 1)
     fence()  # what was streamed comes before the end of the work, also for threads on other cores
     fetch_or(advance(words, STATUS), status)
@@ -129,7 +107,7 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
         chunk = stop - start
     status = 0
     while start < stop:
-        status |= call_address(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
+        status |= call_c(kernel, (0, *pointers, origin, start, min(start + chunk, stop), 0))
         start += chunk
     return status
 

@@ -141,6 +141,19 @@ def test_a_library_that_does_not_fit_is_not_used(package, damage):
 
 
 @needs_level
+def test_the_next_level_is_used_where_the_best_is_damaged(package):
+    best, *others = [each.name for each in cpu.levels()]
+    if not others:
+        pytest.skip("this CPU has one level")
+    folder = package / "machine_code"
+    for ending in ("", ".json"):
+        shutil.copy(folder / f"{best}{ending}", folder / f"{others[0]}{ending}")
+    assert level_of(package) == best
+    (folder / best).write_bytes(b"")
+    assert level_of(package) == others[0]
+
+
+@needs_level
 @pytest.mark.slow("compiles the call")
 def test_without_a_library_that_fits_all_is_compiled(package):
     _damage(package / "machine_code" / LEVEL.name, lambda content: content[:-1])

@@ -250,8 +250,8 @@ def gguf(
     if not as_json:
         print_converted(rows, CONVERSION, "converted")
         return
-    columns, total = ("name", "from", "to", *FIGURES, "imatrix"), entry_of(total_of(rows))
-    entries = [{"shape": row.shape, **{name: entry_of(row)[name] for name in columns}} for row in rows]
+    columns, total = ("name", "shape", "from", "to", *FIGURES, "imatrix"), entry_of(total_of(rows))
+    entries = [{name: entry_of(row)[name] for name in columns} | {"shape": row.shape} for row in rows]
     print_json({"tensors": entries, **{name: total[name] for name in FIGURES}})
 
 

@@ -30,13 +30,16 @@ def schemes_for(source: Path) -> tuple[Callable[[Array], Tried], Callable[[Tenso
     """Return what measures schemes for a file or a folder, and what says why a tensor stays as it is."""
     if source.suffix == ".gguf":
         file = open_gguf(source)
-        quantized = {name for name, spec in file.tensors.items() if is_quantized(spec, model_of(file).architecture)}
+        architecture = model_of(file).architecture
+        quantized = {name for name, spec in file.tensors.items() if is_quantized(spec, architecture)}
         return _blocks_of, lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf"
     if not (source / CONFIG).is_file():
         return _schemes_of, lambda tensor: ""
-    model = ModelFolder(source)
-    rules = Rules(PRESETS["W8A8"])
-    quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
+    try:
+        model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
+        quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
+    except ValueError:  # fastq convert refuses it, fastq quantize takes its files
+        return _schemes_of, lambda tensor: ""
 
     def stays(tensor: Tensor) -> str:
         if tensor.name not in quantized:
@@ -51,7 +54,7 @@ def command(source: Path, schemes: Counter[str]) -> str:
     ((most, _),) = schemes.most_common(1)
     if source.suffix == ".gguf":
         return f"fastq gguf {source} OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them, once for each tensor or regex"
-    if not (source / CONFIG).is_file():
+    if most not in PRESETS:
         return "fastq quantize takes these schemes, a file at a time" if source.is_dir() else ""
     others = ", --scheme-for NAME=SCHEME for each other one" if len(schemes) > 1 else ""
     return f"fastq convert {source} OUT --scheme {most} takes them{others}"

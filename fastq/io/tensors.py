@@ -271,8 +271,8 @@ class ByName(Mapping[str, QuantizedArray | Array]):
 
     def stored(self, name: str) -> CompressedWeight | None:
         """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
-        weight = self._tensors[name].weight
-        return weight.compressed if weight else None
+        tensor = self._tensors.get(name)
+        return tensor.weight.compressed if tensor and tensor.weight else None
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors  # that of a mapping reads the tensor

@@ -148,6 +148,7 @@ def pack(
         way = _within(name, bound, ways)
         limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
         codes = _packed(name, values, missing[name], extremes, way)
+        del values  # before the next ones are read
         packed[name] = xarray.Variable(each.dims, codes, *_noted(each, limits | way.attributes))
     result: Dataset = ds.assign(packed)
     return result

@@ -400,6 +400,22 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     assert read_gguf("out.gguf")[1]["w.weight"].tensor_type.name == types["w.weight"]
 
 
+@pytest.mark.parametrize(
+    ("config", "name"), [({"lr": 1}, "w.npz"), ({"model_type": "gpt2"}, "model.safetensors")], ids=["no model", "gpt2"]
+)
+def test_what_the_command_for_models_refuses_has_the_schemes_of_files(config, name):
+    os.mkdir("folder")
+    source_models.write_file(pathlib.Path("folder/model.safetensors"), {"h.c_attn.weight": W})
+    if name != "model.safetensors":
+        os.remove("folder/model.safetensors")
+        np.savez("folder/w.npz", w=W)
+    pathlib.Path("folder/config.json").write_text(json.dumps(config))
+    run("convert", "folder", "out", "--scheme", "W8A16", exit_code=1)
+    result = invoke("suggest", "folder", "--json")
+    assert (result.exit_code, result.stderr) == (0, "fastq quantize takes these schemes, a file at a time\n")
+    assert "dtype" in json.loads(result.stdout)["tensors"][0]["scheme"]
+
+
 def test_the_fewest_bits_that_reach_it_are_found():
     output = run("suggest", "w.npy", "--sqnr", "40")
     q = reference.quantize(W, "mxint8")

@@ -343,5 +343,6 @@ def test_names_of_the_other_mapping_are_told_the_nearest(folder):
             model[asked]
         assert caught.value.args[0].startswith(said)
         assert (model.get(asked), model.get(asked, 7), asked in model) == (None, 7, False)
+        assert model.stored(asked) is None
     assert repr(checkpoint) == repr(tensors).replace("Tensors", "Checkpoint")
     assert repr(open_checkpoint(folder / "plain.gguf")).startswith("Checkpoint('plain.gguf': 2 tensors, 0 quantized, ")

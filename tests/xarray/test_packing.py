@@ -1,6 +1,7 @@
 """Packed Datasets: half a step of error, no code that wraps, through files and back."""
 
 import importlib
+import weakref
 
 import numpy as np
 import pytest
@@ -194,9 +195,14 @@ class Counted(xarray.backends.BackendArray):
     def __init__(self, values):
         self.values, self.shape, self.dtype, self.reads = values, values.shape, values.dtype, 0
 
+    read_before = staticmethod(lambda: None)
+
     def __getitem__(self, key):
+        assert Counted.read_before() is None, "two variables are in memory"
         self.reads += 1
-        return self.values[key.tuple]
+        read = self.values[key.tuple] + 0
+        Counted.read_before = weakref.ref(read)
+        return read
 
 
 @pytest.mark.parametrize("options", [{}, {"out_of_range": "clamp"}, {"max_error": 1.0}, {"ranges": (200.0, 400.0)}])

@@ -19,7 +19,7 @@ def warmup(*names: str, native: bool = False, track: Callable[[list[Any]], Itera
     ----------
     *names : str
         Which works: "int8", which is the default, "int16", "int4", "float8", "microscaling", "codebooks", "textbook",
-        "calibration", "stores", "measures", "gguf" or "all".
+        "frameworks", "calibration", "stores", "measures", "gguf" or "all".
     native : bool
         Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
         from then on until fastq is upgraded, and import Numba.

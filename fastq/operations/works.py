@@ -19,9 +19,10 @@ from fastq.dispatch.callers import planned_only
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.range_methods import MSERange
 from fastq.operations.calibrate import Calibrator
+from fastq.operations.dequantize import dequantize_linear
 from fastq.operations.measure import compare, magnitudes, minmax
-from fastq.operations.packing import binarize, pack
-from fastq.operations.quantize import choose_qparams, fake_quantize, quantize
+from fastq.operations.packing import binarize, pack, unpack
+from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
 from fastq.results import QuantizedArray
 from fastq.system import lazy
 from fastq.system.dtypes import Array
@@ -107,6 +108,18 @@ def _pack(x: Array, name: str) -> None:
     pack(x, name)
 
 
+def _unpack(x: Array, name: str) -> None:
+    unpack(pack(x, name), name, shape=x.shape)
+
+
+def _linear(x: Array, name: str, **options: Any) -> None:
+    quantize_linear(x, 1.0, dtype=name, **options)
+
+
+def _bias(x: Array, _: str) -> None:
+    dequantize_linear(x, np.ones(len(x), np.float32), axis=0)
+
+
 def _calibrate(x: Array, name: str, **options: Any) -> None:
     Calibrator(name, **options).update(x)
 
@@ -180,6 +193,12 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((quantize,), "int64", "uint8", ({"convention": "textbook"},)),
         Calls((_back,), "float64", "uint8"),
         Calls((_compare_values,), "float64", "-"),
+    ),
+    "frameworks": (
+        Calls((_range_of, _fake_given), "float32", "uint8", ({"convention": "torch-fake-quantize"},)),
+        Calls((_linear,), "float32", "float8_e4m3fn float8_e5m2", ({"saturate": False},)),
+        Calls((_bias,), "int32", "-", shapes=((64,),)),
+        Calls((_unpack,), "uint8", "uint4"),
     ),
     "calibration": (
         Calls((_calibrate,), "float32", "int8", ({}, {"nan": "omit"}, {"axis": 0})),

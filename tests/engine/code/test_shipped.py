@@ -358,12 +358,24 @@ PAGES = {  # what they need besides the package
     "docs/start/tutorial.md": "matplotlib",
     "docs/choose.md": "matplotlib",
     "docs/howto/calibration.md": "matplotlib",
+    "docs/howto/embeddings.md": "faiss usearch",
+    "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
     "docs/howto/gguf.md": "rich gguf matplotlib",
     "docs/howto/models.md": "safetensors rich",
     "docs/howto/stores.md": "xarray zarr dask netCDF4",
     "docs/howto/dask.md": "dask distributed",
     "fastq demo": "rich",
 }
+
+
+USERS = {"docs/howto/compiled.md"}  # functions of users, which Numba compiles
+
+
+def test_all_pages_with_examples_are_run():
+    folders = (ROOT / "docs").glob("choose.md"), *((ROOT / "docs" / each).glob("*.md") for each in ("start", "howto"))
+    pages = [ROOT / "README.md", *(page for folder in folders for page in folder)]
+    shown = {page for page in pages if "{code-cell}" in page.read_text() or ">>> " in page.read_text()}
+    assert {page.relative_to(ROOT).as_posix() for page in shown} == PAGES.keys() - {"fastq demo"} | USERS
 
 
 @pytest.mark.slow("runs a page, which compiles what no earlier run has", quick=lambda page: page == "README.md")

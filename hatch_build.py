@@ -22,10 +22,11 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 SWITCH = "FASTQ_BUILD_KERNELS"
-# without names of internal symbols, and without what depends on the file that is written
+# without names of internal symbols, and without what depends on the name of the file
 LINK = {
     "Linux": "-shared -nostdlib -Wl,--build-id=none,--strip-all,-z,noexecstack",
-    "Darwin": "-dynamiclib -undefined dynamic_lookup -Wl,-x,-no_uuid",
+    # with a UUID, which macOS 26 asks for: a digest of the content
+    "Darwin": "-dynamiclib -undefined dynamic_lookup -Wl,-x,-install_name,fastq",
 }
 
 
@@ -57,8 +58,6 @@ def compile_part(recipes: list[tuple[str, Any]], folder: str) -> None:
 
 def compile_level(level: str, target: str) -> None:
     """Compile what the table of works needs for a level, which the environment names too, and link it."""
-    from llvmlite import binding
-
     from fastq.engine.code import shipped
     from fastq.engine.runtime import threadpool
     from fastq.operations import works
@@ -80,8 +79,7 @@ def compile_level(level: str, target: str) -> None:
             raise SystemExit(f"{len(recipes) - len(objects)} of {len(recipes)} functions were not compiled")
         command = [*shlex.split(os.environ.get("CC", "cc")), *LINK[cpu.SYSTEM].split(), "-o", target]
         subprocess.run([*command, *objects], check=True)
-    header = shipped.header(Path(target).read_bytes()) | {"llvm": ".".join(map(str, binding.llvm_version_info))}
-    Path(f"{target}.json").write_text(json.dumps(header))
+    Path(f"{target}.json").write_text(json.dumps(shipped.header(Path(target).read_bytes())))
     print(f"{level}: {len(recipes)} functions, {Path(target).stat().st_size:,} bytes")
 
 
@@ -109,7 +107,7 @@ def build(folder: str) -> list[Path]:
 
 if __name__ == "__main__":
     compile_level(*sys.argv[1:])
-else:
+elif __name__ != "__mp_main__":  # the name in processes of `multiprocessing`, which compile and need no hatchling
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
     class MachineCode(BuildHookInterface):  # type: ignore[type-arg]

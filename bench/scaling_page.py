@@ -22,11 +22,13 @@ Made by `python -m bench report` from `bench/results/scaling`; no figure here is
 `python -m bench scaling` measures each case with 1, 2, 4, ... threads in one process, and in another one the roofline,
 which moves as many bytes and computes nothing. Shown is how many times as fast as our one thread ours and the roofline
 are, and how many times as fast as with one thread the roofline is: what a copy gains by threads. Where ours gains less
-than it, the cause is ours. Both are the best of all sweeps; pictures have a line for each work, and the copies as dots.
+than it, the cause is ours. Both are the best of all sweeps. Pictures have a line for each work and dots for the copies.
 
 {sections}
 """
 COLUMNS, PANEL = 2, (5.2, 3.6)
+COLORS = 10  # that lines take in turns
+MUCH_LESS = 0.6
 
 
 def stored() -> dict[Path, Results]:
@@ -63,7 +65,20 @@ def write(root: Path = ROOT) -> list[Path]:
 def _section(found: Results, path: Path) -> str:
     cores = f"{found.machine['cores']} cores, Python {found.machine['python']}, begun {found.started}"
     picture = f"![How many times as fast as one thread]({picture_of(path).name})"
-    return f"## {cpu_name(found.machine)}\n\n{cores}.\n\n{picture}\n\n{table(found)}"
+    return f"## {cpu_name(found.machine)}\n\n{cores}. {_behind(found)}\n\n{picture}\n\n{table(found)}"
+
+
+def _behind(found: Results) -> str:
+    """Return a sentence on the cases that gain much less by all threads than their copies do."""
+    by_case = _by_case(found)
+    most = max((threads for each in by_case.values() for threads in each), default=1)
+    gains = {case: (each[1], each[most]) for case, each in by_case.items() if {1, most} <= each.keys()}
+    names = [
+        f"`{case.name}`"
+        for case, (one, all_) in gains.items()
+        if "roofline" in one and one["best"] / all_["best"] < MUCH_LESS * one["roofline"] / all_["roofline"]
+    ]
+    return f"With {most} threads these gain less than {MUCH_LESS} of what a copy does: {', '.join(names) or 'none'}."
 
 
 def table(found: Results) -> str:
@@ -139,10 +154,10 @@ def picture(found: Results) -> bytes:
 def _panel(place: Any, by_case: dict[Case, dict[int, dict[str, float]]]) -> None:
     counts = sorted({threads for each in by_case.values() for threads in each})
     place.plot(counts, counts, color="#999999", linewidth=0.8, linestyle=":")
-    for case, each in by_case.items():
-        (line,) = place.plot(
-            list(each), [each[1]["best"] / row["best"] for row in each.values()], label=case.work.title
-        )
+    for k, (case, each) in enumerate(by_case.items()):
+        gained = [each[1]["best"] / row["best"] for row in each.values()]
+        style = "-" if k < COLORS else "--"
+        (line,) = place.plot(list(each), gained, style, label=case.work.title)
         own = {n: each[1]["roofline"] / row["roofline"] for n, row in each.items() if "roofline" in each[1] | row}
         place.plot(list(own), list(own.values()), ".", color=line.get_color())
     place.set_xscale("log", base=2)

@@ -9,7 +9,7 @@ from typing import Any
 from fastq.system import lazy
 from fastq.system.arguments import as_int
 
-# the module that needs Numba, imported by the first call
+# the module that imports NumPy, imported by the first call
 _threadpool = functools.partial(lazy.module, "fastq.engine.runtime.threadpool")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastq.engine.code import code
+from fastq.engine.code import shipped_or_compiled
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.storage import StorageFormat
 
-_kernel = code("fastq.kernels.build", "kernel_address")
-cast_address = code("fastq.kernels.build", "cast_address")
-block_address = code("fastq.kernels.build", "block_address")
+_kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
+cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
+block_address = shipped_or_compiled("fastq.kernels.build", "block_address")
 
 
 def kernel_address(

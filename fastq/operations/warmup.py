@@ -22,7 +22,7 @@ def warmup(*names: str, native: bool = False, track: Callable[[list[Any]], Itera
         "calibration", "stores", "measures", "gguf" or "all".
     native : bool
         Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
-        from then on, and import Numba.
+        from then on until fastq is upgraded, and import Numba.
     track : callable
         What shows how far it is, given a list of calls, of which it returns those to make: `rich.progress.track` and
         `tqdm.tqdm` do.

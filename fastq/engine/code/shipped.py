@@ -28,9 +28,12 @@ from fastq.engine.code.stored import SOURCES, code_folder
 from fastq.system import cpu, lazy, tuning
 
 FOLDER = Path(__file__).parents[2] / "machine_code"
-NATIVE = "native"  # a file beside the code of a user who wants that for this very CPU
-# settings of Numba that change machine code: with one of them all is compiled, as it says
-_SETTINGS = "CPU_NAME CPU_FEATURES OPT LOOP_VECTORIZE SLP_VECTORIZE DEBUGINFO EXTEND_VARIABLE_LIFETIMES BOUNDSCHECK"
+# Settings of Numba that change machine code, by their names in its `config`. If one is in the environment, all is
+# compiled.
+SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
+    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
+)
 
 
 class Recipe(NamedTuple):
@@ -59,14 +62,15 @@ def _plain(value: Any) -> Any:
 
 
 _recording: dict[str, Recipe] | None = None  # by their names, where a library is to be made
-_known: list[Any] = []  # what `code` returned
+_known: list[Any] = []  # what `shipped_or_compiled` returned
 _recipes: dict[int, Recipe] = {}  # of functions that came with the package, by their addresses
 
 
-def code(module: str, name: str) -> Callable[..., int]:
-    """Return what a function returns that compiles machine code: its address. The function is called where none came.
+def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
+    """Make a function that takes the arguments of one that compiles machine code, and returns its address as that does.
 
-    Arguments are plain data, whose representations say all of it.
+    It calls the other one only for code that did not come with the package. Arguments are plain data, whose
+    representations say all of it.
     """
 
     @functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
@@ -104,24 +108,24 @@ def shipped_functions() -> dict[int, Recipe]:
 
 def header(content: bytes) -> dict[str, Any]:
     """Return what has to be as it was where a library of this content was made."""
+    return {"content": hashlib.sha256(content).hexdigest(), "sources": _sources(), "layout": object.__basicsize__}
+
+
+def _sources() -> str:
+    """Return a digest of all sources that kernels may import."""
     sources = [(name, source.checksum) for name, source in sorted(SOURCES.read.items())]
-    return {
-        "content": hashlib.sha256(content).hexdigest(),
-        "sources": hashlib.sha256(repr(sources).encode()).hexdigest(),
-        "layout": object.__basicsize__,
-    }
+    return hashlib.sha256(repr(sources).encode()).hexdigest()
 
 
 @functools.cache
 def _library() -> ctypes.PyDLL | None:
     """Load the library of the best level of this CPU that there is; None where none fits."""
-    if any(f"NUMBA_{name}" in os.environ for name in _SETTINGS.split()) or prefers_native():
+    if any(f"NUMBA_{name.removesuffix('_DEFAULT')}" in os.environ for name in SETTINGS) or prefers_native():
         return None
     for level in cpu.levels():
         path = FOLDER / level.name
         with contextlib.suppress(OSError, ValueError):  # no such file, or it is damaged
-            told = json.loads(Path(f"{path}.json").read_text())
-            if told == header(path.read_bytes()) | {"llvm": told["llvm"]}:
+            if json.loads(Path(f"{path}.json").read_text()) == header(path.read_bytes()):
                 return _with_numbers(ctypes.PyDLL(str(path)))
     return None
 
@@ -143,22 +147,28 @@ def level() -> str:
 
 
 def use_native() -> None:
-    """Have machine code made for this very CPU from now on, in this process and all later ones of this user.
+    """Have machine code made for this very CPU, in this process and later ones of this user, until an upgrade.
 
     Raises
     ------
     OSError
         If there is no folder to keep it in.
     """
-    folder = code_folder()
-    if folder is None:
+    note = _note()
+    if note is None:
         raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
-    (folder / NATIVE).touch(0o600)
+    note.touch(0o600)
     for each in (_library, *_known):
         each.cache_clear()
 
 
 def prefers_native() -> bool:
-    """Return whether this user has made machine code for this very CPU, which is then used first."""
+    """Return whether this user wants machine code for this very CPU, and none of a library."""
+    note = _note()
+    return note is not None and note.exists()
+
+
+def _note() -> Path | None:
+    """Return the file that says so, beside the user's machine code, for these sources only."""
     folder = code_folder()
-    return folder is not None and (folder / NATIVE).exists()
+    return folder and folder / f"native.{_sources()[:16]}"

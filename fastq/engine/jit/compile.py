@@ -18,22 +18,11 @@ from numba import types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
-from fastq.engine.code.shipped import shipped_functions
+from fastq.engine.code.shipped import SETTINGS, shipped_functions
 from fastq.engine.code.stored import CachedFile, file_of
 from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
 from fastq.engine.jit.pipeline import ENTRY, compile_library
 from fastq.system.lazy import Held
-
-# what Numba and LLVM are told by the environment
-_SETTINGS = (
-    "OPT",
-    "LOOP_VECTORIZE",
-    "SLP_VECTORIZE",
-    "LLVM_REFPRUNE_PASS",
-    "DEBUGINFO_DEFAULT",
-    "EXTEND_VARIABLE_LIFETIMES",
-    "BOUNDSCHECK",
-)
 
 
 def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:
@@ -45,7 +34,7 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
     versions = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__
     made_by = *versions, object.__basicsize__, config.OPT.is_opt_max
-    settings = [getattr(config, name) for name in _SETTINGS], TARGET
+    settings = [getattr(config, name) for name in SETTINGS], TARGET
     name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]
     modules = {function.__module__, *_modules(arguments)}
     return file_of(modules, name, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings)

@@ -18,14 +18,14 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from fastq.engine.code import code
+from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime.layout import DATA, TYPE, VALUE
 from fastq.system.lazy import Held
 
 METH_FASTCALL = 0x80
 STANDARD = -1  # for the compiled function that sets the floating-point mode: that of IEEE 754
 
-_function_address = code("fastq.engine.runtime.instructions", "function_address")
+_function_address = shipped_or_compiled("fastq.engine.runtime.instructions", "function_address")
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

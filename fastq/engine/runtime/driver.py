@@ -226,6 +226,7 @@ def planned_only() -> Iterator[None]:
     What a launch itself needs is compiled too.
     """
     for compiled in (_driver, boundary._exchange, *threadpool.COMPILED):
+        compiled.cache_clear()  # `use_native` may have been called since
         compiled()
     threadpool.forget_plans()
     _planning.on = True

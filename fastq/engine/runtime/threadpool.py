@@ -165,14 +165,16 @@ def _threads_of_numba() -> int:
     if config is not None:
         return int(config.NUMBA_NUM_THREADS)
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(os.environ.get("NUMBA_NUM_THREADS") or cpus)
+    with contextlib.suppress(ValueError):  # Numba warns of what is no number
+        return int(os.environ.get("NUMBA_NUM_THREADS", cpus))
+    return cpus
 
 
 class _State:
     """The number of threads of this process and their words; a forked child starts anew."""
 
     def __init__(self) -> None:
-        self.most = min(_threads_of_numba(), MOST_THREADS)
+        self.most = max(1, min(_threads_of_numba(), MOST_THREADS))
         self.threads = self.most if "NUMBA_NUM_THREADS" in os.environ else max(1, min(self.most, int(_cgroup_quota())))
         self.forget()
 

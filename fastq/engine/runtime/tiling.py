@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.code import code
+from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
 from fastq.engine.runtime.layout import AXIS, BUFFER, TILE, TOGETHER
 from fastq.system.cpu import LINE
@@ -19,8 +19,8 @@ Array = NDArray[Any]
 # Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
 # kernels may assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
-_address_of_tiler = code("fastq.engine.runtime.tiles", "address_of_tiler")
-_address_of_copy = code("fastq.engine.runtime.matrix_copies", "address_of_copy")
+_address_of_tiler = shipped_or_compiled("fastq.engine.runtime.tiles", "address_of_tiler")
+_address_of_copy = shipped_or_compiled("fastq.engine.runtime.matrix_copies", "address_of_copy")
 _NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast

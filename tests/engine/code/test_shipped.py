@@ -1,6 +1,7 @@
 """Machine code that comes with the package: used where it fits, the same bytes, and else as if it was not there."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -25,7 +26,9 @@ needs_level = pytest.mark.skipif(LEVEL is None or not shutil.which("cc"), reason
 
 # a wheel's library, of one work with one call
 BUILD = """
+import multiprocessing
 import runpy
+multiprocessing.set_start_method("spawn")  # as on macOS
 from fastq.operations import works
 works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
 runpy.run_path("hatch_build.py", run_name="__main__")
@@ -99,10 +102,21 @@ def _damage(path, change):
     path.write_bytes(change(content))
 
 
+def level_of(package, **environment):
+    """Return the level of the library that a process uses."""
+    command = [sys.executable, "-P", "-c", "from fastq.engine.code import level\nprint(level())"]
+    home = {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent / "cache")}
+    return subprocess.check_output(command, env=os.environ | home | environment, text=True, timeout=600).strip()
+
+
+HEADERS = {"no JSON": "{", "no text": b"\xff", "a list": "[]", "no names": "{}"}
+
+
 @needs_level
-@pytest.mark.slow("compiles the call anew", quick=lambda damage: damage == "a byte")
-@pytest.mark.parametrize("damage", ["a byte", "the end", "no header", "no JSON", "another source", "an old Python"])
-def test_a_library_that_does_not_fit_is_as_if_it_was_not_there(package, damage):
+@pytest.mark.parametrize(
+    "damage", ["a byte", "the end", "no header", *HEADERS, "another system", "another source", "an old Python"]
+)
+def test_a_library_that_does_not_fit_is_not_used(package, damage):
     library = package / "machine_code" / LEVEL.name
     header = Path(f"{library}.json")
     told = json.loads(header.read_text())
@@ -112,24 +126,46 @@ def test_a_library_that_does_not_fit_is_as_if_it_was_not_there(package, damage):
         _damage(library, lambda content: content[:-100])
     elif damage == "no header":
         header.unlink()
-    elif damage == "no JSON":
-        header.write_text("{")
+    elif damage in HEADERS:
+        content = HEADERS[damage]
+        header.write_bytes(content if isinstance(content, bytes) else content.encode())
+    elif damage == "another system":
+        library.write_bytes(b"MZ")
+        header.write_text(json.dumps(told | {"content": hashlib.sha256(b"MZ").hexdigest()}))
     elif damage == "another source":
         with (package / "kernels" / "formulas.py").open("a") as source:
             source.write("# another\n")
     else:
         header.write_text(json.dumps(told | {"layout": 32}))
+    assert level_of(package) == ""
+
+
+@needs_level
+def test_the_next_level_is_used_where_the_best_is_damaged(package):
+    best, *others = [each.name for each in cpu.levels()]
+    if not others:
+        pytest.skip("this CPU has one level")
+    folder = package / "machine_code"
+    for ending in ("", ".json"):
+        shutil.copy(folder / f"{best}{ending}", folder / f"{others[0]}{ending}")
+    assert level_of(package) == best
+    (folder / best).write_bytes(b"")
+    assert level_of(package) == others[0]
+
+
+@needs_level
+@pytest.mark.slow("compiles the call")
+def test_without_a_library_that_fits_all_is_compiled(package):
+    _damage(package / "machine_code" / LEVEL.name, lambda content: content[:-1])
     written = package.parent / "compiled"
     assert call(package, compiles=str(written)) == "True\n"
     assert written.read_text().count("\n") == 2
 
 
 @needs_level
-@pytest.mark.slow("compiles the call anew")
-@pytest.mark.parametrize("setting", ["NUMBA_OPT", "NUMBA_CPU_NAME"])
-def test_settings_of_numba_that_change_code_are_heard(package, setting):
-    value = {"NUMBA_OPT": "2", "NUMBA_CPU_NAME": LEVEL.name}[setting]
-    assert call(package, compiles=str(package.parent / "compiled"), **{setting: value}) == "True\n"
+def test_settings_of_numba_that_change_code_are_heard(package):
+    assert level_of(package) == level_of(package, NUMBA_NUM_THREADS="1") == LEVEL.name
+    assert level_of(package, NUMBA_CPU_NAME=LEVEL.name) == ""
 
 
 @needs_level
@@ -147,7 +183,25 @@ def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
     """
     written = package.parent / "compiled"
     assert call(package, code, str(written)) == f"{LEVEL.name} ''\nTrue\n"
-    assert call(package, compiles=str(written)) == "True\n"  # loaded from disk
+    kept = set((package.parent / "cache").rglob("*.code"))
+    assert call(package, compiles=str(written)) == "True\n"
+    assert set((package.parent / "cache").rglob("*.code")) == kept  # all was loaded from disk
+
+
+def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "code_folder", lambda: tmp_path)
+    assert not shipped.prefers_native()
+    shipped.use_native()
+    assert shipped.prefers_native()
+    source = next(iter(shipped.SOURCES.read))
+    monkeypatch.setitem(shipped.SOURCES.read, source, shipped.SOURCES.read[source]._replace(checksum="another"))
+    assert not shipped.prefers_native()
+
+
+def test_code_for_this_very_cpu_is_refused_without_a_folder(monkeypatch):
+    monkeypatch.setattr(shipped, "code_folder", lambda: None)
+    with pytest.raises(OSError, match=r"^there is no folder for machine code that only this user can write to"):
+        fastq.warmup("int8", native=True)
 
 
 @needs_level

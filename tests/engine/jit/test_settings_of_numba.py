@@ -5,6 +5,8 @@ from textwrap import dedent
 import pytest
 from subprocesses import run
 
+from fastq.engine.code import shipped
+
 SETTINGS = (
     "NUMBA_OPT=0",
     "NUMBA_OPT=1",
@@ -60,3 +62,20 @@ def test_same_bytes_by_any_setting(tmp_path, setting):
     if name == "NUMBA_DEBUGINFO":  # Numba warns of lambdas whose lines it does not find, which computes nothing else
         setup += "import warnings\nwarnings.filterwarnings('ignore', 'Could not find source for function')\n"
     run(CODE, setup=setup, NUMBA_CACHE_DIR=tmp_path, **{name: value})
+
+
+ANY_CODE = {f"NUMBA_{name}" for name in ("DEVELOPER_MODE", "CAPTURED_ERRORS", "DISABLE_JIT", "NUM_THREADS")}
+ANY_CODE |= {"NUMBA_USE_LLVMLITE_MEMORY_MANAGER"}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_code_of_the_package_is_used_only_where_a_setting_changes_none(monkeypatch, setting):
+    for each in SETTINGS:
+        monkeypatch.delenv(each.partition("=")[0], raising=False)
+    name, _, value = setting.partition("=")
+    monkeypatch.setenv(name, value)
+    asked = []
+    monkeypatch.setattr(shipped, "prefers_native", lambda: False)
+    monkeypatch.setattr(shipped.cpu, "levels", lambda: asked.append(name) or [])
+    assert shipped._library.__wrapped__() is None
+    assert bool(asked) == (name in ANY_CODE)

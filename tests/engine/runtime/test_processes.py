@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -776,6 +777,15 @@ def test_quota_limits_the_number_of_threads_unless_the_user_names_one(monkeypatc
     assert threadpool._State().threads == threads
     monkeypatch.setenv("NUMBA_NUM_THREADS", "8")
     assert threadpool._State().threads == 8
+
+
+@pytest.mark.parametrize(("setting", "threads"), [("3", 3), ("0", 1), ("-2", 1), ("", None), ("many", None)])
+def test_any_number_of_threads_of_the_environment(monkeypatch, setting, threads):
+    monkeypatch.delitem(sys.modules, "numba.core.config", raising=False)
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    default = threadpool._State().most
+    monkeypatch.setenv("NUMBA_NUM_THREADS", setting)
+    assert threadpool._State().threads == (threads or default)
 
 
 # Other settings

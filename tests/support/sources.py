@@ -176,6 +176,9 @@ SOURCES = {
     "auto-round, as it was called": lambda: packed(
         gptq(), GPTQ | {"quant_method": "intel/auto-round", "backend": "auto_round:gptq:exllamav2"}
     ),
+    "auto-round, of gptqmodel": lambda: packed(
+        gptq(less=0), GPTQ | {"quant_method": "auto-round", "packing_format": "auto_round:gptqmodel"}
+    ),
     "auto-round, as AWQ": lambda: packed(
         awq(), AWQ | {"quant_method": "auto-round", "packing_format": "auto_round:auto_awq"}
     ),

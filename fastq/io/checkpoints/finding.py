@@ -300,9 +300,11 @@ def _of_gptq(entry: Entry) -> tuple[str, Any]:
 
 def _of_auto_round(entry: Entry) -> tuple[str, Any]:
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
-    for name, options_of in (("gptq", _of_gptq), ("awq", _of_awq)):
-        if name in packing:
-            return options_of({key: entry[key] for key in ("bits", "group_size") if key in entry})
+    told = {key: entry[key] for key in ("bits", "group_size") if key in entry}
+    if "gptq" in packing:  # that of gptqmodel has zero points as they are
+        return _of_gptq(told | {"format": "gptq_v2" if "gptqmodel" in packing else "gptq"})
+    if "awq" in packing:
+        return _of_awq(told)
     raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 

@@ -183,6 +183,7 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
                         if piece.errors is not None:
                             errors = piece.errors if errors is None else errors.with_more(piece.errors)
                         progress(piece.nbytes, 0)
+                        del piece  # before the next one is made
                     size, about = math.prod(task.shape), (task.before, after, task.source, task.target)
                     done.append(Converted(task.name, task.shape, *about, errors, task.weighted, size, remark))
                 progress(0, 1)

@@ -1,9 +1,14 @@
-"""Files larger than the memory that is allowed: mapped arrays are quantized from one to the other in bounded memory."""
+"""Files larger than the memory that is allowed are quantized and converted in bounded memory."""
 
 import sys
+import weakref
+from functools import partial
 
+import numpy as np
 import pytest
 import subprocesses
+
+from fastq.io.pipeline import Piece, Task, run
 
 # A limit on private memory: pages of files that are mapped and shared do not count.
 LIMITED = """
@@ -60,3 +65,25 @@ assert whole.tobytes() == outs["int8"].tobytes()
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mapped memory on Linux only")
 def test_mapped_files_need_no_memory_of_their_size(tmp_path):
     assert "the limit is one" in subprocesses.run(LIMITED.format(folder=str(tmp_path)))
+
+
+class Nowhere:
+    """A file that keeps nothing."""
+
+    def append(self, name, rows):
+        return rows.nbytes
+
+
+def test_a_piece_of_a_conversion_is_gone_before_the_next_one_is_made():
+    """Of one tensor or of two: pieces may be whole tensors."""
+    made = []
+
+    def work(number):
+        assert all(piece() is None for piece in made), "two pieces are in memory"
+        rows = np.full(4, number)
+        made.append(weakref.ref(rows))
+        return Piece({"x": rows}, rows.nbytes)
+
+    tasks = [[Task("x", (8,), 64, "", [partial(work, 0), partial(work, 1)])] for _ in range(2)]
+    run(tasks, Nowhere(), lambda nbytes, tensors: None)
+    assert len(made) == 4

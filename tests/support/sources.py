@@ -131,6 +131,12 @@ SOURCES = {
     "modelopt, blocks": lambda: scaled(
         float8((200, 150), (128, 128)), MODELOPT | {"quant_algo": "FP8_PB_WO"}, OF_MODELOPT, (2, 1, 2, 1)
     ),
+    "modelopt, blocks in one layer": lambda: scaled(
+        float8((200, 150), (128, 128)),
+        MODELOPT | {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"a": "FP8_PB_WO", "c": "FP8"}},
+        OF_MODELOPT,
+        (2, 1, 2, 1),
+    ),
     "modelopt, rows": lambda: scaled(
         float8((20, 15), (1, 15)), MODELOPT | {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}, OF_MODELOPT, 20
     ),
@@ -175,6 +181,9 @@ SOURCES = {
     "auto-round, no layout said": lambda: packed(gptq(), GPTQ | {"quant_method": "auto-round"}),
     "auto-round, as it was called": lambda: packed(
         gptq(), GPTQ | {"quant_method": "intel/auto-round", "backend": "auto_round:gptq:exllamav2"}
+    ),
+    "auto-round, of gptqmodel": lambda: packed(
+        gptq(less=0), GPTQ | {"quant_method": "auto-round", "packing_format": "auto_round:gptqmodel"}
     ),
     "auto-round, as AWQ": lambda: packed(
         awq(), AWQ | {"quant_method": "auto-round", "packing_format": "auto_round:auto_awq"}

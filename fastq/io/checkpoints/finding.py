@@ -242,14 +242,8 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
     return rows // grid[0], columns // grid[1]
 
 
-# by modelopt's name of an algorithm, what config.json would say of its blocks
-MODELOPT: dict[str, Entry] = {
-    "FP8": {},
-    "NVFP4": {},
-    "FP8_PER_CHANNEL_PER_TOKEN": {},
-    "MXFP8": {},
-    "FP8_PB_WO": {"weight_block_size": list(BLOCK)},
-}
+IN_BLOCKS = "FP8_PB_WO"  # modelopt's name of float8 in blocks
+MODELOPT = ("FP8", "NVFP4", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8", IN_BLOCKS)
 
 
 def _of_modelopt(entry: Entry) -> Entry:
@@ -258,9 +252,9 @@ def _of_modelopt(entry: Entry) -> Entry:
     layers = part.get("quantized_layers") if part.get("quant_algo") == "MIXED_PRECISION" else None
     each = layers.values() if isinstance(layers, dict) else [part]
     algorithms = {str(one.get("quant_algo") if isinstance(one, dict) else one) for one in each}
-    for other in sorted(algorithms - MODELOPT.keys()):
+    for other in sorted(algorithms - {*MODELOPT}):
         raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {', '.join(MODELOPT)} are read")
-    return MODELOPT[algorithms.pop()] if len(algorithms) == 1 else {}
+    return {"weight_block_size": list(BLOCK)} if IN_BLOCKS in algorithms else {}
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
@@ -300,9 +294,11 @@ def _of_gptq(entry: Entry) -> tuple[str, Any]:
 
 def _of_auto_round(entry: Entry) -> tuple[str, Any]:
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
-    for name, options_of in (("gptq", _of_gptq), ("awq", _of_awq)):
-        if name in packing:
-            return options_of({key: entry[key] for key in ("bits", "group_size") if key in entry})
+    told = {key: entry[key] for key in ("bits", "group_size") if key in entry}
+    if "gptq" in packing:  # that of gptqmodel has zero points as they are
+        return _of_gptq(told | {"format": "gptq_v2" if "gptqmodel" in packing else "gptq"})
+    if "awq" in packing:
+        return _of_awq(told)
     raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 

@@ -26,7 +26,7 @@ from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.quantizing import dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts, print_table
 from fastq.config import versions
-from fastq.operations.warmup import warmup as make_ready
+from fastq.operations.warmup import make_ready
 from fastq.operations.works import WORKS
 
 
@@ -119,7 +119,7 @@ def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
     """
     start, console = time.perf_counter(), Console(stderr=True)
     bar = functools.partial(track, description="calls", console=console, disable=not console.is_terminal)
-    make_ready(*(WORKS if everything else works), native=native, track=bar)
+    make_ready(tuple(WORKS) if everything else works, native, bar)
     click.echo(f"{versions()['cache']}, {time.perf_counter() - start:.1f} s")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from fastq.dispatch import callers
 from fastq.operations import works
-from fastq.system.arguments import as_choice
+from fastq.system.arguments import as_bool, as_choice
 
 
-def warmup(*names: str, native: bool = False, track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
+def warmup(*names: str, native: bool = False) -> None:
     """Have machine code ready before time matters: shipped with the package, from disk, or compiled and kept there.
 
     Calls are planned as if they were made, and nothing is computed.
@@ -23,9 +23,6 @@ def warmup(*names: str, native: bool = False, track: Callable[[list[Any]], Itera
     native : bool
         Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
         from then on until fastq is upgraded, and import Numba.
-    track : callable
-        What shows how far it is, given a list of calls, of which it returns those to make: `rich.progress.track` and
-        `tqdm.tqdm` do.
 
     Raises
     ------
@@ -39,8 +36,13 @@ def warmup(*names: str, native: bool = False, track: Callable[[list[Any]], Itera
     >>> import fastq
     >>> fastq.warmup("int8")
     """
+    make_ready(names, native)
+
+
+def make_ready(names: tuple[str, ...], native: bool, track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
+    """Do what `warmup` does; `track` may show how far it is."""
     for name in names:
         as_choice(name, "names", ("all", *works.WORKS))
-    if native:
+    if as_bool(native, "native"):
         callers.use_native()
     works.plan(works.WORKS if "all" in names else names or ("int8",), track)

@@ -244,7 +244,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
     if array.dtype == object and not is_a(x, np.ndarray):  # as of None, dicts and sparse matrices
-        raise TypeError(f"{name} must be what NumPy makes an array of numbers of, which {type(x).__name__} is not")
+        raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
     return array
 
 

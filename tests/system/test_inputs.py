@@ -175,9 +175,9 @@ class Sparse:
 )
 @pytest.mark.parametrize("api", [reference, fastq], ids=["reference", "fastq"])
 def test_what_is_no_array_is_refused_by_its_type(api, x):
-    with pytest.raises(TypeError, match=rf"^x must be .* array of numbers of, which {type(x).__name__} is not$"):
+    with pytest.raises(TypeError, match=r"^x must be an array of numbers, not "):
         api.quantize(x, "int8")
-    with pytest.raises(TypeError, match=rf"array of numbers of, which {type(x).__name__} is not$"):
+    with pytest.raises(TypeError, match=r"^scale must be an array of numbers, not "):
         api.dequantize_linear(np.zeros(3, np.int8), x)
 
 

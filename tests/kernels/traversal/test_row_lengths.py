@@ -80,7 +80,7 @@ def runs_of_a_few_elements(code, nan):
     cache={"stream_from": 1, "stream_codes": True},
 )
 def runs_of_a_few_elements_past_the_cache(code, nan):
-    assert planner.store_mode(64, np.dtype("f4"), np.dtype("i1"))
+    assert planner.store_mode(64, np.dtype("f4"), np.dtype("i1"), codes=True)
     return runs_of_a_few_elements(code, nan)
 
 

@@ -57,7 +57,7 @@ def python(code, *arguments, **options):
     """Start Python on code, which Ctrl-C reaches also where a shell has this process in the background."""
     begin = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": begin}
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], **options)
+    return subprocess.Popen([sys.executable, "-P", "-c", code, *arguments], **options)
 
 
 def command(*arguments, before=""):

@@ -23,6 +23,7 @@ REFUSED = {
     **dict.fromkeys(("modelopt, float4", "modelopt, a file", "modelopt, as vLLM calls it"), UNITS),
     "modelopt, an algorithm for each layer": UNITS,
     "modelopt, blocks": RAGGED,
+    "modelopt, blocks in one layer": RAGGED,
 }
 OF_EXPERTS = [case for case in SOURCES if case.startswith(("experts", "one expert", "float4 of gpt-oss"))]
 

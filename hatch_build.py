@@ -114,8 +114,8 @@ elif __name__ != "__mp_main__":  # the name in processes of `multiprocessing`, w
         """Put machine code into a wheel."""
 
         def dependencies(self) -> list[str]:
-            """Return what the processes that compile need."""
-            return self.metadata.core.dependencies if os.environ.get(SWITCH) else []
+            """Return what the processes that compile need: what the package does, and the dtypes that works name."""
+            return [*self.metadata.core.dependencies, "ml-dtypes"] if os.environ.get(SWITCH) else []
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             """Make it, and have the wheel named for this platform."""

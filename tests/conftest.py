@@ -22,7 +22,7 @@ from fastq.engine.runtime import threadpool
 from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
-# them take two hours; CI takes a 60th, --rest --part K/60, another one at each commit
+# them take two hours; CI takes an 80th, --rest --part K/80, another one at each commit
 
 
 def pytest_addoption(parser):

@@ -1,5 +1,6 @@
 """docs/howto/frameworks.md: its calls run, and its examples print what they say where the library is installed."""
 
+import dataclasses
 import doctest
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ SECTIONS = {part.splitlines()[0]: part for part in PAGE.split("\n## ") if ">>> "
 X = np.random.default_rng(0).standard_normal((64, 64), np.float32)
 NAMES = {
     **{name: getattr(fastq, name) for name in fastq.__all__ if name not in ("dask", "plot", "xarray", "zarr")},
+    "dataclasses": dataclasses,
     "x": X,
     "w": X,
     "scale": np.float32(0.1),

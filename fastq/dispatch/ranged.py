@@ -325,6 +325,11 @@ def _plan_fused(
     if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
         return None
     options = {"nan": nan, "range_scheme": scheme.name}
+
+    def args_of(*pieces: Any) -> Array:
+        streaming = planner.store_mode(size, *kinds[:2], *pieces, codes=op == "quantize")
+        return planner.kernel_args(layout, spec.code_range, streaming=streaming)
+
     if layout.inner > 1:
         row_bytes = layout.inner * bits_of(kinds.src) // 8
         aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
@@ -333,25 +338,18 @@ def _plan_fused(
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = planner.kernel_for("traversal.columns.block_columns", kinds, op, arithmetic, **options)
-        streaming = planner.store_mode(size, *kinds[:2], codes=op == "quantize")
-        args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
-        return driver.plan_launch(
-            kernel, driver.VALUES, args, units, threads, size=layout.block * min(width, layout.inner)
-        )
+        unit = layout.block * min(width, layout.inner)
+        return driver.plan_launch(kernel, driver.VALUES, args_of(), units, threads, size=unit)
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and parameters >= tuned.batched_blocks:
         kernel = planner.kernel_for("traversal.blocks.blocks", kinds, op, arithmetic, block=layout.block, **options)
-        streaming = planner.store_mode(size, *kinds[:2], codes=op == "quantize")
-        args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
-        plan = driver.plan_launch(kernel, driver.VALUES, args, parameters, threads, size=layout.block)
+        plan = driver.plan_launch(kernel, driver.VALUES, args_of(), parameters, threads, size=layout.block)
         return planner.tiled_if_fits(
             plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
         )
     kernel = planner.kernel_for(planner.RUNS, kinds, op, arithmetic, **options)
     unit = planner.owned_units(layout)
-    streaming = planner.store_mode(size, *kinds[:2], layout, unit, codes=op == "quantize")
-    args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
-    plan = driver.plan_launch(kernel, driver.VALUES, args, size, threads, chunk_multiple=unit)
+    plan = driver.plan_launch(kernel, driver.VALUES, args_of(layout, unit), size, threads, chunk_multiple=unit)
     return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
 
 

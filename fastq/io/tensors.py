@@ -251,7 +251,7 @@ def _row_ends(rows: Array) -> tuple[Array, Array, Array, Array]:
 
 
 class ByName(Mapping[str, QuantizedArray | Array]):
-    """The tensors of a file or a directory; a name that is none of theirs is told with the nearest ones."""
+    """The tensors of a file or a directory; the error for an unknown name lists the nearest names."""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         self._name, self._tensors = path.name or path.resolve().name, tensors
@@ -266,7 +266,7 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         return self._tensors[name].load()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a tensor, or `default` where there is none: that of a mapping looks for the nearest names first."""
+        """Return a tensor, or `default` for an unknown name; `Mapping.get` would look for the nearest names first."""
         return self[name] if name in self._tensors else default
 
     def stored(self, name: str) -> CompressedWeight | None:

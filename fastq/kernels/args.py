@@ -34,8 +34,8 @@ AT_A_TIME = 8  # elements, which sums take as one Vec or two
 MOST_ERROR = 2.0**53  # of a candidate of a search for ranges
 # Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
 LEAST_EXPONENT = -1022
-# Histograms in which neighbours are counted, so that no addition waits for one to the same bin: the count is unrolled
-# for so many.
+# Number of histograms in which neighbours are counted, so that no addition waits for one to the same bin: counting is
+# unrolled for all of them.
 PARTIALS = 4
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index

@@ -75,7 +75,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
 
 
 def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array, tuple[int, ...]]:
-    """One row for each block, and the shape of the result, which has so many elements for a block."""
+    """One row for each block, and the shape of the result, which has `made` elements for each block."""
     if not data.ndim or data.shape[-1] % width:
         raise ValueError(f"data has shape {data.shape}, but qtype {form} needs a last axis of a multiple of {width}")
     return data.reshape(-1, width), (*data.shape[:-1], data.shape[-1] // width * made)

@@ -87,7 +87,7 @@ def find(recipe: Recipe) -> int:
         _recording[recipe.symbol] = recipe
         return 1
     library = _library()
-    with contextlib.suppress(AttributeError):  # not in the library, or there is none
+    with contextlib.suppress(AttributeError):  # of None, and of a library that lacks the function
         address = ctypes.cast(getattr(library, recipe.symbol), ctypes.c_void_p).value or 0
         _recipes[address] = recipe
         return address
@@ -140,7 +140,7 @@ def _with_numbers(library: ctypes.PyDLL) -> ctypes.PyDLL:
 
 
 def level() -> str:
-    """Return the level of the library in use; "" if there is none."""
+    """Return the level of the library in use, or "" without a library."""
     library = _library()
     return Path(library._name).name if library else ""
 
@@ -168,6 +168,6 @@ def prefers_native() -> bool:
 
 
 def _note() -> Path | None:
-    """Return the file that says so, beside the user's machine code, for these sources only."""
+    """Return the file that says so: it lies with the user's machine code and counts for these sources only."""
     folder = code_folder()
     return folder and folder / f"native.{_sources()[:16]}"

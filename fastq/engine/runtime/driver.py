@@ -156,7 +156,7 @@ def plan_launch(
     *,
     origin: int = 0,  # the element that arrays begin with
     size: int = 1,  # elements in a unit
-    chunk_multiple: int = 1,  # chunks are a multiple of so many units
+    chunk_multiple: int = 1,  # the number of units in a chunk is a multiple of this
     chunk: int = 0,  # units in a chunk, kept to by a single thread too; 0: as suits the number of threads
     backward: bool = False,  # begin with the last chunk, which the launch before this one has left in the cache
     wake_workers: bool = False,  # wake workers for fewer than `threadpool.WAKE_FROM` elements too

@@ -69,7 +69,7 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
         _transpose_elements(kind, src, dst, src_row, dst_step)
         return
     rows = v.transpose(v.load_square(_at(kind, src), src_row, _lanes(kind)))
-    for r in range(len(rows)):  # the lines beside these, which the next square begins with
+    for r in range(len(rows)):  # the next lines, with which the next square begins
         v.prefetch(v.pointer(src, types.uint8), r * src_row + v.LINE)
     v.store_rows(_at(kind, dst), dst_step, rows)
 

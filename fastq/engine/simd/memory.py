@@ -155,7 +155,7 @@ def _stored(where, index, value):
 
 
 def _storing(name: str, aligned_to: int, doc: str):
-    """Make a store of a Vec: into the cache, or past it where the address is aligned to so many bytes."""
+    """Make a store of a Vec: into the cache, or past it where the address is a multiple of `aligned_to` bytes."""
 
     @instruction(_stored, name, doc)
     def stored(context, builder, sig, where, index, value):

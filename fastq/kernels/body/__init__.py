@@ -41,8 +41,8 @@ class Body(NamedTuple):
     # visited in registers
     row: Any = None
     reduction: Reduction | None = None  # None where parameters are given, or results are as many as elements
-    # results of which each thread has some of its own, beside those of a reduction, and the argument that says how many
-    # belong to a parameter; "": one
+    # results, besides those of a reduction, that each thread has for itself, and the argument that tells how many of
+    # them belong to a parameter; "" stands for one
     partials: Mapping[str, str] = MappingProxyType({})
 
 

@@ -106,11 +106,11 @@ def side_by_side(spec, operands, args, p, rows, room):
 def _results_side_by_side(operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
-    beside = body.placed(operands, room)
-    nothing = nothing_like(operands, body.load_state(beside, 0, _copied(operands[1]))[0])
+    placed = body.placed(operands, room)
+    nothing = nothing_like(operands, body.load_state(placed, 0, _copied(operands[1]))[0])
     for k in range(0, rows * args.inner, _COPIED):
-        body.save_state(beside, k, nothing)
-    return beside
+        body.save_state(placed, k, nothing)
+    return placed
 
 
 @traced

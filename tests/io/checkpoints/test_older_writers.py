@@ -120,7 +120,6 @@ def test_zero_points_that_were_not_stored_are_zero(stored, quantized):
     same_values(folder, codes * np.repeat(tensors[SCALE], COLUMNS // GROUPS, 1).astype(np.float32))
 
 
-# name of a scheme, zero points, and what is said
 def negative(kept):
     scale = kept[SCALE].copy()
     scale[-1, -1] = -1
@@ -139,7 +138,8 @@ PARTS = {
 POWERS = "MXFP4A16", "MXFP8A16"
 NONE = "a weight_zero_point with other numbers than 0"
 NO_CODES = "weight_zero_point has numbers that are no codes of int4"
-# of a weight without scales nothing else is left over as if it were a plain tensor
+# name of a scheme, zero points, and what is said; of a weight without scales nothing else is left over as if it were a
+# plain tensor
 REFUSED = [
     ("W8A8", {ZERO: np.eye(ROWS, 1, dtype=np.int8)}, f"it has {NONE}, which int8 channel does not"),
     ("W4A16", {ZERO: np.eye(*SCALES, dtype=np.int8)}, f"it has {NONE}"),
@@ -186,19 +186,7 @@ def test_objects_in_objects_are_refused(stored, tmp_path, where):
         assert "config.json has objects in objects more than 100 deep" in refused(*command)
 
 
-PARTS = {
-    "W4A16": ["weight_packed", "weight_shape"],
-    "W8A8": ["weight"],
-    "FP8_DYNAMIC": ["weight"],
-    "FP8_BLOCK": ["weight"],
-    "NVFP4A16": ["weight_packed", "weight_global_scale"],
-    "MXFP4A16": ["weight_packed"],
-    "MXFP8A16": ["weight"],
-}
-
 # Scales
-
-POWERS = "MXFP4A16", "MXFP8A16"
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in POWERS])

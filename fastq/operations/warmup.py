@@ -28,6 +28,8 @@ def warmup(*names: str, native: bool = False) -> None:
     ------
     ValueError
         If there is no such work.
+    TypeError
+        If `native` is not a bool.
     OSError
         If code is to be made for this CPU and there is no folder to keep it in.
 

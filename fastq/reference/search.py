@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import HalfPrecision
+from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.codes import decode, encode, in_half
-from fastq.reference.granularity import spread, sums
+from fastq.reference.granularity import extremes, spread, sums
 from fastq.reference.parameters import finite_scale, from_range
+from fastq.requests.importance import bits_of_weights
 from fastq.requests.values import Request
 from fastq.results import QParams
 from fastq.system.dtypes import Array
@@ -58,15 +60,18 @@ class RangeParameters:
 
 
 @np.errstate(under="ignore")
-def least_error(x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange) -> tuple[Array, Array]:
+def least_error(
+    x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange, importance: Array | None = None
+) -> tuple[Array, Array]:
     """Return the parts of the ranges lo..hi of `x` that have the least error; of equal ones the largest."""
     if x.size == 0:
         return lo, hi
+    weights = None if importance is None else _whole(importance, x.shape, parameters.request.granularity)
     least = np.full(lo.shape, np.inf)
     low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
     for ratio in method.ratios.astype(lo.dtype):
         p = parameters.of(lo * ratio, hi * ratio)
-        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half), MOST_ERROR)
+        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
         better = error < least
         least = np.where(better, error, least)
         low, high = np.where(better, lo * ratio, low), np.where(better, hi * ratio, high)
@@ -89,8 +94,24 @@ def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
 
 
 @np.errstate(all="ignore")
-def _error(x: Array, p: QParams, unit: Array, ftype: np.dtype[Any], norm: float, precision: HalfPrecision) -> Array:
+def _error(
+    x: Array,
+    p: QParams,
+    unit: Array,
+    ftype: np.dtype[Any],
+    norm: float,
+    precision: HalfPrecision,
+    weights: Array | None,
+) -> Array:
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
     values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
     units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
-    return sums(units * units if norm == 2 else np.abs(units), p.axis, p.block_size)
+    powers = units * units if norm == 2 else np.abs(units)
+    return sums(powers if weights is None else powers * weights, p.axis, p.block_size)
+
+
+def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Array:
+    """Return importance as whole numbers relative to the largest one of each part."""
+    everywhere, most = np.broadcast_to(importance, shape), 2.0 ** bits_of_weights(shape, where) - 1
+    largest = spread(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
+    return np.rint(everywhere / np.where(largest > 0, largest, 1) * most)

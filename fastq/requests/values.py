@@ -266,13 +266,13 @@ def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 CARRIED = ("dtype", "axis", "block_size", "symmetric", "convention", "bits", "range")
-_DEFAULTS = tuple(RangeOptions._field_defaults[name] for name in CARRIED)
+_DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 
 def check_beside_qparams(*given: object) -> None:
     """Raise an error unless the options that QParams carry already are at their defaults."""
     if not arguments.equal(given, _DEFAULTS):
-        pairs = zip(CARRIED, _DEFAULTS, given, strict=True)
+        pairs = zip((*CARRIED, "importance"), _DEFAULTS, given, strict=True)
         names = [name for name, default, value in pairs if not arguments.equal(value, default)]
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 

@@ -403,7 +403,7 @@ class ParameterChoice:
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
         self.reduce = Extremes(x, where, request.nan)
         self.arrangement = self.reduce.arrangement
-        self.search = None if request.search is None else RangeSearch(x, spec, where, request.compute, request.search)
+        self.search = None if request.search is None else RangeSearch(x, spec, request)
         accumulator = self.reduce.dtype if self.search is None else request.compute
         self.plan = plan_parameters(spec, accumulator, self.arrangement.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
@@ -422,8 +422,6 @@ class ParameterChoice:
         importance: Array | None = None,
     ) -> int:
         """Write parameters; return the status."""
-        if importance is not None:
-            raise NotImplementedError("importance")
         status, factor = 0, 0.0
         if self.tensor_of is not None and tensor is not None:
             status = self.tensor_of(x, tensor)
@@ -432,7 +430,7 @@ class ParameterChoice:
         status |= seen
         if self.search is not None and not status:
             order = self.arrangement
-            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor)
+            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
         status |= driver.run(planner.with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:

@@ -159,6 +159,11 @@ class Request(NamedTuple):
         return ParameterRules(self.qtype, row, dtype, self.granularity.block_size, self.decodes)
 
     @property
+    def searches_ends_apart(self) -> bool:
+        """Whether both ends of a range are searched for: where a zero point may be any number."""
+        return not self.symmetric and self.coding.row.zero_point != "integer"
+
+    @property
     def template(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
         qtype, row = self.qtype, self.coding.row
@@ -238,6 +243,8 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
     coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
+    if search is not None:
+        search = search.resolved(qtype, coding.row, always, block_size, kind)
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     return Request(qtype, options.convention, always, axis, where, *how)
 

@@ -1,6 +1,8 @@
 """Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
 
+import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from fastq.system import lazy
@@ -32,6 +34,13 @@ if "t" in getattr(sys, "abiflags", ""):
         "fastq can't run on a free-threaded build of Python: it reads fields of objects, which lie elsewhere there, and"
         f" counts on the lock of the ordinary build; install Python {sys.version_info[0]}.{sys.version_info[1]} without"
         " free threading"
+    )
+
+if os.path.exists(os.path.join(__path__[0], "_fastq.py")):
+    warnings.warn(
+        "the files of another project lie in the folder of fastq-kernels: PyPI's fastq, which reads FASTQ sequences, is"
+        " imported by the same name; run pip uninstall fastq fastq-kernels and install one of the two",
+        stacklevel=2,
     )
 
 __version__ = "0.1.0"

@@ -51,7 +51,7 @@ TEXT = ("name", "scheme", "type", "from", "to", "key", "value")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # of which none is a dash
 STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
 INK = "#010203"  # of text and lines, which none of the colour scales has: it becomes that of the page
-NONE = "<p>No picture: pip install 'fastq-kernels[plot]'</p>"
+NONE = "<p>No picture: pip install matplotlib</p>"
 WORST = 3  # tensors of which there are pictures
 
 # returns by a tensor's name an array and its approximation, as `fastq.plot.errors` takes them

@@ -24,7 +24,8 @@ from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
 from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.quantizing import dequantize, gguf, quantize
-from fastq.cli.report import print_conventions, print_facts, print_table
+from fastq.cli.report import print_conventions, print_facts
+from fastq.cli.tables import print_table
 from fastq.config import versions
 from fastq.operations.warmup import make_ready
 from fastq.operations.works import WORKS

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from rich import progress as bars
 from rich.console import Console
 
-from fastq.cli.report import printable
+from fastq.cli.tables import printable
 from fastq.formats.range_methods import METHODS
 from fastq.io.pipeline import listed
 from fastq.io.tensors import SUFFIXES
@@ -52,6 +52,18 @@ def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Calla
 RANGE_HELP = "All values, or the part of them with the least squared error: others are clipped."
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+EVERY_HELP = "Give each tensor without an error a row of its own, as those that are copied."
+worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
+
+
+def table_options(command: Any) -> Any:
+    """Give a command the options of a table in which tensors have errors or not: keywords of `arranged`."""
+    return click.option("--every", is_flag=True, help=EVERY_HELP)(worst_option(command))
+
+
+def order_of(given: dict[str, Any]) -> dict[str, bool]:
+    """Take the options of a table out of others."""
+    return {name: given.pop(name) for name in ("every", "worst_first")}
 
 
 def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:

@@ -20,12 +20,13 @@ class Operation(NamedTuple):
     function: str = ""  # the public function, where that is not called as the operation
 
 
+_WEIGHED = "x", "out", "importance"
 _CODES = "codes", "out", "scale", "zero_point"
 
 OPERATIONS = {
-    "quantize": Operation("ranged", named.RangeOptions, ("x", "out"), "codes", "ranged"),
-    "fake_quantize": Operation("ranged", named.RangeOptions, ("x", "out"), "elements", "ranged"),
-    "choose_qparams": Operation("ranged", named.RangeOptions, ("x",), "", "ranged"),
+    "quantize": Operation("ranged", named.RangeOptions, _WEIGHED, "codes", "ranged"),
+    "fake_quantize": Operation("ranged", named.RangeOptions, _WEIGHED, "elements", "ranged"),
+    "choose_qparams": Operation("ranged", named.RangeOptions, _WEIGHED, "", "ranged"),
     "qparams_of_ranges": Operation("ranged", named.RangeOptions, ("lo", "hi")),
     "minmax": Operation("reduction", named.MinMaxOptions, ("x",), "ranges", "ranged"),
     "magnitudes": Operation("reduction", named.MinMaxOptions, ("x",), "ranges"),

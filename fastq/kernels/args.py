@@ -53,8 +53,10 @@ _FIELDS = [
     ("size", np.int64),  # codes in all, where rows are repacked
     ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another
     ("partial_stride", np.int64),
-    ("grid", np.int64),  # parts that a range is divided into where one is searched for, and how many are tried
-    ("candidates", np.int64),
+    # where ranges are searched for: how many are tried, the address of their shares of the whole range, numbers of the
+    # type to compute in, and how many of them are in a row; the address of the weights of elements, float32, and after
+    # how many elements they begin anew, 0 where there is one for all
+    *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period")),
 ]
 KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 

@@ -53,6 +53,8 @@ def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Calla
 
 RANGE_HELP = "All values, or the part of them with the least squared error: others are clipped."
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
+IMATRIX_HELP = "Weigh errors of columns in the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
+imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 EVERY_HELP = "Give each tensor without an error a row of its own, as those that are copied."
 worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
@@ -177,6 +179,15 @@ def note(text: object, code: int = 0) -> None:
 def exit_code() -> int:
     """Return the exit code that notes of this command asked for."""
     return int(click.get_current_context().meta.get(_CODE, 0))
+
+
+def method_with(imatrix: Path | None, method: str) -> str:
+    """Return how ranges are taken: searched for where an importance matrix is given, unless that is denied."""
+    if imatrix is None or is_given("like"):
+        return method
+    if method == "minmax" and is_given("method"):
+        raise click.UsageError("--imatrix weighs errors in the search of --range mse; it goes without --range minmax")
+    return "mse"
 
 
 def is_given(name: str) -> bool:

@@ -16,9 +16,10 @@ from fastq.cli.tables import Entry, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.io import imatrix as imatrices
 from fastq.io.containers import SOURCES, open_source
 from fastq.io.gguf.container import GgufTensor, MetadataField, open_gguf
-from fastq.io.gguf.converting import Request, convert_gguf, load_imatrix
+from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.io.pipeline import count_text, some_of, total_of
 from fastq.io.quantizing import Selection, dequantize_file, quantize_file
@@ -132,6 +133,7 @@ TO_DEQUANTIZE = files.Source(
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
 @files.range_option
+@files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
 @files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 @files.table_options
@@ -145,9 +147,11 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
     directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
-    order, include, exclude = files.order_of(given), given.pop("include"), given.pop("exclude")
+    order = files.order_of(given)
+    include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
+    given["method"] = files.method_with(imatrix, given["method"])
     scheme = _scheme(**given)
-    files.check_out({"IN": source, "--like": like}, out, force=force)
+    files.check_out({"IN": source, "--like": like, "--imatrix": imatrix}, out, force=force)
     vectors, schemes = vectors or source.suffix == ".npy", _schemes_in(like) if like else None
     selection = Selection(include or ("*",), exclude, vectors, schemes)
     with files.failures(files.called(source), out):
@@ -155,8 +159,10 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
         by_channel = isinstance(given["axis"], int) and not given["block_size"]
         if by_channel and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
             raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
+        weights = None if imatrix is None else imatrices.read(imatrix)
+        options: dict[str, Any] = {"nan": nan, "imatrix": weights, "say": files.note}
         with files.progress_bar(opened.tensors.values()) as advance:
-            rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
+            rows = quantize_file(opened, out, scheme, selection, progress=advance, **options)
     print_converted(rows, order)
     for row in rows:
         if row.remark:
@@ -247,7 +253,7 @@ def gguf(
         opened = open_gguf(source)
         for part in opened.parts:
             files.check_replaceable(out, "OUT", {"a part of IN": part})
-        weights = (str(imatrix), load_imatrix(imatrix)) if imatrix else None
+        weights = (str(imatrix), imatrices.read(imatrix)) if imatrix else None
         request = Request(found, overrides, weights, requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)

@@ -17,9 +17,9 @@ class Requantization(NamedTuple):
         What the caller writes.
     system : str
         Whose functions these are.
-    arithmetic : {"double", "single", "float"}
-        A product by a 31 bit integer, rounded half up to 32 bits, which are shifted and rounded half away from zero; or
-        the shifted product, rounded half up once; or a product in float32, rounded half to even.
+    arithmetic : {"twice_away", "twice_up", "once", "float"}
+        A product by a 31 bit integer, rounded half up to 32 bits, which are shifted and rounded again, half away from
+        zero or half up; or the shifted product, rounded half up once; or a product in float32, rounded half to even.
     below : float
         A multiplier must be less: any that is has a shift of at most 30, or is finite in float32.
     float_bias : bool
@@ -37,13 +37,16 @@ _SHIFTED, _FLOAT = 2.0**30 - 0.25, 2.0**128 - 2.0**103
 
 _ROWS = (
     Requantization(
-        "tflite", "TensorFlow Lite: MultiplyByQuantizedMultiplier of its reference kernels", "double", _SHIFTED
+        "tflite", "TensorFlow Lite: MultiplyByQuantizedMultiplier, as in its Quantize of int32", "twice_away", _SHIFTED
     ),
     Requantization(
         "tflite-single",
-        "ruy, which TensorFlow Lite multiplies matrices with; TensorFlow Lite built with TFLITE_SINGLE_ROUNDING",
-        "single",
+        "TensorFlow Lite: its reference products of matrices, all of it built with TFLITE_SINGLE_ROUNDING; ruy on ARM",
+        "once",
         _SHIFTED,
+    ),
+    Requantization(
+        "ruy-x86", "ruy on x86: products of matrices of TensorFlow Lite without XNNPACK", "twice_up", _SHIFTED
     ),
     Requantization("xnnpack", "XNNPACK, to which TensorFlow Lite delegates by default", "float", _FLOAT),
     Requantization("onnxruntime", "ONNX Runtime: QLinearMatMul, QLinearConv", "float", _FLOAT),

@@ -20,7 +20,7 @@ from fastq.engine.jit import Constants, njit, traced
 class RequantizeSpec(Constants):
     """Type of an argument that chooses the arithmetic of a requantization."""
 
-    arithmetic: str  # "double", "single" or "float", see `fastq.formats.requantization`
+    arithmetic: str  # "twice_away", "twice_up", "once" or "float", see `fastq.formats.requantization`
     bias: str  # "int32", "float32" or "", where there is none
     below: float  # what multipliers are less than
     streams: bool  # whether large results go past the cache
@@ -78,24 +78,26 @@ def requantized(spec, x, first, second, lowest, highest):
 def _by_fixed_point(spec, x, first, bias, zero_point, lowest, highest):
     multiplier, shift = _halves(first)
     sums = x + bias if spec.bias else x
-    units = (_rounded_twice if spec.arithmetic == "double" else _rounded_once)(sums, multiplier, shift)
+    units = (_rounded_once if spec.arithmetic == "once" else _rounded_twice)(spec, sums, multiplier, shift)
     return v.minimum(v.maximum(units + zero_point, lowest), highest)
 
 
 @traced
-def _rounded_twice(x, multiplier, shift):
-    """Round the product to 32 bits, half up, and what is shifted right half away from zero."""
+def _rounded_twice(spec, x, multiplier, shift):
+    """Round the product to 32 bits, half up, and what is shifted right half up or half away from zero."""
     zero, one = (v.full_like(v.constant(number, shift), shift) for number in (0, 1))
     left, right = v.maximum(shift, zero), v.maximum(zero - shift, zero)
     product = v.convert(x << left, types.int64) * v.convert(multiplier, types.int64)
     high = v.convert((product + (1 << 30)) >> 31, types.int32)
     mask = (one << right) - one
-    threshold = (mask >> one) + v.select(high < zero, one, zero)
+    threshold = mask >> one
+    if spec.arithmetic == "twice_away":
+        threshold = threshold + v.select(high < zero, one, zero)
     return (high >> right) + v.select((high & mask) > threshold, one, zero)
 
 
 @traced
-def _rounded_once(x, multiplier, shift):
+def _rounded_once(spec, x, multiplier, shift):
     """Round the shifted product, half up."""
     right = v.convert(31 - shift, types.int64)
     one = v.full_like(v.constant(1, right), right)

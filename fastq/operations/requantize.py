@@ -49,9 +49,10 @@ def requantize(
         layer divided by the scales of inputs and weights, and is added in float32.
     clamp : tuple of int, optional
         The first and the last code of results, which a fused activation has: ``(zero_point, 127)`` for ReLU in int8.
-    convention : {"tflite", "tflite-single", "xnnpack", "onnxruntime", "torch"}
+    convention : {"tflite", "tflite-single", "ruy-x86", "xnnpack", "onnxruntime", "torch"}
         Whose arithmetic to follow. "tflite": a product by 31 bits, rounded half up, shifted, and rounded again, half
-        away from zero; "tflite-single": rounded once, half up; the others: a product in float32, rounded half to even.
+        away from zero; "ruy-x86": the same half up; "tflite-single": the shifted product, rounded once, half up; the
+        others: a product in float32, rounded half to even.
     out : ndarray, optional
         Where to write the codes: acc's shape and `dtype`.
 

@@ -19,7 +19,7 @@ def requantized(acc: Array, asked: RequantizeRequest, multiplier: Array, zero_po
         units = _by_float(acc, factor.astype(np.float32), term)
     else:
         sums = acc.astype(np.int64) if term is None else _wrapped(acc.astype(np.int64) + term)
-        units = (_twice if asked.row.arithmetic == "double" else _once)(sums, *_fixed_point(factor.astype(np.float64)))
+        units = _ROUNDED[asked.row.arithmetic](sums, *_fixed_point(factor.astype(np.float64)))
     first, last = asked.codes
     if asked.row.arithmetic == "float":  # as many as there are int32, and more
         units = np.clip(units, first - zero_point, last - zero_point).astype(np.int64)
@@ -45,12 +45,23 @@ def _fixed_point(multiplier: Array) -> tuple[Array, Array]:
     return np.where(shift < -31, 0, units), np.where(shift < -31, 0, shift)
 
 
-def _twice(sums: Array, units: Array, shift: Array) -> Array:
-    """Return the high half of twice the product, rounded, divided by a power of two and rounded again."""
+def _twice_away(sums: Array, units: Array, shift: Array) -> Array:
+    """Return the high half of twice the product, rounded, divided by a power of two and rounded half away from zero."""
+    high, power = _high_half(sums, units, shift)
+    return _quotient(high + np.where(high < 0, -(power // 2), power // 2), power)
+
+
+def _twice_up(sums: Array, units: Array, shift: Array) -> Array:
+    """Return the same rounded half up."""
+    high, power = _high_half(sums, units, shift)
+    return np.asarray((high + power // 2) // power)
+
+
+def _high_half(sums: Array, units: Array, shift: Array) -> tuple[Array, Array]:
+    """Return the high half of twice the product, rounded, and the power of two that it is to be divided by."""
     product = _wrapped(sums << np.maximum(shift, 0)) * units
     high = _quotient(product + np.where(product < 0, 1 - 2**30, 2**30), 2**31)
-    power = np.left_shift(1, np.maximum(-shift, 0))
-    return np.asarray(_quotient(high + np.where(high < 0, -(power // 2), power // 2), power))
+    return high, np.left_shift(1, np.maximum(-shift, 0))
 
 
 def _once(sums: Array, units: Array, shift: Array) -> Array:
@@ -67,3 +78,6 @@ def _quotient(number: Array, divisor: Array | int) -> Array:
 def _wrapped(number: Array) -> Array:
     """Return int64 as int32 has them, which wrap around."""
     return np.asarray(number.astype(np.int32).astype(np.int64))
+
+
+_ROUNDED = {"twice_away": _twice_away, "twice_up": _twice_up, "once": _once}

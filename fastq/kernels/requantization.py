@@ -51,10 +51,10 @@ def first_word(spec, multiplier):
 
 
 @traced
-def second_word(spec, biases, p, zero_point):
-    """Return the word of number p of some biases, which are not looked at where there are none, and a zero point."""
+def second_word(spec, bias, zero_point):
+    """Return the word of a bias, a scalar of its type or None, and a zero point."""
     word = v.convert(zero_point, types.int64) << 32
-    return word | v.convert(v.bitcast(biases[p], types.uint32), types.int64) if spec.bias else word
+    return word if bias is None else word | v.convert(v.bitcast(bias, types.uint32), types.int64)
 
 
 @traced

@@ -109,11 +109,16 @@ def _bias_dtype(dtype: np.dtype[Any], row: Requantization) -> np.dtype[Any]:
     raise TypeError(f"bias must be of an integer dtype for convention {row.name!r}, not {dtype}")
 
 
+def check_multiplier(dtype: np.dtype[Any] | None) -> None:
+    """Raise an error unless multipliers may be of a dtype."""
+    if dtype is None or not (is_real(dtype) or dtype.kind in "iu"):
+        raise TypeError(f"multiplier must be of a float or integer dtype, not {dtype}")
+
+
 def _ready_multiplier(multiplier: Any) -> Array:
     """Return multipliers in float32 or float64, finite and not negative."""
     given = arguments.as_array(multiplier, "multiplier")
-    if not (is_real(given.dtype) or given.dtype.kind in "iu"):
-        raise TypeError(f"multiplier must be of a float or integer dtype, not {given.dtype}")
+    check_multiplier(given.dtype)
     kind = arguments.native(given.dtype)
     ready = given.astype(kind if kind == _FLOAT32 else _FLOAT64, copy=False)
     bad = ~((ready >= 0) & (ready < np.inf))

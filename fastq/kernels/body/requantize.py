@@ -22,7 +22,7 @@ def channels(spec, operands, args, units):
         multiplier = v.convert(operands.multiplier[p], types.float64)
         fits &= multiplier < spec.below
         operands.first[p] = first_word(spec, multiplier)
-        operands.second[p] = second_word(spec, operands.bias, p, zero_point)
+        operands.second[p] = second_word(spec, _bias_at(spec, operands, p), zero_point)
     return status_of(False, not fits)
 
 
@@ -30,6 +30,11 @@ def channels(spec, operands, args, units):
 def _lanes(where, n):
     """Vec type of n elements of a pointer."""
     return v.Vec(where.dtype, n)
+
+
+@traced
+def _bias_at(spec, operands, p):
+    return operands.bias[p] if spec.bias else None
 
 
 def _visiting(words):
@@ -78,7 +83,7 @@ def _of_row(where, p, i, kind):
     return v.load(where, p + i, kind)
 
 
-_visit_run, _visit_row = _visiting(_of_run), _visiting(_of_row)
+visit_run, _visit_row = _visiting(_of_run), _visiting(_of_row)
 
 
 @traced
@@ -89,7 +94,7 @@ def _bounds(args):
 
 @traced
 def _run(spec, operands, args, p, i, end):
-    _visit_run(spec, operands, p, _bounds(args), i, end, args.streaming)
+    visit_run(spec, operands, p, _bounds(args), i, end, args.streaming)
     return 0
 
 

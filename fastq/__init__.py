@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fastq.operations.nesting import NestedScale, nest_scale
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+    from fastq.operations.requantize import requantize
     from fastq.operations.saving import load
     from fastq.operations.warmup import warmup
     from fastq.results import Comparison, QParams, QuantizedArray
@@ -76,6 +77,7 @@ __all__ = [
     "quantize",
     "quantize_linear",
     "reference",
+    "requantize",
     "set_num_threads",
     "set_result_pool_limit",
     "show_versions",
@@ -104,12 +106,13 @@ _HOMES = {
     "fastq.operations.nesting": ("NestedScale", "nest_scale"),
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
+    "fastq.operations.requantize": ("requantize",),
     "fastq.operations.saving": ("load",),
     "fastq.operations.warmup": ("warmup",),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
+_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear", "requantize")  # that compiled code can call
 # the corners; `io` is not in `__all__`, or a star would hide Python's own
 _CORNERS = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 

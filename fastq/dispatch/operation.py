@@ -38,6 +38,9 @@ OPERATIONS = {
         "elementwise", named.QuantizeOptions, label="elements", graph="given", function="fake_quantize"
     ),
     "quantize_linear": Operation("elementwise", named.LinearOptions, label="elements", graph="given"),
+    "requantize": Operation(
+        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements"
+    ),
     "dequantize_linear": Operation("elementwise", named.ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", named.DequantizeOptions, _CODES, "elements", "given"),
     "compare_codes": Operation("errors", named.CompareOptions, ("x", "q", "scale", "zero_point"), function="compare"),

@@ -76,6 +76,25 @@ class ElementOperands(NamedTuple):
     zero_point: Any
 
 
+class RequantizeOperands(NamedTuple):
+    """Pointers of a requantization of accumulators, with two words of 64 bits for the parameters of each channel."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class ChannelOperands(NamedTuple):
+    """Pointers of what makes those words: of multipliers, a zero point and biases."""
+
+    multiplier: Any
+    zero_point: Any
+    bias: Any
+    first: Any
+    second: Any
+
+
 class RangeOperands(NamedTuple):
     """Pointers of a conversion of ranges to scales and zero points."""
 

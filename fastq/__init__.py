@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
     from fastq.operations.requantize import requantize
+    from fastq.operations.rounding import bitround
     from fastq.operations.saving import load
     from fastq.operations.warmup import warmup
     from fastq.results import Comparison, QParams, QuantizedArray
@@ -57,6 +58,7 @@ __all__ = [
     "QType",
     "QuantizedArray",
     "binarize",
+    "bitround",
     "choose_qparams",
     "compare",
     "dask",
@@ -107,6 +109,7 @@ _HOMES = {
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
     "fastq.operations.requantize": ("requantize",),
+    "fastq.operations.rounding": ("bitround",),
     "fastq.operations.saving": ("load",),
     "fastq.operations.warmup": ("warmup",),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),

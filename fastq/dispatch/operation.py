@@ -47,6 +47,7 @@ OPERATIONS = {
     "compare_values": Operation("errors", named.NoOptions, ("x", "q"), function="compare"),
     "pack": Operation("subbyte", named.PackOptions, ("codes",)),
     "unpack": Operation("subbyte", named.PackOptions, ("packed",)),
+    "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
     "gguf_dequantize": Operation("gguf", named.BlockOptions, ("data", "out"), function="gguf.dequantize"),

@@ -21,6 +21,7 @@ from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import (
+    BitRoundOperands,
     CandidateOperands,
     CopyOperands,
     ElementOperands,
@@ -50,6 +51,7 @@ ADDRESSES = 5  # addresses that every kernel gets; those past its operands are n
 _HOMES = {
     ElementOperands: "convert",
     CopyOperands: "repack",
+    BitRoundOperands: "bitround",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",
     PartialOperands: "min_max",

@@ -30,9 +30,10 @@ from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantized
+from fastq.reference.rounding import rounded
 from fastq.reference.search import RangeParameters, least_error
+from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
-from fastq.requests import packing, requantization
 from fastq.requests import values as requests
 from fastq.requests.importance import as_importance
 from fastq.requests.parameters import checked_qparams
@@ -43,6 +44,7 @@ from fastq.system.dtypes import Array
 
 __all__ = [
     "binarize",
+    "bitround",
     "choose_qparams",
     "compare",
     "dequantize",
@@ -223,6 +225,17 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
     values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
     return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
+
+
+def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
+    """Return `x` rounded to fewer bits of the significand; where no element is finite, none are kept."""
+    x = as_array(x, "x")
+    asked = bitrounding.bitround(x.dtype, named.BitRoundOptions(**options))
+    check_place(out, x.shape, asked.dtype)
+    result = rounded(x.astype(asked.dtype, copy=False), asked)
+    out = np.empty_like(x, asked.dtype) if out is None else out
+    out[...] = result
+    return out
 
 
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:

@@ -100,6 +100,15 @@ class BlockOptions(NamedTuple):
     qtype: object
 
 
+class BitRoundOptions(NamedTuple):
+    """Options of `fastq.bitround`."""
+
+    keepbits: int | None = None
+    digits: int | None = None
+    max_error: float | None = None
+    convention: str = "numcodecs"
+
+
 class PackOptions(NamedTuple):
     """Options of `fastq.pack` and `fastq.unpack`."""
 

@@ -23,7 +23,7 @@ from source_models import rewrite_header, write_file
 import fastq
 from fastq import reference
 from fastq.cli.report import INK, Picture, csv_text, json_text, page
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import WRITTEN
 from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
@@ -395,7 +395,7 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     write_gguf("b.gguf", {"w.weight": matrices["l.up_proj.weight"], "odd.weight": np.ones((8, 100), np.float32)})
     result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
     types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
-    assert (types["w.weight"] in BLOCK_FORMATS, types["odd.weight"]) == (True, "BF16")
+    assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
     assert "fastq gguf b.gguf OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them" in result.stderr
     run("gguf", "b.gguf", "out.gguf", "Q8_0", *(f"--tensor-type={name}={kind}" for name, kind in types.items()))
     assert read_gguf("out.gguf")[1]["w.weight"].tensor_type.name == types["w.weight"]

@@ -8,7 +8,7 @@ file that another user owns or may write to, or a folder within one. Root, whom 
 
 A part of the key is a digest of the sources that a kernel is made from: the module of the function, those of its
 argument types, all that they import within the package, and the compiler and the vector type, without comments,
-docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept beside the machine
+docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept next to the machine
 code, under a checksum of all sources. Sources are read when this module is imported, before nearly all of them are: an
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
@@ -50,7 +50,7 @@ def code_folder() -> Path | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield the folders to try in their order, which is Numba's: set by the user, beside the sources, of the user."""
+    """Yield the folders to try in their order, which is Numba's: set by the user, next to the sources, of the user."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(chosen).absolute() / "fastq-kernels"
     yield Path(__file__).parent / "__pycache__" / "code"

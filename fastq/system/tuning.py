@@ -44,7 +44,7 @@ class Tuning:
         One core, median: 768 against 256 while extremes are looked for 1.2 times as fast (Q8_0) and 1.4 (Q4_0).
     prefetch_row : int
         Elements of a row at most that is prefetched while the row before it is converted, which the cache has then.
-        Rows of float32 to int8 on two threads of a Xeon, against prefetching `prefetch` ahead: 2**22 elements in rows of
+        Rows of float32 to int8 on two threads of a Xeon, against `prefetch` ahead: 2**22 elements in rows of
         2**10 1.30 times as fast, 2**12 1.31, 2**14 1.16, 2**16 1.15; 2**26 elements 1.24, 1.0, 0.97, 1.0. Only some of
         the next row in each of the two passes over this one: 0.75 to 0.9.
     stream_codes : bool
@@ -63,7 +63,7 @@ class Tuning:
         Bytes of a run of one parameter, from which on it is streamed straight from registers; shorter ones by way of
         the stack, several at a time.
         2**26 int8 to float32 on one and on two threads of a Xeon, against ordinary stores: blocks of 32 1.5 and 2.1
-        times as fast, of 64 2.1 and 2.7, of 128 2.3 and 3.0, rows of 2**10 2.4 and 3.3; against streaming straight: rows
+        times as fast, of 64 2.1 and 2.7, of 128 2.3 and 3.0, rows of 2**10 2.4, 3.3; against streaming straight: rows
         of 2**12 1.35 times as fast on one thread, 2**13 1.18, 2**14 1.06, the whole array 0.91.
     fused_block : int
         Elements of a part that is quantized right after it was reduced, while it is in the L2 cache.
@@ -113,7 +113,7 @@ class Tuning:
         with. A virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls
         alone there.
     backoff_repeat_within, backoff_min_calls : int
-        A backoff is four times as long as the one before where the wait comes within this many nanoseconds of its end or
+        A backoff is four times the one before where the wait comes within this many nanoseconds of its end or
         after at most this many calls with help, else half as long.
     pooled_from : int
         Bytes of a result from which on its memory is pooled: the system clears fresh pages at their first touch, which
@@ -166,11 +166,11 @@ _DEFAULT = Tuning()
 # 3.9 and 2.4; 2**22 in 1024 rows of 512 3.1 and 7.4, 2**21 8.8 and 4.8.
 _ZEN4 = replace(_DEFAULT, prefetch=0, prefetch_blocks=1024, stream_codes=True, fused_rows=256)
 
-# prefetch: two cores, against 256: quantize, rows, blocks of 32 1.2 times as fast, minimum and maximum 1.1, columns 1.4;
+# prefetch: two cores, against 256: quantize, rows, blocks of 32 1.2 times as fast, minima and maxima 1.1, columns 1.4;
 # 1024 and 4096 are a little slower than 2048, and 256 is slower than nothing.
 # stream_codes: 2**26 float32 to int8, two cores: 1.13 to 1.19 times as fast, from float16 1.3, rows 1.1, blocks of 32
 # 1.02 to 1.2.
-# aliased_rows: float32 to int8 on two threads, against 512: 256 rows of 32768, 512 of 16384 and of 8192 1.4 to 1.5 times
+# aliased_rows: float32 to int8, two threads, against 512: 256 rows of 32768, 512 of 16384 and of 8192 1.4 to 1.5 times
 # as fast, 256 of 4096 1.15; with 64 0.9 to 1.1. fused_rows of 64 to 512 lose up to a third where rows begin otherwise.
 _ZEN5 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True, aliased_rows=128)
 

@@ -112,7 +112,7 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     follow each other and are short. None where `multiple` elements, which follow each other in C order, would be in
     several squares, and where the kernel would be called for too few.
 
-    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, against rows of the last axis that the kernel gets
+    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, against rows of the last axis that kernels get
     one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))

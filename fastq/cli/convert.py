@@ -87,6 +87,7 @@ CONVENTION = "Codes by the scale as it is stored, computed in float32; or the by
 @click.option("--dequantize", is_flag=True, help="Turn a quantized directory back into floats.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="Of --dequantize; by default that of config.json.")
 @click.option("--report", type=files.WRITABLE, callback=REPORT, help="Write the table to a file too.")
+@files.table_options
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
     source: Path, out: Path, scheme: LayerScheme | None, dtype: str | None, report: Path | None, **given: Any
@@ -99,7 +100,7 @@ def convert_command(
 
     The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """
-    dequantize = given["dequantize"]
+    order, dequantize = files.order_of(given), given["dequantize"]
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
@@ -127,7 +128,7 @@ def convert_command(
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    print_converted(rows)
+    print_converted(rows, order)
     if report is not None:
         title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
         sample = conversion.sample if isinstance(conversion, Quantization) else None

@@ -38,12 +38,16 @@ OPERATIONS = {
         "elementwise", named.QuantizeOptions, label="elements", graph="given", function="fake_quantize"
     ),
     "quantize_linear": Operation("elementwise", named.LinearOptions, label="elements", graph="given"),
+    "requantize": Operation(
+        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements"
+    ),
     "dequantize_linear": Operation("elementwise", named.ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", named.DequantizeOptions, _CODES, "elements", "given"),
     "compare_codes": Operation("errors", named.CompareOptions, ("x", "q", "scale", "zero_point"), function="compare"),
     "compare_values": Operation("errors", named.NoOptions, ("x", "q"), function="compare"),
     "pack": Operation("subbyte", named.PackOptions, ("codes",)),
     "unpack": Operation("subbyte", named.PackOptions, ("packed",)),
+    "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
     "gguf_dequantize": Operation("gguf", named.BlockOptions, ("data", "out"), function="gguf.dequantize"),

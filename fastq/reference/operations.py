@@ -29,9 +29,11 @@ from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
+from fastq.reference.requantization import requantized
+from fastq.reference.rounding import rounded
 from fastq.reference.search import RangeParameters, least_error
+from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
-from fastq.requests import packing
 from fastq.requests import values as requests
 from fastq.requests.importance import as_importance
 from fastq.requests.parameters import checked_qparams
@@ -42,6 +44,7 @@ from fastq.system.dtypes import Array
 
 __all__ = [
     "binarize",
+    "bitround",
     "choose_qparams",
     "compare",
     "dequantize",
@@ -53,6 +56,7 @@ __all__ = [
     "pack",
     "quantize",
     "quantize_linear",
+    "requantize",
     "unpack",
 ]
 
@@ -99,6 +103,32 @@ def quantize_linear(
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
     return stored(_encoded(x, p, request), request.qtype, out)
+
+
+def requantize(
+    acc: ArrayLike,
+    multiplier: ArrayLike,
+    zero_point: ArrayLike,
+    dtype: object,
+    *,
+    bias: ArrayLike | None = None,
+    clamp: object = None,
+    out: Array | None = None,
+    **options: Any,
+) -> Array:
+    """Return the codes of int32 accumulators: ``clamp(round((acc + bias) * multiplier) + zero_point)``."""
+    acc, bias = as_array(acc, "acc"), None if bias is None else as_array(bias, "bias")
+    clamp = None if clamp is None else requantization.as_clamp(clamp)
+    named_options = named.RequantizeOptions(
+        dtype=dtype, clamp=clamp, key=bias if bias is None else (bias.dtype,), **options
+    )
+    numbers = [each.shape for each in (as_array(multiplier, "multiplier"), bias) if each is not None]
+    asked = requantization.requantize(acc.dtype, acc.shape, named_options, *numbers)
+    check_place(out, acc.shape, asked.qtype.storage)
+    factors, zero, biases = asked.ready(multiplier, zero_point, bias)
+    if acc.size and not (factors.astype(np.float64) < asked.row.below).all():
+        asked.refuse(factors)
+    return delivered(requantized(acc, asked, factors, int(zero), biases), asked.qtype.storage, out)
 
 
 def dequantize_linear(
@@ -195,6 +225,17 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
     values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
     return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
+
+
+def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
+    """Return `x` rounded to fewer bits of the significand; where no element is finite, none are kept."""
+    x = as_array(x, "x")
+    asked = bitrounding.bitround(x.dtype, named.BitRoundOptions(**options))
+    check_place(out, x.shape, asked.dtype)
+    result = rounded(x.astype(asked.dtype, copy=False), asked)
+    out = np.empty_like(x, asked.dtype) if out is None else out
+    out[...] = result
+    return out
 
 
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:

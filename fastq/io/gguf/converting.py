@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastq import gguf
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf import container, mixes
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField
@@ -90,7 +90,7 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
         raise ValueError(f"tensor {spec.name!r} is {kind}; only F32, F16 and BF16 are quantized{way}")
     if in_blocks and kind.name not in BLOCK_FORMATS:
         raise ValueError(f"tensor {spec.name!r} is {kind}, which fastq does not dequantize")
-    if not (chosen.is_float or chosen.name in BLOCK_FORMATS):
+    if not (chosen.is_float or chosen.name in WRITTEN):
         raise ValueError(f"tensor {spec.name!r} would be {chosen}, which fastq does not quantize to")
     return chosen
 

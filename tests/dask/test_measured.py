@@ -70,7 +70,7 @@ def test_unknown_sizes():
     some = x[x[:, 0] > 0]
     q = fastq.quantize(some, "int8", axis=1)
     same(fastq.compare(some, q).compute(), fastq.compare(some.compute(), q.compute()))
-    with pytest.raises(ValueError, match=r"chunk sizes of x are unknown: call x\.compute_chunk_sizes\(\) first"):
+    with pytest.raises(ValueError, match=r"chunk sizes of q are unknown: call q\.compute_chunk_sizes\(\) first"):
         fastq.compare(some, q.dequantize().rechunk({1: 96}))
     nothing = x[x[:, 0] > 100]
     with pytest.raises(ValueError, match="x is empty: there is no error to measure"):

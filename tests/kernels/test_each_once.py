@@ -58,6 +58,7 @@ def nested(found):
 
 COMPUTED = {
     "binarize": lambda api: api.binarize(X, dtype="int8"),
+    "bitround": lambda api: api.bitround(X, digits=3),
     "choose_qparams": lambda api: api.choose_qparams(X, "int8", axis=0),
     "compare": lambda api: api.compare(X, INT8),
     "dequantize": lambda api: api.dequantize(INT8),

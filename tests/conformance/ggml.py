@@ -42,6 +42,11 @@ def version():
     return f"{distribution} {metadata.version(distribution)}"
 
 
+def is_built_here():
+    """Whether the library is that of llama-cpp-python, which pip builds from its source."""
+    return library() is not None and version().startswith("llama-cpp-python")
+
+
 def has(name):
     """Whether this version of the library knows a format."""
     row = as_block_format(name)

@@ -35,7 +35,7 @@ def differing(name, kind, weights, rows):
 
 @pytest.mark.parametrize(("name", "weighted"), CASES)
 def test_no_block_differs(name, weighted):
-    """With a library that is built from its source: in a wheel of xllamacpp one block of Q4_1 in 10^7 values differs."""
+    """With a library that is built from its source: of 10^7 values in Q4_1 a wheel of xllamacpp has another block."""
     _skip_unless_known(name)
     if not ggml.is_built_here():
         pytest.skip("not installed: llama-cpp-python; the bytes of blocks are not compared with ggml")

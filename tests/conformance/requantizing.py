@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from check import VALUES
 from oracle import version_of
 from systems.tflite import model_of, tensor_of
 
@@ -50,6 +51,26 @@ class Requantizing(NamedTuple):
     def version(self):
         """Return what is installed, with versions."""
         return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
+
+
+class Report(NamedTuple):
+    """What a comparison found: values compared, how many of them are not clamped, a line for each difference."""
+
+    values: int
+    between: int
+    differences: list[str]
+
+
+def compare(system):
+    """Compare `fastq.requantize` under a system's convention with the system."""
+    rng, values, between, found = np.random.default_rng(1), 0, 0, []
+    while values < VALUES:
+        batch = system.batch(rng)
+        if count := batch.differences(system.convention):
+            found.append(f"{system.name}: {count} of {batch.acc.size} differ, {batch.multiplier}, {batch.zero_point}")
+        info, values = np.iinfo(batch.dtype), values + batch.acc.size
+        between += np.count_nonzero((batch.codes > info.min) & (batch.codes < info.max))
+    return Report(values, between, found)
 
 
 class Layer(NamedTuple):
@@ -213,15 +234,16 @@ def _linear(rng, engine, bias_of):
     values, bias = bias_of(layer, of_sums)
     packed = torch.ops.quantized.linear_prepack(w, None if values is None else torch.from_numpy(values))
     codes = torch.ops.quantized.linear(x, packed, float(of_result), layer.zero_point).int_repr().numpy()
-    return Batch(layer.dot, _single(layer), layer.zero_point, "uint8", {"axis": 1, "bias": bias}, codes)
+    multiplier = _single(layer) if engine == "fbgemm" else of_sums * (np.float32(1) / of_result)
+    return Batch(layer.dot, multiplier, layer.zero_point, "uint8", {"axis": 1, "bias": bias}, codes)
 
 
 def fbgemm(rng):
-    """Linear of FBGEMM, which divides a bias by the scales and adds it in float32; per tensor it multiplies."""
+    """Linear of FBGEMM, which divides a bias of channels by the scales and adds it in float32; per tensor without."""
 
     def bias_of(layer, of_sums):
         values = (layer.bias * of_sums).astype(np.float32)
-        return values, values / of_sums if of_sums.ndim else values * (np.float32(1) / of_sums)
+        return (values, values / of_sums) if of_sums.ndim else (None, None)
 
     return _linear(rng, "fbgemm", bias_of)
 
@@ -238,20 +260,25 @@ def qnnpack(rng):
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-_OVERFLOWS = (
-    "Where a product is 2**31 or more, which needs a multiplier of 1 or more, FBGEMM's is -2**31 on x86, and so its "
+_FBGEMM = (
+    "FBGEMM adds a bias per tensor and its product by 1 / scale in one operation, which is fused: 2 of 16 million "
+    "codes are others. Where a product is 2**31 or more, its code is the lowest on x86; here the highest. QNNPACK "
+    "multiplies by the reciprocal of the scale of results, and so should who makes the multiplier."
 )
-_OVERFLOWS += "code the lowest; here the highest."
 _WRAPS = "Sums and products beyond int32, which C leaves undefined, wrap around in its kernels and here."
+_PRODUCTS = (
+    "Its products of matrices are rounded otherwise: see tflite-single, ruy-x86 and xnnpack. Multipliers from 2**30 "
+    "on, whose shifts C leaves undefined, are refused. Accumulators of int64, as for inputs of int16, are not there."
+)
 
 SYSTEMS = (
-    Requantizing("tflite", LITE, "Quantize of int32", quantize_of_int32, "ruy-x86", _WRAPS),
+    Requantizing("tflite", LITE, "Quantize of int32", quantize_of_int32, "ruy-x86", f"{_WRAPS} {_PRODUCTS}"),
     Requantizing("tflite-single", LITE, "FullyConnected, reference kernels", fully_connected_reference, "tflite"),
     Requantizing(
         "ruy-x86", LITE, "FullyConnected without delegates", fully_connected_ruy, "tflite-single", only_x86=True
     ),
     Requantizing("xnnpack", LITE, "FullyConnected", fully_connected_xnnpack, "tflite"),
     Requantizing("onnxruntime", ("onnx", "onnxruntime"), "QLinearConv and QLinearMatMul", onnx_runtime, "tflite"),
-    Requantizing("torch", ("torch",), "linear of FBGEMM", fbgemm, "", _OVERFLOWS, only_x86=True),
+    Requantizing("torch", ("torch",), "linear of FBGEMM", fbgemm, "", _FBGEMM, only_x86=True),
     Requantizing("torch", ("torch",), "linear of QNNPACK", qnnpack, "tflite"),
 )

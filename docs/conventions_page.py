@@ -83,9 +83,9 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
 _OF_ACCUMULATORS = """## requantize
 
 The arithmetic of `fastq.requantize`, generated from `fastq/formats/requantization.py`. `acc` and `bias` are int32,
-whose sum wraps around. A multiplier is `units * 2**(shift - 31)`, with units from 2**30 to 2**31 - 1, rounded half away from
-zero; one with a shift below -31 counts as 0. `up` rounds ties up, `away` away from zero, `rint` to even; `<<` and the
-sum with the zero point wrap around as int32, and codes are clamped last.
+whose sum wraps around. A multiplier is `units * 2**(shift - 31)`, with units from 2**30 to 2**31 - 1, rounded half
+away from zero; one with a shift below -31 counts as 0. `up` rounds ties up, `away` away from zero, `rint` to even;
+`<<` and the sum with the zero point wrap around as int32, and codes are clamped last.
 """
 
 _UNITS = {

@@ -1,4 +1,4 @@
-"""Resolve `fastq.bitround`."""
+"""Resolve `fastq.bitround` and `fastq.bit_information`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from fastq.dispatch.spec import PLAIN
 from fastq.dispatch.strides import arrange, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, plan_launch
+from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import BitRoundOperands
+from fastq.kernels.args import BitPairOperands, BitRoundOperands
 from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRounding
+from fastq.results import BitInformation
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
@@ -107,3 +109,44 @@ def largest(x: Array) -> float:
         with np.errstate(invalid="ignore"):
             found = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
     return found
+
+
+# --- information ------------------------------------------------------------------------------------------------------
+
+
+def bit_information(call: Call, x: Array) -> BoundCall:
+    """Resolve `fastq.bit_information`."""
+    axis = bitrounding.bit_information(x.dtype, x.ndim, call.options)
+    dtype, pairs = native(x.dtype), neighbours(x, axis)
+    if not pairs[0].size:
+        return lambda *_: BitInformation.of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
+    launch, slots, size = *_plan_pairs(dtype, *pairs), pairs[0].size
+
+    def count(x: Array, *_: object) -> BitInformation:
+        counts = np.zeros((slots, _size(dtype)), np.int64)
+        launch(*neighbours(x, axis), None, None, counts)
+        return BitInformation.of_counts(dtype, size, counts.sum(axis=0))
+
+    return count
+
+
+def neighbours(x: Array, axis: int) -> tuple[Array, Array]:
+    """Return all elements but the last along an axis, and the one after each."""
+    before = (slice(None),) * axis
+    return x[(*before, slice(-1))], x[(*before, slice(1, None))]
+
+
+def _size(dtype: np.dtype[Any]) -> int:
+    """Return how many counts there are: of three streams of bits, and of pairs with a NaN."""
+    return 3 * 8 * dtype.itemsize + 1
+
+
+def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Callable[..., int], int]:
+    """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
+    view = arrange(x, following, ARRAY, given=True).view(x, following, dtype, reads=True)
+    bits, size = np.dtype(f"i{dtype.itemsize}"), math.prod(view.shape)
+    threads = threadpool.threads_for(size)
+    kernel = kernel_for("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
+    args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))
+    plan = plan_launch(kernel, (X, OUT, SUMS, NONE, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
+    return bind(tiled(plan, view, (bits, bits), writes=False)), threads

@@ -48,10 +48,9 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
     blocks = np.moveaxis(np.array(x.to_delayed(), object).reshape(x.numblocks), axis, 0)
     blocks = blocks[[k for k, n in enumerate(x.chunks[axis]) if n]]  # an empty chunk has no neighbours
     counted = []
-    for before, after in zip(blocks, (*blocks[1:], None), strict=True):
-        for index in np.ndindex(before.shape):
-            edge = None if after is None else dask.delayed(_first)(after[index], axis)
-            counted.append(dask.delayed(_counted)(before[index], edge, axis))
+    for k, *others in np.ndindex(blocks.shape):
+        edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
+        counted.append(dask.delayed(_counted)(blocks[(k, *others)], edge, axis))
     nothing = np.empty((0,) * x.ndim, x.dtype)
     return functools.reduce(operator.add, dask.compute(counted)[0], _counted(nothing, None, axis))
 

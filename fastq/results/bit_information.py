@@ -80,7 +80,7 @@ class BitInformation:
         Returns
         -------
         int
-            From 0 to the bits of the mantissa; 0 where no bit has information.
+            From 0 to the bits of the mantissa; these where no bit has information, as of a constant array.
 
         Raises
         ------
@@ -99,4 +99,4 @@ class BitInformation:
         found = self.information
         found = np.where(found > 1.5 * found[-4:].max(), found, 0.0).cumsum()
         reached = found > level * found[-1]
-        return max(int(reached.argmax()) + 1 - (len(found) - mantissa), 0) if reached.any() else 0
+        return max(int(reached.argmax()) + 1 - (len(found) - mantissa), 0) if reached.any() else mantissa

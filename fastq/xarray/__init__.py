@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from fastq.dispatch.callers import in_own_thread, in_standard_mode
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.system.arguments import as_choice, as_float, is_a, shown
+from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
 from fastq.xarray import cf, datasets, packing
 from fastq.xarray.rounding import bitround

@@ -84,7 +84,7 @@ def bitround(
     >>> ds = xarray.Dataset({"t": ("x", np.array([250.1234, np.nan, 300.5678], np.float32))})
     >>> rounded = fastq.xarray.bitround(ds, max_error=0.05)
     >>> rounded.t.values, rounded.t.attrs["quantization_nsb"]
-    (array([250.125,     nan, 300.5  ], dtype=float32), 11)
+    (array([250.125 ,      nan, 300.5625], dtype=float32), np.int32(12))
     """
     xarray = datasets.library("fastq.xarray.bitround")
     datasets.check(ds, "ds")
@@ -97,9 +97,9 @@ def bitround(
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
     rounded = {}
     for name, (way, number) in _choices(ways, data, kept).items():
-        option, bits = _kept_of(name, data[name], way, number, dim)
-        options = {option: bits, "convention": convention}
-        rounded[name] = _rounded_variable(xarray, name, data[name], options)
+        values = data[name].data  # once: without a cache each look reads the file
+        option, bits = _kept_of(name, data[name], values, way, number, dim)
+        rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
         attribute, algorithm = _TOLD[option]
         holder = f"quantization_{algorithm}"
         rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})
@@ -128,7 +128,7 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
     return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
 
 
-def _kept_of(name: Any, variable: Variable, way: str, number: Any, dim: str | None) -> tuple[str, int]:
+def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
     """Return which option of `fastq.bitround` a variable is rounded by, "keepbits" or "digits", and that number."""
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
@@ -138,7 +138,7 @@ def _kept_of(name: Any, variable: Variable, way: str, number: Any, dim: str | No
             raise ValueError(f"{way} of {name!r} must be from 1 to {most[way]} for {dtype}, not {number}")
         return way, number
     bound = as_float(number, f"{way} of {name!r}", 0.0, math.inf if way == "max_error" else 1.0)
-    values = _masked(variable.data, cf.missing(name, variable))
+    values = _masked(data, cf.missing(name, variable))
     if way == "max_error":
         found = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(_largest(values))
     else:
@@ -169,18 +169,18 @@ def _masked(data: Any, missing: cf.Missing | None) -> Any:
     return data if missing is None else data.map_blocks(missing.masked, dtype=data.dtype)
 
 
-def _rounded_variable(xarray: Any, name: Any, variable: Variable, options: dict[str, Any]) -> Variable:
+def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a variable rounded, without what it says of another rounding."""
-    data, missing = variable.data, cf.missing(name, variable)
+    missing, dtype = cf.missing(name, variable), native(variable.dtype)
     attributes, encoding = (
         {key: value for key, value in noted.items() if key not in cf.OF_QUANTIZATION}
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:
-        attributes["actual_range"] = round_array(np.asarray(ends, native(variable.dtype)), **options)
+        attributes["actual_range"] = round_array(np.asarray(ends, dtype), **options)
     if hasattr(data, "map_blocks"):
-        of_chunk = functools.partial(in_own_thread, _rounded, missing=missing, options=options)
-        data = data.map_blocks(of_chunk, dtype=native(data.dtype), meta=np.empty((0,) * data.ndim, native(data.dtype)))
+        meta, of_chunk = np.empty((0,) * data.ndim, dtype), functools.partial(in_own_thread, _rounded)
+        data = data.map_blocks(of_chunk, missing, options, dtype=dtype, meta=meta)
     else:
         data = _rounded(np.asarray(data), missing, options)
     result: Variable = xarray.Variable(variable.dims, data, attributes, encoding)

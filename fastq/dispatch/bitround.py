@@ -40,7 +40,12 @@ def bitround(call: Call, x: Array, out: Any) -> BoundCall:
     if not x.size:
         return lambda x, out, *_: result.new() if out is None else out
     launch, in_place = _launch_of(asked, x, None if out is None else np.asarray(out), result.nbytes), nothing
-    if out is not None and out.strides == x.strides and out.dtype == x.dtype and (asked.digits is None or is_plain_out(x)):
+    if (
+        out is not None
+        and out.strides == x.strides
+        and out.dtype == x.dtype
+        and (asked.digits is None or is_plain_out(x))
+    ):
         in_place = _execute(asked, x, x, streams=False)
     run, settle, new, can_be_in_place = launch.launch, launch.settle, result.new, in_place is not nothing
 

@@ -64,13 +64,17 @@ def _binades(bits: int) -> list[tuple[int, int, int, int]]:
         first = (row - mantissa) << mantissa if row > mantissa else 1 << places
         numbers = range(first, first + (1 << places))
 
-        def differs(magnitude: int, of: Any, first: int = first, places: int = places, exponent: int = exponent) -> bool:
+        def differs(
+            magnitude: int, of: Any, first: int = first, places: int = places, exponent: int = exponent
+        ) -> bool:
             fraction = math.ldexp((1 << places) + magnitude - first, -places - 1)
             return bool(of(fraction, exponent) != of(0.5, exponent))
 
-        after = bisect_left(numbers[:_NEAR], True, key=lambda each: differs(each, places_before_point))  # noqa: B023
+        after = bisect_left(numbers[:_NEAR], True, key=lambda each: differs(each, places_before_point))
         has_ten = differs(numbers[-1], digits_before_point)
-        ten = bisect_left(numbers, True, key=lambda each: differs(each, digits_before_point)) if has_ten else len(numbers)  # noqa: B023
+        ten = (
+            bisect_left(numbers, True, key=lambda each: differs(each, digits_before_point)) if has_ten else len(numbers)
+        )
         rows.append((exponent, first, first + after, first + ten))
     return rows
 

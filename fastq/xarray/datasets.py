@@ -24,7 +24,7 @@ def library(function: str) -> Any:
     try:
         return importlib.import_module("xarray")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{function} needs xarray: pip install 'fastq-kernels[xarray]'") from error
+        raise ModuleNotFoundError(f"{function} needs xarray: pip install xarray") from error
 
 
 def check(ds: Any, argument: str) -> None:

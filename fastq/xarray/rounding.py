@@ -100,6 +100,7 @@ def bitround(
         values = data[name].data  # once: without a cache each look reads the file
         option, bits = _kept_of(name, data[name], values, way, number, dim)
         rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
+        del values  # before the next ones are read
         attribute, algorithm = _TOLD[option]
         holder = f"quantization_{algorithm}"
         rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})

@@ -52,7 +52,8 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
         edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
         counted.append(dask.delayed(_counted)(blocks[(k, *others)], edge, axis))
     nothing = np.empty((0,) * x.ndim, x.dtype)
-    return functools.reduce(operator.add, dask.compute(counted)[0], _counted(nothing, None, axis))
+    found: BitInformation = functools.reduce(operator.add, dask.compute(counted)[0], _counted(nothing, None, axis))
+    return found
 
 
 def _first(x: Array, axis: int) -> Array:
@@ -66,4 +67,5 @@ def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
     if edge is None:
         return found
     across = np.concatenate([x.take([-1], axis), edge], axis)
-    return found + tasks.computed(across, asked=asked)
+    of_edge: BitInformation = tasks.computed(across, asked=asked)
+    return found + of_edge

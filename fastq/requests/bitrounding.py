@@ -28,7 +28,7 @@ class BitRounding(NamedTuple):
         return 8 * self.dtype.itemsize
 
     def keepbits_within(self, largest: float) -> int:
-        """Return the fewest bits to keep for which no finite number up to the largest one is off by more than the bound.
+        """Return the fewest bits to keep for which no finite number up to the largest one is off by more than asked.
 
         Bits that would make the largest one infinite are too few.
         """

@@ -6,4 +6,13 @@ from fastq.results.bit_information import BitInformation
 from fastq.results.measures import Comparison, Histogram
 from fastq.results.parameters import ParameterKey, QParams, without_checks
 
-__all__ = ["Axis", "BitInformation", "Comparison", "Histogram", "ParameterKey", "QParams", "QuantizedArray", "without_checks"]
+__all__ = [
+    "Axis",
+    "BitInformation",
+    "Comparison",
+    "Histogram",
+    "ParameterKey",
+    "QParams",
+    "QuantizedArray",
+    "without_checks",
+]

@@ -122,7 +122,8 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
         raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
     named: dict[Any, tuple[str, Any]] = {}
     for way, numbers in given.items():
-        for name, number in datasets.by_name(way, "numbers", numbers, data, kept).items() if is_a(numbers, Mapping) else ():
+        by_name = numbers if is_a(numbers, Mapping) else None
+        for name, number in datasets.by_name(way, "numbers", by_name, data, kept).items():
             if name in named:
                 raise TypeError(f"{way} names {name!r}, as {named[name][0]} does")
             named[name] = way, number
@@ -150,7 +151,8 @@ def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, di
 
 def _axis_of(name: Any, variable: Variable, dim: str) -> int:
     if dim not in variable.dims:
-        raise ValueError(f"dim must be a dimension of {name!r}, one of {', '.join(map(str, variable.dims))}, not {dim!r}")
+        dims = ", ".join(map(str, variable.dims))
+        raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {dim!r}")
     return int(variable.dims.index(dim))
 
 

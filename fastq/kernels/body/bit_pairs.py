@@ -6,8 +6,6 @@ are counted by sign and magnitude: then bits next to each other in value are ali
 
 from __future__ import annotations
 
-from numba import types
-
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.formats.bitrounding import of_width
@@ -18,7 +16,7 @@ from fastq.kernels.load_store import prefetch_ahead, prefetch_lanes
 TOGETHER, LEVELS = 16, 4  # vectors that are added at once, and the sums of weights 1, 2, 4 and 8 that are kept
 STREAMS = 3  # bits of the first element, of the second and of both
 MOST = 1 << 10  # carries that lanes of 16 bits hold
-# elements: a vector of counts for each position, whose lanes and positions make up a register; vectors of the least type
+# elements: a vector of counts for each position, lanes times positions are a register; vectors of the least type
 _COUNTS, _WORDS, _PADDED = STREAMS * v.REGISTER_BITS, v.REGISTER_BITS // 16, TOGETHER * v.REGISTER_BITS // 16
 
 

@@ -25,6 +25,7 @@ from fastq.kernels.args import BitPairOperands, BitRoundOperands
 from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRounding
 from fastq.results import BitInformation
+from fastq.results.bit_information import of_counts
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -131,13 +132,13 @@ def bit_information(call: Call, x: Array) -> BoundCall:
     axis = bitrounding.bit_information(x.dtype, x.ndim, call.options)
     dtype, pairs = native(x.dtype), neighbours(x, axis)
     if not pairs[0].size:
-        return lambda *_: BitInformation.of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
+        return lambda *_: of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
     launch, slots, size = *_plan_pairs(dtype, *pairs), pairs[0].size
 
     def count(x: Array, *_: object) -> BitInformation:
         counts = np.zeros((slots, _size(dtype)), np.int64)
         launch(*neighbours(x, axis), None, None, counts)
-        return BitInformation.of_counts(dtype, size, counts.sum(axis=0))
+        return of_counts(dtype, size, counts.sum(axis=0))
 
     return count
 

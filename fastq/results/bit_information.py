@@ -23,17 +23,20 @@ class BitInformation:
     counts : ndarray of int64
         How often bits of a pair were (0, 0), (0, 1), (1, 0) and (1, 1), of shape ``(bits, 2, 2)``: sign, exponent as a
         sign and a magnitude, mantissa, each from its highest bit on.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.sin(np.linspace(0, 9, 10_000)).astype(np.float32)
+    >>> found = fastq.bit_information(x[:5000]) + fastq.bit_information(x[5000:])
+    >>> found.pairs, found.keepbits(0.99)
+    (9998, 8)
+    >>> {name: round(float(bits), 2) for name, bits in zip(found.names, found.information) if bits > 0.7}
+    {'sign': 0.93, 'e7': 0.78, 'm1': 0.87, 'm2': 0.84, 'm3': 0.79}
     """
 
     dtype: np.dtype[Any]
     counts: NDArray[np.int64]
-
-    @classmethod
-    def of_counts(cls, dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:
-        """Return that of so many pairs, whose bits kernels have counted: of the first, the second and both."""
-        first, second, both = counts[:-1].reshape(3, -1)[:, ::-1]
-        none = size - int(counts[-1]) - first - second + both
-        return cls(dtype, np.stack([none, second - both, first - both, both], axis=-1).reshape(-1, 2, 2))
 
     def __add__(self, other: BitInformation) -> BitInformation:
         """Return the information of the pairs of both, whose dtypes are the same."""
@@ -100,3 +103,10 @@ class BitInformation:
         found = np.where(found > 1.5 * found[-4:].max(), found, 0.0).cumsum()
         reached = found > level * found[-1]
         return max(int(reached.argmax()) + 1 - (len(found) - mantissa), 0) if reached.any() else mantissa
+
+
+def of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:
+    """Return that of `size` pairs, whose bits kernels have counted: of the first, the second and both."""
+    first, second, both = counts[:-1].reshape(3, -1)[:, ::-1]
+    none = size - int(counts[-1]) - first - second + both
+    return BitInformation(dtype, np.stack([none, second - both, first - both, both], axis=-1).reshape(-1, 2, 2))

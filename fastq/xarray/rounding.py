@@ -18,7 +18,7 @@ from fastq.operations.rounding import bit_information
 from fastq.operations.rounding import bitround as round_array
 from fastq.requests import bitrounding
 from fastq.requests.options import BitRoundOptions
-from fastq.system.arguments import as_choice, as_float, as_int, is_a, native
+from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, native, shown
 from fastq.system.dtypes import Array
 from fastq.xarray import cf, datasets
 
@@ -150,10 +150,11 @@ def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, di
 
 
 def _axis_of(name: Any, variable: Variable, dim: str) -> int:
-    if dim not in variable.dims:
-        dims = ", ".join(map(str, variable.dims))
-        raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {dim!r}")
-    return int(variable.dims.index(dim))
+    for axis, each in enumerate(variable.dims):
+        if equal(dim, each):
+            return axis
+    dims = ", ".join(map(str, variable.dims))
+    raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {shown(dim)}")
 
 
 def _largest(values: Any) -> float:

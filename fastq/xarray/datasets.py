@@ -29,8 +29,9 @@ def library(function: str) -> Any:
 
 def check(ds: Any, argument: str) -> None:
     """Raise TypeError unless an argument is a Dataset."""
-    if not is_a(ds, importlib.import_module("xarray").Dataset):
-        hint = ": to_dataset() makes one" if hasattr(ds, "to_dataset") else ""
+    xarray = importlib.import_module("xarray")
+    if not is_a(ds, xarray.Dataset):
+        hint = ": to_dataset() makes one" if is_a(ds, xarray.DataArray) else ""
         raise TypeError(f"{argument} must be a Dataset, not {type(ds).__name__}{hint}")
 
 

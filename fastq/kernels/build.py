@@ -21,6 +21,7 @@ from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import (
+    BitPairOperands,
     BitRoundOperands,
     CandidateOperands,
     CopyOperands,
@@ -52,6 +53,7 @@ _HOMES = {
     ElementOperands: "convert",
     CopyOperands: "repack",
     BitRoundOperands: "bitround",
+    BitPairOperands: "bit_pairs",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",
     PartialOperands: "min_max",

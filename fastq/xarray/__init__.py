@@ -1,4 +1,4 @@
-"""Pack Datasets of xarray under the CF conventions; needs xarray, the extra ``[xarray]``."""
+"""Pack Datasets of xarray under the CF conventions, and round them; needs xarray, the extra ``[xarray]``."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from fastq.dispatch.callers import in_own_thread, in_standard_mode
-from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
-from fastq.xarray import cf, packing
+from fastq.xarray import cf, datasets, packing
+from fastq.xarray.rounding import bitround
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
-__all__ = ["pack"]
+__all__ = ["bitround", "pack"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 _NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with
 # encodings and attributes for floats: of a zarr store, and of a netCDF file that rounds them
-_OF_FLOATS = (
-    *("filters", "fill_value", "serializer", "least_significant_digit", "significant_digits", "quantize_mode"),
-    *("quantization", "quantization_nsb", "quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits"),
-    *("_QuantizeBitGroomNumberOfSignificantDigits", "_QuantizeGranularBitRoundNumberOfSignificantDigits"),
-)
+_OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
 
 
 @in_standard_mode
@@ -105,26 +101,24 @@ def pack(
     >>> fastq.xarray.pack(ds + 1, like=packed, out_of_range="clamp").t.values
     array([-122, -128,  127], dtype=int8)
     """
-    xarray = _library()
+    xarray = datasets.library("fastq.xarray.pack")
     for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
-        if not is_a(each, xarray.Dataset):
-            hint = ": to_dataset() makes one" if hasattr(each, "to_dataset") else ""
-            raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}{hint}")
+        datasets.check(each, argument)
     qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
-    floats = {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
+    floats = datasets.floats(ds)
     alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
     kept |= unpacked
     data = {name: each for name, each in floats.items() if name not in kept}
     bounds = {
         name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf)
-        for name, bound in _by_name("max_error", "numbers", max_error, data, kept).items()
+        for name, bound in datasets.by_name("max_error", "numbers", max_error, data, kept).items()
     }
     pairs = {
         name: _pair(name, pair, data[name])
-        for name, pair in _by_name("ranges", "pairs of numbers", ranges, data, kept).items()
+        for name, pair in datasets.by_name("ranges", "pairs of numbers", ranges, data, kept).items()
     }
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
@@ -154,13 +148,6 @@ def pack(
     return result
 
 
-def _library() -> Any:
-    try:
-        return importlib.import_module("xarray")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("fastq.xarray.pack needs xarray: pip install xarray") from error
-
-
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
@@ -169,17 +156,6 @@ def _format(dtype: Any) -> QType:
     with contextlib.suppress(TypeError):  # which tells all formats that there are
         dtype = as_qtype(dtype).name
     return as_qtype(as_choice(dtype, "dtype", FORMATS))
-
-
-def _by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
-    """Return an argument of a mapping by names of variables that are packed."""
-    if given is not None and not is_a(given, Mapping):
-        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
-    for name in given or {}:
-        if name not in data:
-            why = f"stays as it is: {kept[name]}" if name in kept else "is no variable of floats"
-            raise TypeError(f"{argument} names {name!r}, which {why}")
-    return given or {}
 
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:

@@ -73,6 +73,18 @@ def rules(*wanted):
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
 
 
+def bits():
+    """Bits that are kept, of numbers next to powers of two and ten too, and bits of neighbours."""
+    rng = np.random.default_rng(0)
+    known = np.concatenate([np.float32(10.0) ** np.arange(-30, 30), np.ldexp(np.float32(1), np.arange(-149, 120))])
+    near = np.concatenate([known.view(np.int32) + step for step in range(-2, 3)])
+    x = np.concatenate([near, rng.integers(-(2**31), 2**31, 4000, dtype=np.int32)]).view(np.float32)
+    for convention in ("numcodecs", "netcdf"):
+        for options in ({"keepbits": 0}, {"keepbits": 9}, {"keepbits": 23}, {"digits": 1}, {"digits": 5}):
+            same_bytes(*both("bitround", x, convention=convention, **options))
+    same_bytes(*(found.counts for found in both("bit_information", x)))
+
+
 def searches():
     x = np.random.default_rng(0).standard_t(3, (9, 5016)).astype(np.float32)
     few = np.repeat(np.array([[-9, 0, 1, 2, 9]], np.float32), 40, axis=0)

@@ -13,6 +13,7 @@ from fuzzing.combinations import CASES, Combination, combination, share_streamed
 from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
+from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
@@ -809,6 +810,32 @@ class _Drawing:
         whole = list(shape) or [1]
         whole[axis] = -(-whole[axis] // 8)
         return self.with_out(call, tuple(whole), dtype, over=call.args[0] if type(call.args[0]) is np.ndarray else None)
+
+    def _bitround(self):
+        shape, random, dtype = self.shape(), self.random, self.float_dtype()
+        x, call = self.values(shape, dtype, nans=0.3, infinities=0.3), Call([], {})
+        bits = 8 * x.dtype.itemsize
+        most = {"keepbits": of_width(bits)[0], "digits": most_digits(bits)}
+        way = random.choice(["keepbits", "keepbits", "digits", "max_error"])
+        number = random.choice([0.0, 1e-6, 0.1, 3.0, math.inf])
+        if way in most:
+            number = most[way] + 1 if self.spoils(0.5) else random.randint(int(way == "digits"), most[way])
+        call.options = {way: number, "convention": random.choice(list(TIES))}
+        call.args = [self.placed(call, x, lists=False)]
+        return self.with_out(call, shape, x.dtype, over=call.args[0])
+
+    def _bit_information(self):
+        shape = self.shape()
+        x, call = self.values(shape, self.float_dtype(), nans=0.3, infinities=0.3), Call([], {})
+        call.options["axis"] = self.random.randrange(-len(shape), len(shape)) if shape else -1
+        call.args = [self.placed(call, x, lists=False)]
+        return call
+
+    def float_dtype(self):
+        """A dtype of IEEE floats."""
+        dtype = self.of.dtype if self.of.dtype in ("float16", "float32", "float64") else "float32"
+        self.noted["input dtype"] = dtype
+        return dtype
 
     def gguf_shape(self, width):
         ndim = self.random.choice([1, 1, 2, 3]) if self.case.size != "streamed" else 2

@@ -38,6 +38,8 @@ OPERATIONS = {
     "pack": 1,
     "unpack": 1,
     "binarize": 1,
+    "bitround": 2,
+    "bit_information": 1,
     "gguf_quantize": 2,
     "gguf_dequantize": 1,
 }

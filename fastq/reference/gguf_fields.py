@@ -62,9 +62,8 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
 
 def values(blocks: Array, form: BlockFormat) -> Array:
     """Return what blocks stand for: numbers of codes times scales, and smallest values."""
-    numbers, table = unpack(blocks, form), {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}.get(type(form))
-    codes = numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub)
-    of_codes = _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
+    numbers = unpack(blocks, form)
+    of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
     if isinstance(form, FloatFormat):
         steps = float_steps(numbers["d"], form)[:, :, None]
     else:
@@ -76,6 +75,12 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     products = _negative_where_made(of_codes * steps, steps)
     result = _negative_where_made(products - lows if "mins" in numbers else products + lows, products, lows)
     return result.reshape(len(blocks), form.size)
+
+
+def numbers_of(codes: Array, form: BlockFormat) -> Array:
+    """Return what codes stand for, in units of the scale."""
+    table = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}.get(type(form))
+    return _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
 
 
 def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:

@@ -1,4 +1,4 @@
-"""ggml's C code, from the libraries of llama-cpp-python: what blocks of GGUF are compared with."""
+"""ggml's C code, from a library of llama-cpp-python or xllamacpp: what blocks of GGUF are compared with."""
 
 import ctypes
 import functools
@@ -13,14 +13,22 @@ from fastq.formats.gguf import as_block_format
 _QUANTIZE = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
 
 
+LIBRARIES = {"llama_cpp": "lib/libggml-base.so", "xllamacpp": "xllamacpp.abi3.so"}  # the first that is there
+
+
+@functools.cache
+def package():
+    """The package that has the library, None if none is installed; to import it is not needed."""
+    return next((name for name in LIBRARIES if importlib.util.find_spec(name)), None)
+
+
 @functools.cache
 def library():
-    """The library, None if it is not installed; to import the package is not needed."""
-    found = importlib.util.find_spec("llama_cpp")
-    if found is None:
+    """The library, None if it is not installed."""
+    if package() is None:
         return None
-    path = Path(found.submodule_search_locations[0]) / "lib" / "libggml-base.so"
-    loaded = ctypes.CDLL(str(path))
+    (folder,) = importlib.util.find_spec(package()).submodule_search_locations
+    loaded = ctypes.CDLL(str(Path(folder) / LIBRARIES[package()]))
     loaded.ggml_quantize_chunk.argtypes, loaded.ggml_quantize_chunk.restype = _QUANTIZE, ctypes.c_size_t
     loaded.ggml_type_name.argtypes, loaded.ggml_type_name.restype = [ctypes.c_int], ctypes.c_char_p
     loaded.ggml_type_size.argtypes, loaded.ggml_type_size.restype = [ctypes.c_int], ctypes.c_size_t
@@ -29,7 +37,8 @@ def library():
 
 def version():
     """Version of the package that the library is part of."""
-    return f"llama-cpp-python {metadata.version('llama-cpp-python')}"
+    distribution = package().replace("llama_cpp", "llama-cpp-python")
+    return f"{distribution} {metadata.version(distribution)}"
 
 
 def has(name):

@@ -18,10 +18,10 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOATS
-from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format, as_least_error
+from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.addresses import block_address
 from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
-from fastq.requests.values import INTEGERS
+from fastq.requests.values import INTEGERS, as_least_error
 from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]
@@ -68,7 +68,7 @@ class _Task(NamedTuple):
 
 def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
-    row = as_block_format(call.options.qtype)
+    row = as_block_format(call.options.qtype, to_write=True)
     least_error = as_least_error(call.options.range, row)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.formats.gguf import (
     BLOCK,
     WEIGHTED_CANDIDATES,
+    BinaryFormat,
     BlockFormat,
     CodebookFormat,
     FloatFormat,
@@ -15,14 +16,13 @@ from fastq.formats.gguf import (
     SuperFormat,
     TernaryFormat,
     as_block_format,
-    as_least_error,
 )
 from fastq.reference import gguf_small, gguf_super
 from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
-from fastq.requests.values import as_input
+from fastq.requests.values import as_input, as_least_error
 from fastq.system.arguments import as_array, as_importance
 from fastq.system.dtypes import Array
 
@@ -47,7 +47,7 @@ def quantize(
     ndarray of uint8
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
-    form, data = as_block_format(qtype), as_input(data, "data")
+    form, data = as_block_format(qtype, to_write=True), as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
     weights = None if imatrix is None else as_importance(imatrix, data.shape, form.group)[0]
@@ -98,8 +98,10 @@ def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array,
 
 def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
     """Return the numbers of blocks."""
+    if isinstance(form, BinaryFormat):
+        return gguf_small.quantize_binary(x)
     if isinstance(form, TernaryFormat):
-        return gguf_small.quantize_ternary(x)
+        return gguf_small.quantize_ternary(x, form)
     if isinstance(form, FloatFormat):
         return gguf_small.quantize_float(x, form)
     if isinstance(form, ScaledFormat):

@@ -158,7 +158,7 @@ def _library() -> Any:
     try:
         return importlib.import_module("xarray")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("fastq.xarray.pack needs xarray: pip install 'fastq-kernels[xarray]'") from error
+        raise ModuleNotFoundError("fastq.xarray.pack needs xarray: pip install xarray") from error
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

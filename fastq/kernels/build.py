@@ -184,12 +184,18 @@ def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, bel
 
 
 def block_address(
-    loop: str, row: BlockFormat, src: ElementType, dst: ElementType, streaming: bool, weighted: bool
+    loop: str,
+    row: BlockFormat,
+    src: ElementType,
+    dst: ElementType,
+    streaming: bool,
+    weighted: bool,
+    least_error: bool,
 ) -> int:
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
     source, target = element_type(src), element_type(dst)
     spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
-        row, element_type(np.dtype(np.float16)), source, streaming, weighted
+        row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
     )
     elements = getattr(source, "bits", source), target
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)

@@ -23,6 +23,7 @@ from fastq.operations.dequantize import dequantize_linear
 from fastq.operations.measure import compare, magnitudes, minmax
 from fastq.operations.packing import binarize, pack, unpack
 from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
 from fastq.system import lazy
 from fastq.system.dtypes import Array
@@ -136,8 +137,8 @@ def _binarize(x: Array, name: str) -> None:
     binarize(x, dtype=name)
 
 
-def _to_blocks(x: Array, name: str) -> Array:
-    blocks: Array = call("gguf_quantize", x, None, None, None, None, (name,), (str,))
+def _to_blocks(x: Array, name: str, **options: str) -> Array:
+    blocks: Array = call("gguf_quantize", x, None, None, None, None, BlockOptions(name, **options), (str,))
     return blocks
 
 
@@ -216,6 +217,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     ),
     "gguf": (
         Calls((_to_blocks,), "float32", "Q8_0 Q4_0 Q4_1 Q5_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
+        Calls((_to_blocks,), "float32", "Q4_0", ({"range": "mse"},), SHAPES[2:4]),
         Calls((_from_blocks,), "float32", "Q8_0 Q4_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
     ),
 }

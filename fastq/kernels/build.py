@@ -171,6 +171,12 @@ def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bo
     return compile_kernel("body.cast.cast", ElementOperands(*map(element_type, operands)), spec)
 
 
+def unpack_address(operands: Any, gaps: bool) -> int:
+    """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
+    spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
+    return compile_kernel("body.unpack.unpack", ElementOperands(*map(element_type, operands)), spec)
+
+
 def block_address(
     loop: str, row: BlockFormat, src: ElementType, dst: ElementType, streaming: bool, weighted: bool
 ) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
 
 from .markdown import markdown, with_part
@@ -65,7 +65,7 @@ def qualities(matrices: Weights) -> list[Quality]:
     """Each type on the weights one after the other, cut into rows of 256, whatever the length of theirs."""
     flat = np.concatenate([x.astype(np.float32).reshape(-1)[: x.size // ROW * ROW] for x in matrices.values()])
     x, found = flat.reshape(-1, ROW), []
-    for name in BLOCK_FORMATS:
+    for name in WRITTEN:
         decoded = fastq.gguf.dequantize(fastq.gguf.quantize(x, name), name)
         found.append(Quality(name, TENSOR_TYPES[name].bits, fastq.compare(x, decoded).sqnr_db))
     return sorted(found, key=lambda each: (each.bits, each.sqnr_db))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 try:
     import dask.array as da
 except ImportError as error:
-    raise ImportError("fastq.dask needs dask: pip install 'fastq-kernels[dask]'", name=error.name) from error
+    raise ImportError("fastq.dask needs dask: pip install 'dask[array]'", name=error.name) from error
 
 from fastq import results
 from fastq.dask import calibration

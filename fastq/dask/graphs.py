@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastq.dask import given, ranged
+from fastq.dask import bitround, given, ranged
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 
-_HOMES = {"given": given, "ranged": ranged}
+_HOMES = {"given": given, "ranged": ranged, "bitround": bitround}
 
 
 def call(asked: Call) -> Any:

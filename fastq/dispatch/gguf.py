@@ -67,7 +67,7 @@ class _Task(NamedTuple):
 
 def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
-    row = as_block_format(call.options.qtype)
+    row = as_block_format(call.options.qtype, to_write=True)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)

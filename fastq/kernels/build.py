@@ -21,6 +21,7 @@ from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import (
+    BitRoundOperands,
     CandidateOperands,
     CopyOperands,
     ElementOperands,
@@ -29,6 +30,7 @@ from fastq.kernels.args import (
     MagnitudeOperands,
     MinMaxOperands,
     PartialOperands,
+    RequantizeOperands,
     SearchOperands,
     WeightedOperands,
 )
@@ -49,6 +51,7 @@ ADDRESSES = 5  # addresses that every kernel gets; those past its operands are n
 _HOMES = {
     ElementOperands: "convert",
     CopyOperands: "repack",
+    BitRoundOperands: "bitround",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",
     PartialOperands: "min_max",
@@ -56,6 +59,7 @@ _HOMES = {
     SearchOperands: "range_search",
     CandidateOperands: "range_search",
     HistogramOperands: "histogram",
+    RequantizeOperands: "requantize",
 }
 
 
@@ -95,9 +99,9 @@ def operands_of(context, builder, sig, kernel, addresses):
 
 
 def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
-    """Return the type of the float arguments: that in which parameters are kept, float64 where there are none."""
+    """Return the type of the float arguments: that in which parameters are kept, float64 where those are no numbers."""
     scale = pointer_types(operands).get("scale")
-    if scale is None:
+    if scale is None or isinstance(scale.dtype, types.Integer):
         return types.float64
     return computes_in(spec, scale) if spec.scale_kind else scale.dtype
 
@@ -175,6 +179,12 @@ def unpack_address(operands: Any, gaps: bool) -> int:
     """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
     spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
     return compile_kernel("body.unpack.unpack", ElementOperands(*map(element_type, operands)), spec)
+
+
+def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
+    """Compile a loop of requantization for operands and what `RequantizeSpec` says."""
+    spec = lazy.module("fastq.kernels.requantization").RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
+    return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
 def block_address(

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.formats.gguf import (
     BLOCK,
     WEIGHTED_CANDIDATES,
+    BinaryFormat,
     BlockFormat,
     CodebookFormat,
     FloatFormat,
@@ -40,7 +41,7 @@ def quantize(
     ndarray of uint8
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
-    form, data = as_block_format(qtype), as_input(data, "data")
+    form, data = as_block_format(qtype, to_write=True), as_input(data, "data")
     rows, shape = _rows(data, form.size, form.nbytes, form)
     weights = None if imatrix is None else as_importance(imatrix, data.shape, form.group)[0]
     check_place(out, shape, BYTES)
@@ -86,8 +87,10 @@ def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array,
 
 def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
     """Return the numbers of blocks."""
+    if isinstance(form, BinaryFormat):
+        return gguf_small.quantize_binary(x)
     if isinstance(form, TernaryFormat):
-        return gguf_small.quantize_ternary(x)
+        return gguf_small.quantize_ternary(x, form)
     if isinstance(form, FloatFormat):
         return gguf_small.quantize_float(x, form)
     if isinstance(form, ScaledFormat):

@@ -1,20 +1,27 @@
-"""Numbers of blocks of GGUF of ternary and of 4 bit floating-point codes, in plain NumPy: one row for each block."""
+"""Numbers of blocks of GGUF of few codes and of 4 bit floating-point ones, in plain NumPy: one row for each block."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fastq.formats.gguf import FloatFormat
+from fastq.formats.gguf import FloatFormat, TernaryFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits
 from fastq.system.dtypes import Array
 
 
-def quantize_ternary(x: Array) -> Numbers:
+def quantize_binary(x: Array) -> Numbers:
+    """Return the numbers of blocks of signs; magnitudes are added one after the other."""
+    total = np.add.accumulate(np.abs(x), axis=1, dtype=F)[:, -1]
+    return {"d": half_bits(total / F(x.shape[1])), "codes": (x >= 0).astype(np.int64)}
+
+
+def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
     """Return the numbers of blocks of ternary codes."""
     d = np.abs(x).max(axis=1)
     inverse = np.where(d == 0, F(0), F(1) / d)
     position = x * np.where(np.isinf(inverse), F(0), inverse)[:, None]
-    return {"d": half_bits(d), "codes": (np.abs(position) >= 0.5) * np.sign(position).astype(np.int64) + 1}
+    codes = (np.abs(position) >= 0.5) * np.sign(position).astype(np.int64) + 1
+    return {"d": half_bits(d), "codes": np.where(np.isinf(inverse)[:, None], form.of_tiny, codes)}
 
 
 def quantize_float(x: Array, form: FloatFormat) -> Numbers:

@@ -42,6 +42,16 @@ class LinearOptions(NamedTuple):
     nan: str = "raise"
 
 
+class RequantizeOptions(NamedTuple):
+    """Options of `fastq.requantize`; `key` is what a plan may depend on of the bias."""
+
+    axis: Axis = None
+    dtype: object = None
+    convention: str = "tflite"
+    clamp: tuple[int, int] | None = None
+    key: Any = None
+
+
 class ValuesOptions(NamedTuple):
     """Options of `fastq.dequantize_linear`."""
 
@@ -88,6 +98,15 @@ class BlockOptions(NamedTuple):
     """Options of `fastq.gguf.quantize` and `fastq.gguf.dequantize`."""
 
     qtype: object
+
+
+class BitRoundOptions(NamedTuple):
+    """Options of `fastq.bitround`."""
+
+    keepbits: int | None = None
+    digits: int | None = None
+    max_error: float | None = None
+    convention: str = "numcodecs"
 
 
 class PackOptions(NamedTuple):

@@ -159,6 +159,11 @@ class Request(NamedTuple):
         return ParameterRules(self.qtype, row, dtype, self.granularity.block_size, self.decodes)
 
     @property
+    def searches_ends_apart(self) -> bool:
+        """Whether both ends of a range are searched for: where a zero point may be any number."""
+        return not self.symmetric and self.coding.row.zero_point != "integer"
+
+    @property
     def template(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
         qtype, row = self.qtype, self.coding.row
@@ -238,6 +243,8 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
     coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
+    if search is not None:
+        search = search.resolved(qtype, coding.row, always, block_size, kind)
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     return Request(qtype, options.convention, always, axis, where, *how)
 
@@ -266,13 +273,13 @@ def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 CARRIED = ("dtype", "axis", "block_size", "symmetric", "convention", "bits", "range")
-_DEFAULTS = tuple(RangeOptions._field_defaults[name] for name in CARRIED)
+_DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 
 def check_beside_qparams(*given: object) -> None:
     """Raise an error unless the options that QParams carry already are at their defaults."""
     if not arguments.equal(given, _DEFAULTS):
-        pairs = zip(CARRIED, _DEFAULTS, given, strict=True)
+        pairs = zip((*CARRIED, "importance"), _DEFAULTS, given, strict=True)
         names = [name for name, default, value in pairs if not arguments.equal(value, default)]
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 

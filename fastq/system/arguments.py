@@ -57,7 +57,7 @@ def shown(value: object) -> str:
 
 
 def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
-    """Return whether a value is an instance; a proxy that can't say so is none."""
+    """Return whether a value is an instance; a proxy that can't say so is not one."""
     try:
         return isinstance(value, kinds)
     except Exception:

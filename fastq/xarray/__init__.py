@@ -263,7 +263,7 @@ def _library(function: str) -> Any:
     try:
         return importlib.import_module("xarray")
     except ModuleNotFoundError as error:
-        needed = f"fastq.xarray.{function} needs xarray: pip install 'fastq-kernels[xarray]'"
+        needed = f"fastq.xarray.{function} needs xarray: pip install xarray"
         raise ModuleNotFoundError(needed) from error
 
 

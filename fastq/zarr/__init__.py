@@ -30,7 +30,7 @@ def register() -> None:
     try:
         registry, zarr = importlib.import_module("zarr.registry"), importlib.import_module("zarr")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("fastq.zarr.register needs zarr: pip install 'fastq-kernels[zarr]'") from error
+        raise ModuleNotFoundError("fastq.zarr.register needs zarr: pip install zarr") from error
     from fastq.zarr import codecs
 
     for name, codec in codecs.CODECS.items():

@@ -7,15 +7,12 @@ from catalogue import same_bytes
 from gguf_data import COLUMNS, KINDS, importance, rows_of
 
 import fastq
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 
 VALUES = 10_000_000
 ROWS = -(-VALUES // len(KINDS) // COLUMNS)
 CASES = [
-    (name, weighted)
-    for name, row in BLOCK_FORMATS.items()
-    for weighted in (False, True)
-    if row.weighted or not weighted
+    (name, weighted) for name, row in WRITTEN.items() for weighted in (False, True) if row.weighted or not weighted
 ]
 
 

@@ -34,7 +34,7 @@ def test_weights_are_the_matrices_of_a_file(tmp_path, matrices):
 
 
 def test_figures_are_those_of_the_gguf_package(matrices, monkeypatch):
-    monkeypatch.setattr(types, "BLOCK_FORMATS", {name: BLOCK_FORMATS[name] for name in FEW})
+    monkeypatch.setattr(types, "WRITTEN", {name: BLOCK_FORMATS[name] for name in FEW})
     found = {q.name: q for q in types.qualities(matrices)}
     x = np.concatenate([matrices["a"].reshape(-1)[:768], matrices["b"].reshape(-1)[:1024].astype(np.float32)])
     for name in FEW:

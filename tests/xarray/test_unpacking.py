@@ -242,5 +242,5 @@ def test_arrays_need_no_xarray():
 
 def test_without_xarray_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"fastq\.xarray\.unpack needs xarray: pip install 'fastq-kern"):
+    with pytest.raises(ModuleNotFoundError, match=r"fastq\.xarray\.unpack needs xarray: pip install xarray"):
         fastq.xarray.unpack(None)

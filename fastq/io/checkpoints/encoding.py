@@ -75,10 +75,15 @@ class ScaleArithmetic:
 
 
 def encode(
-    x: Array, scheme: LayerScheme, arithmetic: ScaleArithmetic, factor: float = 1.0
+    x: Array,
+    scheme: LayerScheme,
+    arithmetic: ScaleArithmetic,
+    factor: float = 1.0,
+    importance: NDArray[np.float32] | None = None,
 ) -> tuple[dict[str, Array], Array, QuantizedArray]:
     """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
+    `importance` is a row for the columns, by which errors are weighed where scales are searched for.
     Return what is stored for them, by the end of its name; the rows, in blocks if blocks have several rows; and their
     codes. ValueError if x has NaN or an infinity.
     """
@@ -87,7 +92,9 @@ def encode(
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
             held = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
-    stored, zero_point = choose(held, form, weights, arithmetic, factor)
+    if importance is not None:  # of blocks with several rows for each element, as these are folded
+        importance = form.folded(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
+    stored, zero_point = choose(held, form, weights, arithmetic, factor, importance)
     options: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
     options["convention"] = arithmetic.convention(weights)
     scale = scale_values(stored, weights, factor)
@@ -97,19 +104,25 @@ def encode(
 
 
 def choose(
-    x: Array, form: StoredForm, weights: WeightScheme, arithmetic: ScaleArithmetic, factor: float
+    x: Array,
+    form: StoredForm,
+    weights: WeightScheme,
+    arithmetic: ScaleArithmetic,
+    factor: float,
+    importance: Array | None = None,
 ) -> tuple[Array, Array | None]:
     """Take scales, in the dtype in which they are stored, and zero points from ranges."""
     granularity: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
+    ranges: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
     if not weights.scale_dtype:
         options: dict[str, Any] = {"symmetric": weights.symmetric, "convention": arithmetic.convention(weights)}
-        p = fastq.choose_qparams(x, weights.qtype, **granularity, **options, range=arithmetic.method)
+        p = fastq.choose_qparams(x, weights.qtype, **granularity, **options, **ranges)
         return p.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else p.zero_point
     if arithmetic.method != "minmax":
         if weights.scale_dtype == E8M0:
-            p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, range=arithmetic.method)
+            p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **ranges)
             return p.scale.view(np.uint8), None
-        p = fastq.choose_qparams(x, weights.qtype, **granularity, range=arithmetic.method)
+        p = fastq.choose_qparams(x, weights.qtype, **granularity, **ranges)
         return _in_e4m3(arithmetic.computed(p.scale) * np.float32(factor)), None
     lo, hi = fastq.minmax(x, **granularity)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))

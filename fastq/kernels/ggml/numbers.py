@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.formats.gguf import CodebookFormat, FloatFormat, SuperFormat, TernaryFormat
+from fastq.formats.gguf import BinaryFormat, CodebookFormat, FloatFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
 from fastq.kernels.ggml.search import (
     F32,
@@ -14,7 +14,6 @@ from fastq.kernels.ggml.search import (
     LANES,
     PART,
     SUBS,
-    VALUES,
     codebook_index,
     first_largest,
     fit_codebook,
@@ -33,7 +32,9 @@ _HIDDEN = 1 << 23  # of the bits of a float32
 def quantize_group(spec, group, numbers):
     """Write the numbers of sixteen blocks."""
     row = spec.row
-    if isinstance(row, TernaryFormat):
+    if isinstance(row, BinaryFormat):
+        binary(spec, group, numbers)
+    elif isinstance(row, TernaryFormat):
         ternary(spec, group, numbers)
     elif isinstance(row, FloatFormat):
         floats(spec, group, numbers)
@@ -127,18 +128,32 @@ def largest_magnitude(x, count):
     return largest
 
 
-# --- ternary ----------------------------------------------------------------------------------------------------------
+# --- binary and ternary -----------------------------------------------------------------------------------------------
+
+
+@njit
+def binary(spec, group, numbers):
+    """Write the numbers of blocks of signs."""
+    total = zero = v.full(0.0, F32)
+    for i in range(0, spec.size * LANES, LANES):
+        value = v.load(group.x, i, F32)
+        total = total + v.absolute(value)
+        code = v.select(value >= zero, v.full(1, I32), v.full(0, I32))
+        v.store(numbers.codes, i, v.convert(code, types.uint8))
+    v.store(numbers.d, 0, half(spec, total / v.constant(spec.size, total)))
 
 
 @njit
 def ternary(spec, group, numbers):
     """Write the numbers of ternary blocks."""
-    d, zero = largest_magnitude(group.x, 256), v.full(0.0, F32)
-    inverse = v.constant(1, d) / d
-    inverse = v.select((d == zero) | (inverse == v.full(float("inf"), F32)), zero, inverse)
-    for i in range(0, VALUES, LANES):
+    d, zero = largest_magnitude(group.x, spec.size), v.full(0.0, F32)
+    inverse = v.select(d == zero, zero, v.constant(1, d) / d)
+    is_tiny = inverse == v.full(float("inf"), F32)
+    other = v.select(is_tiny, v.full(spec.row.of_tiny, I32), v.full(1, I32))
+    inverse = v.select(is_tiny, zero, inverse)
+    for i in range(0, spec.size * LANES, LANES):
         position = v.load(group.x, i, F32) * inverse
-        code = v.select(position >= v.full(0.5, F32), v.full(2, I32), v.full(1, I32))
+        code = v.select(position >= v.full(0.5, F32), v.full(2, I32), other)
         code = v.select(position <= v.full(-0.5, F32), v.full(0, I32), code)
         v.store(numbers.codes, i, v.convert(code, types.uint8))
     v.store(numbers.d, 0, half(spec, d))

@@ -10,7 +10,7 @@ from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
 from fastq.formats.conventions import Convention
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
 
@@ -134,13 +134,12 @@ def own_row(random):
 
 _UNBLOCKED = {name: weight for name, weight in FORMATS.items() if not QTYPES[name].block_size}
 _PACKED = dict.fromkeys([name for name, row in QTYPES.items() if row.packed], 1)
-_OF_GGUF = dict.fromkeys(BLOCK_FORMATS, 1)
 # formats of operations, and how often each is drawn, where they are not those of most
 _FORMATS_OF = {
     "pack": _PACKED,
     "unpack": _PACKED,
-    "gguf_quantize": _OF_GGUF,
-    "gguf_dequantize": _OF_GGUF,
+    "gguf_quantize": dict.fromkeys(WRITTEN, 1),
+    "gguf_dequantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "nest_scale": {"dynamic8": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "unpack_array": dict.fromkeys(CASTS[:6], 1),

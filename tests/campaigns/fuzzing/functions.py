@@ -54,7 +54,7 @@ def _calibrate(pieces, dtype, *, parts, kept_as, method, **options):
             whole |= other
     name, how = method
     state = whole.count, whole.minimum, whole.maximum, whole.counts, whole.edges
-    return state, whole.clipping_range(name, **how), whole.qparams(name, **how)
+    return state, whole.clipping_range(name, **how), whole.qparams(name, **how), whole.importance()
 
 
 def _calibrate_plainly(pieces, dtype, *, parts, kept_as, method, **options):
@@ -69,7 +69,7 @@ def _calibrate_plainly(pieces, dtype, *, parts, kept_as, method, **options):
     name, how = method
     ends = (each.astype(calibrator.compute) for each in (lo, hi))
     state = np.asarray(counts.sum(axis=-1)), *ends, counts, edges
-    return state, calibrator.clipping_range(name, **how), calibrator.qparams(name, **how)
+    return state, calibrator.clipping_range(name, **how), calibrator.qparams(name, **how), calibrator.importance()
 
 
 # --- nested scales, casts ---------------------------------------------------------------------------------------------

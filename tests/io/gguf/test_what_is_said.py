@@ -268,9 +268,9 @@ def test_numbers_that_are_no_weights_are_refused_without_advice(kind):
 
 @pytest.mark.parametrize("options", [["--dequantize"], ["Q8_0", "--allow-requantize"]])
 def test_blocks_that_fastq_does_not_read(options):
-    write("q.gguf", {"blk.0.attn_q.weight": (np.zeros((4, 66), np.uint8), "IQ2_XXS")})
+    write("q.gguf", {"blk.0.attn_q.weight": (np.zeros((4, 292), np.uint8), "Q8_K")})
     line = told("gguf", "q.gguf", "out.gguf", *options)
-    assert line.endswith("tensor 'blk.0.attn_q.weight' is IQ2_XXS, which fastq does not dequantize\n")
+    assert line.endswith("tensor 'blk.0.attn_q.weight' is Q8_K, which fastq does not dequantize\n")
 
 
 @pytest.mark.parametrize(

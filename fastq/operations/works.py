@@ -129,6 +129,12 @@ def _cast(x: Array, name: str, **options: Any) -> None:
     lazy.module("fastq.dispatch.casting").cast_floats(x, np.dtype(name), **options)
 
 
+def _unpack_cf(x: Array, name: str) -> None:
+    unit = np.ones(1, name)
+    for given in ((), (0,)):
+        lazy.module("fastq.dispatch.casting").unpack_integers(x, np.dtype(name), unit, unit, given)
+
+
 def _range_of(x: Array, name: str, **scheme: Any) -> None:
     choose_qparams(x, name, **scheme)
 
@@ -208,6 +214,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     "stores": (
         Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
         Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
+        Calls((_unpack_cf,), "int8 uint8 int16 uint16", "float32 float64"),
     ),
     "measures": (
         Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8", "-", (WHOLE, ROWS, COLUMNS)),

@@ -501,6 +501,14 @@ CALLS = {
         {"ds": xarray.Dataset({"t": ("x", X[0])}), "out_of_range": "clamp"}
         | {"like": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])}))},
     ),
+    "xarray.unpack": (
+        [lambda **options: fastq.xarray.unpack(**options).load()],
+        {"ds": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])})), "dtype": "float32"},
+    ),
+    "xarray.unpack_array": (
+        [fastq.xarray.unpack_array],
+        {"codes": CODES, "scale_factor": 0.5, "add_offset": 3.0, "fill_value": 7, "dtype": "float32"},
+    ),
     "io.open_checkpoint": ([lambda path: in_a_file(io.open_checkpoint, path)], {"path": "state.gguf"}),
     "io.save_checkpoint": (
         [lambda path, **options: in_a_file(lambda path: io.save_checkpoint(path, **options), path)],

@@ -741,6 +741,21 @@ class _Drawing:
         call.args = [self.placed(call, x), of.format]
         return call
 
+    def _unpack_array(self):
+        random, stored = self.random, np.iinfo(self.of.format)
+        codes = self.rng.integers(stored.min, stored.max, self.shape(), stored.dtype, endpoint=True)
+        few = [stored.min, stored.max, 0, 5, 6, *codes.reshape(-1)[:2].tolist()]
+        if random.random() < 0.5:  # so that there are gaps
+            codes = np.where(self.rng.random(codes.shape) < 0.3, self.rng.choice(few, codes.shape), codes)
+        units = [random.choice([0.1, -3e-5, 1e30, 0.0, -0.0, 1 / 3, 7]) for _ in range(2)]
+        kinds = random.choice([(np.float32, np.float32), (np.float64, np.float32), (float, float), (np.float32, float)])
+        call = Call([], {"dtype": random.choice([None, "float32", "float64"])})
+        call.options["fill_value"] = random.sample(few, random.randrange(4))
+        self.noted |= {"input dtype": self.of.format}
+        call.args = [self.placed(call, codes.astype(stored.dtype), lists=False)]
+        call.args += [kind(unit) for kind, unit in zip(kinds, units, strict=True)]
+        return call
+
     def _minmax(self):
         shape = self.shape()
         g = self.granularity(shape)

@@ -258,12 +258,6 @@ def unpack_array(
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def _check_dataset(xarray: Any, argument: str, ds: Any) -> None:
-    if not is_a(ds, xarray.Dataset):
-        hint = ": to_dataset() makes one" if hasattr(ds, "to_dataset") else ""
-        raise TypeError(f"{argument} must be a Dataset, not {type(ds).__name__}{hint}")
-
-
 def _gaps(fill_value: Any, info: np.iinfo[Any]) -> tuple[int, ...]:
     """Return the codes among fill values, each once."""
     numbers = as_array(fill_value, "fill_value").reshape(-1)

@@ -331,10 +331,10 @@ CALLS = {
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
     "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
     "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
-    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse"}),
+    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse", "importance": np.ones(4)}),
     "MSERange": (
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "norm": 2.0},
+        {"grid": 10, "shrink": 0.8, "grow": 0.1, "signs": 1, "norm": 2.0},
     ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),

@@ -16,7 +16,9 @@ from fastq import QParams, QuantizedArray, reference
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.granularity import as_granularity
 from fastq.formats.qtypes import QTYPES
+from fastq.requests.importance import weighed_axis
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
 # stores past the cache at some 2**24, where each format is to be met so many times in a run of two hours
@@ -440,6 +442,20 @@ class _Drawing:
             options["range"] = of.range
         return options
 
+    def importance(self, shape, options):
+        """Weights of all elements, or of those along an axis, mostly the one that they have to be of."""
+        own, ndim = self.qtype.block_size, len(shape)
+        try:
+            where = as_granularity(options.get("axis", -1 if own else None), options.get("block_size", own), ndim)
+            axis = weighed_axis(ndim, where) if self.random.random() < 0.95 else 0
+        except (ValueError, TypeError):  # what is asked for is refused
+            axis = 0
+        sizes = self.random.choice([shape, shape[axis : axis + 1] if shape else ()])
+        draws = np.random.default_rng(self.random.randrange(1 << 30))
+        weights = draws.random(sizes) ** self.random.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
+        self.noted["importance"] = str(sizes)
+        return weights.astype(self.random.choice(["float64", "float32", "float16"]))
+
     def packed(self, shape):
         """Shape and dtype of stored codes."""
         if not self.qtype.packed:
@@ -466,6 +482,8 @@ class _Drawing:
         if out_of is not None:
             searches = self.of.range != "minmax" and self.random.random() < 0.95  # which clips, so all has to saturate
             options["saturate"] = self.noted["saturate"] = self.of.saturate or searches
+        if self.of.range != "minmax" and self.random.random() < 0.4:
+            options["importance"] = self.importance(shape, options)
         call = Call([], options)
         x = self.placed(call, self.values(shape))
         call.args = [x, self.dtype_argument()]

@@ -103,7 +103,12 @@ SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # op
 RANGES = (
     "minmax",
     "mse",
-    *(fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS),
+    "mse-llm-compressor",
+    *(
+        fastq.MSERange(grid, shrink, grow, norm=norm)
+        for grid, shrink, grow in ((1, 0.2, 1), (7, 0.8, 0.3), (20, 0.2, 0.1), (None, None, 0), (None, 0.8, None))
+        for norm in NORMS
+    ),
 )
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {

@@ -38,6 +38,7 @@ OPERATIONS = {
     "pack": 1,
     "unpack": 1,
     "binarize": 1,
+    "requantize": 2,
     "gguf_quantize": 2,
     "gguf_dequantize": 1,
 }
@@ -141,6 +142,7 @@ _FORMATS_OF = {
     "gguf_quantize": _OF_GGUF,
     "gguf_dequantize": _OF_GGUF,
     "nest_scale": {"dynamic8": 1},
+    "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "quantize_linear": _UNBLOCKED,
     "dequantize_linear": _UNBLOCKED,

@@ -18,6 +18,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.granularity import as_granularity
 from fastq.formats.qtypes import QTYPES
+from fastq.formats.requantization import REQUANTIZATIONS
 from fastq.requests.importance import weighed_axis
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
@@ -869,6 +870,46 @@ class _Drawing:
         dtype = self.of.dtype if self.of.dtype in ("float16", "float32", "float64") else "float32"
         self.noted["input dtype"] = dtype
         return dtype
+
+    def _requantize(self):
+        shape, random, rng = self.shape(), self.random, self.rng
+        g, info = self.granularity(shape, ("array", "channels", "channels", "axes")), np.iinfo(self.of.format)
+        convention = random.choice(tuple(REQUANTIZATIONS))
+        self.noted |= {"format": self.of.format, "convention": convention}
+        call = Call([], {"convention": convention} | ({} if g.axis is None else {"axis": g.axis}))
+        many, few = g.parameters(shape), ()
+        unit = 2.0 ** random.randint(-34, 6)
+        multiplier = self._multipliers(many if random.random() < 0.7 else few, unit)
+        sums = rng.integers(-(2**31), 2**31, shape) >> rng.integers(0, 32, shape)
+        between = (rng.integers(-2 * info.max, 2 * info.max, shape) / 2 / unit).clip(-(2**31), 2**31 - 1)
+        acc = np.where(rng.random(shape) < 0.6, between, sums).astype(np.int32)
+        zero_point = np.asarray(rng.integers(info.min, info.max, endpoint=True))
+        if self.spoils(0.3):
+            zero_point = zero_point + 2**17
+        if random.random() < 0.6:
+            of_bias = many if random.random() < 0.7 else few
+            bias = rng.integers(-(2**31), 2**31, of_bias) >> rng.integers(0, 32, of_bias)
+            kinds = ["int32", "int32", "int64", *(["float32", "float64"] if convention == "torch" else [])]
+            bias = np.asarray(bias).astype(random.choice(kinds))
+            bias = np.concatenate([bias.reshape(-1)] * 2) if self.spoils(0.3) else bias
+            call.options["bias"] = self.as_given(call, bias, "bias")
+        if random.random() < 0.3:
+            first, last = sorted(random.randint(info.min, info.max) for _ in range(2))
+            call.options["clamp"] = (last + 2**16, first) if self.spoils(0.3) else (first, last)
+        x = self.placed(call, acc, lists=False)
+        numbers = self.as_given(call, multiplier, "scale"), self.as_given(call, zero_point, "zero point")
+        call.args = [x, *numbers, self.dtype_argument()]
+        return self.with_out(call, shape, self.of.format, over=x if type(x) is np.ndarray else None)
+
+    def _multipliers(self, shape, unit):
+        """Multipliers of about a size, and some at the edges; one that is none where an argument is to be wrong."""
+        rng, dtype = self.rng, self.random.choice(["float64", "float64", "float32"])
+        found = (0.5 + rng.random(shape)) * unit
+        edges = [0.0, 1.0, 0.5, 2.0**-32, 2.0**-33, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**29.5, 5e-324]
+        found = np.asarray(np.where(rng.random(shape) < 0.1, rng.choice(edges, shape), found))
+        if found.size and self.spoils(0.3):
+            found.flat[-1] = rng.choice([-1, np.nan, np.inf, 2.0**200])
+        return found.astype(dtype)
 
     def gguf_shape(self, width):
         ndim = self.random.choice([1, 1, 2, 3]) if self.case.size != "streamed" else 2

@@ -41,6 +41,7 @@ OPERATIONS = {
     "binarize": 1,
     "bitround": 2,
     "bit_information": 1,
+    "requantize": 2,
     "gguf_quantize": 2,
     "gguf_dequantize": 1,
 }
@@ -148,6 +149,7 @@ _FORMATS_OF = {
     "gguf_quantize": dict.fromkeys(WRITTEN, 1),
     "gguf_dequantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "nest_scale": {"dynamic8": 1},
+    "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "unpack_array": dict.fromkeys(CASTS[:6], 1),
     "quantize_linear": _UNBLOCKED,

@@ -52,8 +52,8 @@ def quantize(
         If data, imatrix or out has another dtype.
     ValueError
         If n is not a multiple of the values of a block, imatrix has another shape or is negative or not finite, qtype
-        is another format or one that is decoded alone, or a block has NaN, infinities or a parameter that float16 does not reach; then what is in
-        `out` is not specified.
+        is another format or one that is decoded alone, or a block has NaN, infinities or a parameter that float16 does
+        not reach; then what is in `out` is not specified.
 
     References
     ----------

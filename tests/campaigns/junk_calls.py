@@ -352,6 +352,11 @@ CALLS = {
         {"x": X, "dtype": "uint8", "nan": "raise", "saturate": True} | GIVEN | {"convention": "faiss"},
     ),
     "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
+    "requantize": (
+        of_both("requantize"),
+        {"acc": np.arange(12, dtype=np.int32).reshape(3, 4), "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8"}
+        | {"axis": 1, "bias": np.arange(4, dtype=np.int32), "clamp": (0, 9), "convention": "tflite", "out": None},
+    ),
     "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "magnitudes": (of_both("magnitudes"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "compare": (of_both("compare"), {"x": X, "q": Q}),

@@ -196,6 +196,13 @@ def block_rules(*cases):
         check_digests(reference.gguf, case)
 
 
+def grids(*names):
+    from test_gguf_formats import check_values
+
+    for name, api in itertools.product(names, APIS):
+        check_values(api.gguf, name)
+
+
 def large(*names):
     from test_past_the_cache import LARGE, check_large, check_large_gguf
 

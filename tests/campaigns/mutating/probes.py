@@ -30,6 +30,7 @@ FILES = (
     "past_the_cache",
     "gguf",
     "gguf_formats",
+    "gguf_grids",
     "gguf_mixes",
     "gguf_files",
     "agreement",

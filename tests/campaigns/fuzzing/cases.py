@@ -927,10 +927,10 @@ class _Drawing:
         x = self.placed(call, x, lists=False)
         call.args = [x, self.random.choice([form.name, form.number])]
         if self.random.random() < 0.2:
-            call.options["imatrix"] = self.importance(shape)
+            call.options["imatrix"] = self.imatrix(shape)
         return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
 
-    def importance(self, shape):
+    def imatrix(self, shape):
         """Importance of columns: of all rows, of each, or of each index of some axes; now and then a bad one."""
         kept = self.random.randrange(len(shape))
         rows = self.random.choice([(), (*shape[:kept], *(1,) * (len(shape) - 1 - kept))])

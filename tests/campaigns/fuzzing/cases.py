@@ -443,7 +443,7 @@ class _Drawing:
             options["range"] = of.range
         return options
 
-    def importance(self, shape, options):
+    def importance_in_search(self, shape, options):
         """Weights of all elements, or of those along an axis, mostly the one that they have to be of."""
         own, ndim = self.qtype.block_size, len(shape)
         try:
@@ -484,7 +484,7 @@ class _Drawing:
             searches = self.of.range != "minmax" and self.random.random() < 0.95  # which clips, so all has to saturate
             options["saturate"] = self.noted["saturate"] = self.of.saturate or searches
         if self.of.range != "minmax" and self.random.random() < 0.4:
-            options["importance"] = self.importance(shape, options)
+            options["importance"] = self.importance_in_search(shape, options)
         call = Call([], options)
         x = self.placed(call, self.values(shape))
         call.args = [x, self.dtype_argument()]

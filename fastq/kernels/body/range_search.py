@@ -42,8 +42,9 @@ def search_range(spec, operands, args, p, i, end):
         if first >= args.candidates:
             break
         group = _next_group(spec, operands, args, lo, hi, group, first)
-    dtype = formulas.compute_type(spec, operands.scale)
-    operands.lo[p], operands.hi[p] = _ends(spec, args, lo, hi, chosen, dtype)
+    if chosen > 0:  # the whole range stays, which may be infinite
+        dtype = formulas.compute_type(spec, operands.scale)
+        operands.lo[p], operands.hi[p] = _ends(spec, args, lo, hi, chosen, dtype)
     return 0
 
 
@@ -117,7 +118,8 @@ def _no_errors(spec, operands):
 def _first_group(spec, operands, args, lo, hi):
     """Compute the parameters of the first candidates of the range lo..hi, of which one is the whole range."""
     group = _group(spec, operands, args, lo, hi, 0, lo)
-    return _with(group, _units_of_one(spec, args, v.first(group.scale), lo), group.bound)
+    unit, zero = _units_of_one(spec, args, v.first(group.scale), lo), v.constant(0, lo)
+    return _with(group, zero if lo - lo != zero or hi - hi != zero else unit, group.bound)
 
 
 @njit

@@ -51,7 +51,8 @@ OPERATIONS = {
     "pack": Operation("subbyte", named.PackOptions, ("codes",)),
     "unpack": Operation("subbyte", named.PackOptions, ("packed",)),
     "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
+    "bit_information": Operation("bitround", named.BitPairOptions, ("x",), graph="bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
-    "gguf_dequantize": Operation("gguf", named.BlockOptions, ("data", "out"), function="gguf.dequantize"),
+    "gguf_dequantize": Operation("gguf", named.BlockValuesOptions, ("data", "out"), function="gguf.dequantize"),
 }

@@ -95,7 +95,14 @@ class HistogramOptions(NamedTuple):
 
 
 class BlockOptions(NamedTuple):
-    """Options of `fastq.gguf.quantize` and `fastq.gguf.dequantize`."""
+    """Options of `fastq.gguf.quantize`."""
+
+    qtype: object
+    range: str = "minmax"
+
+
+class BlockValuesOptions(NamedTuple):
+    """Options of `fastq.gguf.dequantize`."""
 
     qtype: object
 
@@ -107,6 +114,12 @@ class BitRoundOptions(NamedTuple):
     digits: int | None = None
     max_error: float | None = None
     convention: str = "numcodecs"
+
+
+class BitPairOptions(NamedTuple):
+    """Options of `fastq.bit_information`."""
+
+    axis: int = -1
 
 
 class PackOptions(NamedTuple):

@@ -59,6 +59,7 @@ def nested(found):
 
 COMPUTED = {
     "binarize": lambda api: api.binarize(X, dtype="int8"),
+    "bit_information": lambda api: api.bit_information(X, axis=0).counts,
     "bitround": lambda api: api.bitround(X, digits=3),
     "choose_qparams": lambda api: api.choose_qparams(X, "int8", axis=0),
     "compare": lambda api: api.compare(X, INT8),

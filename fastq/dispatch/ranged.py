@@ -24,6 +24,7 @@ from fastq.formats.granularity import ARRAY
 from fastq.kernels.args import BLOCK_SIZES, COLUMN_BYTES, COLUMN_REGISTERS, ElementOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide
+from fastq.requests.noise import Noise
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
 from fastq.results import QParams, QuantizedArray, without_checks
@@ -39,7 +40,7 @@ def quantize(call: Call, x: Array, out: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
     launch = work.bound(x, out)
-    return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
+    return lambda x, out, a, b, qparams, *noise: without_checks(QuantizedArray, *launch(x, out, *noise), x.shape)
 
 
 def fake_quantize(call: Call, x: Array, out: Any) -> BoundCall:
@@ -47,7 +48,7 @@ def fake_quantize(call: Call, x: Array, out: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     launch = _Work(request, spec_of("fake", request, True), result).bound(x, out)
-    return lambda x, out, *_: launch(x, out)[0]
+    return lambda x, out, a, b, qparams, *noise: launch(x, out, *noise)[0]
 
 
 def choose_qparams(call: Call, x: Array) -> BoundCall:
@@ -87,13 +88,14 @@ class _Work(NamedTuple):
         """What raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
-    def bound(self, x: Array, out: Any) -> Callable[[Array, Any], Quantized]:
+    def bound(self, x: Array, out: Any) -> Callable[..., Quantized]:
         """Return what does it: in one launch if that can be, else in steps."""
         target, request = None if out is None else np.asarray(out), self.request
         if not x.size:
             shape = shape_of_ranges(x.shape, request.granularity)
             return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
-        where = None if request.search is not None or self.result is None else self.arranged(x, target)
+        apart = request.search is not None or request.stochastic or self.result is None
+        where = None if apart else self.arranged(x, target)
         ranged = None if where is None else self.plan(where, x, target, one_pass=not where.is_in_order(x))
         if where is not None and ranged is not None:
             return self.filled(self.at_once(where, ranged, x, target), where, begin=ranged.begin)
@@ -109,11 +111,11 @@ class _Work(NamedTuple):
         where: strides.Arrangement | None = None,
         shape: tuple[int, ...] = (),
         begin: Callable[[], tuple[Array | None, ...]] = tuple,
-    ) -> Callable[[Array, Any], Quantized]:
+    ) -> Callable[..., Quantized]:
         """Return what launches on new parameters, and returns them with the result.
 
         A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
-        makes the operands after these.
+        makes the operands after these; noise comes last, after a scale of the array or None.
         """
         qtype, scheme, shape = (
             self.request.qtype,
@@ -126,14 +128,14 @@ class _Work(NamedTuple):
         new: Callable[[], Any] = type(None) if self.result is None else self.result.new
         new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-        others = _new_tensor_scale if has_tensor else begin
+        others = _new_tensor_scale if has_tensor else _no_tensor_scale if self.request.stochastic else begin
         launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
 
-        def call(x: Array, out: Any) -> Quantized:
+        def call(x: Array, out: Any, *noise: Noise) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
-            status = launch(x, result, scale, zero_point, *more)
+            status = launch(x, result, scale, zero_point, *more, *noise)
             if status:
-                settle(status, x, result, scale, zero_point, *more[:1])
+                settle(status, x, result, scale, zero_point, *more[:1], *noise)
             if arranged is not None:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             if own is not None:
@@ -216,21 +218,26 @@ class _Work(NamedTuple):
         dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
         order = choice.arrangement.parameter_order or tuple(range(x.ndim))
         plan: Callable[..., driver.LaunchPlan] = functools.partial(planner.plan_elementwise, backward=True)
-        way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
+        given = spec.given.drawn if request.stochastic else spec.given
+        way = launcher(given, request.granularity, x, out, x.shape, dtypes, plan, order)
         from_kernel = choice.arrangement.from_kernel
 
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+        def execute(
+            x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *noise: Noise
+        ) -> int:
             status = choice.execute(x, out, scale, zero_point, tensor)
-            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor)
+            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
 
         def execute_for(x: Array, out: Array) -> Execute:
             anew = ParameterChoice(x, request, spec)
             inner = self.in_steps(anew, x, out).execute
 
-            def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+            def execute(
+                x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *noise: Noise
+            ) -> int:
                 layout = anew.arrangement.layout.shape
                 own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
-                status = inner(x, out, *own, tensor)
+                status = inner(x, out, *own, tensor, *noise)
                 for given, chosen in zip((scale, zero_point), own, strict=True):
                     from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
                 return status
@@ -239,6 +246,10 @@ class _Work(NamedTuple):
 
         launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
         return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
+
+
+def _no_tensor_scale() -> tuple[None]:
+    return (None,)
 
 
 def _new_tensor_scale() -> tuple[Array]:

@@ -28,6 +28,7 @@ from fastq.kernels.args import (
     HistogramOperands,
     MagnitudeOperands,
     MinMaxOperands,
+    NoisyOperands,
     PartialOperands,
     SearchOperands,
     WeightedOperands,
@@ -48,6 +49,7 @@ ADDRESSES = 5  # addresses that every kernel gets; those past its operands are n
 # modules of bodies by the operands that they are for; imported here, all of them would be in the key of each kernel
 _HOMES = {
     ElementOperands: "convert",
+    NoisyOperands: "convert",
     CopyOperands: "repack",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",

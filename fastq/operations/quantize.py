@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
+from fastq.requests.noise import noise_of
 from fastq.requests.values import as_qparams, check_beside_qparams
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.dtypes import Array
@@ -27,6 +30,8 @@ def quantize(
     out: Array | None = None,
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    rounding: str | None = None,
+    rng: Any = None,
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
@@ -83,15 +88,21 @@ def quantize(
     >>> q.scale
     array([0.01574803, 0.0023622 ], dtype=float32)
     """
+    noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:
-        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: QuantizedArray = call("quantize", x, out, None, None, None, options, types)
+        result: QuantizedArray = call("quantize", x, out, None, None, None, options, types, None, noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
     p = as_qparams(qparams)
     codes: QuantizedArray = call(
-        "quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
+        "quantize_with_qparams",
+        *(x, out, p.scale, p.zero_point, p),
+        (saturate, nan, p.key, rounding),
+        (type(saturate),),
+        None,
+        noise,
     )
     return codes
 
@@ -155,6 +166,8 @@ def quantize_linear(
     nan: str = "raise",
     saturate: bool = True,
     out: Array | None = None,
+    rounding: str | None = None,
+    rng: Any = None,
 ) -> Array:
     """Quantize with raw parameters: ``saturate(rint(x / scale) + zero_point)``, the QuantizeLinear operator of ONNX.
 
@@ -193,9 +206,10 @@ def quantize_linear(
     >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
     array([-9,  0,  2, 99], dtype=int8)
     """
-    options = axis, block_size, saturate, dtype, convention, nan
+    noise = None if rounding is None and rng is None else noise_of(rounding, rng)
+    options = axis, block_size, saturate, dtype, convention, nan, rounding
     types = type(axis), type(block_size), type(saturate)
-    result: Array = call("quantize_linear", x, out, scale, zero_point, None, options, types)
+    result: Array = call("quantize_linear", x, out, scale, zero_point, None, options, types, None, noise)
     return result
 
 
@@ -213,6 +227,8 @@ def fake_quantize(
     out: Array | None = None,
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    rounding: str | None = None,
+    rng: Any = None,
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
 
@@ -241,14 +257,20 @@ def fake_quantize(
     >>> fastq.fake_quantize(np.array([0.0, 0.26, 1.0], np.float32), "uint2")
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
+    noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:
-        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: Array = call("fake_quantize", x, out, None, None, None, options, types)
+        result: Array = call("fake_quantize", x, out, None, None, None, options, types, None, noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
     p = as_qparams(qparams)
     values: Array = call(
-        "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
+        "fake_quantize_with_qparams",
+        *(x, out, p.scale, p.zero_point, p),
+        (saturate, nan, p.key, rounding),
+        (type(saturate),),
+        None,
+        noise,
     )
     return values

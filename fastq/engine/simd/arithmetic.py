@@ -59,6 +59,12 @@ def lanes_from(context, builder, sig, k, like):
     return builder.icmp_unsigned(">=", ir.Constant(integers, list(range(n))), first)
 
 
+@instruction(lambda kind: named_type(kind)(kind) if isinstance(named_type(kind), Vec) else None)
+def ramp(context, builder, sig, kind):
+    """Return the numbers of the lanes of a Vec type of integers, from 0 on."""
+    return ir.Constant(llvm_type(sig.return_type), list(range(sig.return_type.n)))
+
+
 # --- operations on lanes of one type ----------------------------------------------------------------------------------
 
 Emit = Callable[[Any, Any, list[Any]], Any]  # (builder, type of the lanes, LLVM values) to an LLVM value

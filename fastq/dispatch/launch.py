@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.copies import packer, unpacker
+from fastq.dispatch.noise import words_of
 from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of, inverse
+from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
 from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
-from fastq.kernels.args import ENDLESS
-from fastq.requests.noise import Noise, steps_of
+from fastq.requests.noise import Noise
 from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
 
@@ -123,11 +123,15 @@ class Launcher(NamedTuple):
             checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
         launch, arranged, others = bind(self.plan.checked(checks)), self.arrangement.to_kernel, self.others
 
-        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Any) -> int:
-            return launch(x, out, arranged(scale), arranged(zero_point), *others(*sums))
+        def launch_drawing(x: Array, out: Array, scale: Array, zero_point: Array, *noise: Noise) -> int:
+            return launch(x, out, scale, zero_point, *others(*noise))
 
-        as_given = in_c_order and not self.arrangement.parameter_order and not self.draws
-        execute = launch if as_given else launch_arranged
+        in_order = launch_drawing if self.draws else launch
+
+        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Any) -> int:
+            return in_order(x, out, arranged(scale), arranged(zero_point), *sums)
+
+        execute = in_order if in_c_order and not self.arrangement.parameter_order else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
     def bound_to(
@@ -151,7 +155,7 @@ class Launcher(NamedTuple):
 
     def others(self, *sums: Any) -> tuple[Any, ...]:
         """Return the operands after zero points: sums as they are, or what kernels draw random numbers by."""
-        return (words_of(sums[0], self.arrangement),) if self.draws else sums
+        return (words_of(sums[0], self.arrangement.shape, self.arrangement.order),) if self.draws else sums
 
     def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Any) -> int:
         """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
@@ -161,31 +165,6 @@ class Launcher(NamedTuple):
             execute = self.codes.through(execute)
         to_kernel = self.arrangement.to_kernel
         return execute(x, out, to_kernel(scale), to_kernel(zero_point), *self.others(*sums))
-
-
-def words_of(noise: Noise, arrangement: Arrangement) -> NDArray[np.int64]:
-    """Return what kernels draw the random numbers of elements by that they see so: see `NOISE_KEY`."""
-    axes = _noise_axes(arrangement.shape, arrangement.order, noise.steps)
-    return np.array((noise.key - (noise.key >> 63 << 64), noise.first, *axes), np.int64)
-
-
-@functools.lru_cache(4096)
-def _noise_axes(
-    shape: tuple[int, ...], order: tuple[int, ...] | None, steps: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    """Return elements and steps of the axes of a traversal, the fastest first; those that follow on are one."""
-    order = order or tuple(range(len(shape)))
-    if steps is None:
-        steps = steps_of(tuple(shape[k] for k in inverse(order)))
-    axes = [(1, 1)]
-    for size, axis in zip(reversed(shape), reversed(order), strict=True):
-        extent, step = axes[-1]
-        if size > 1 and (extent == 1 or steps[axis] == extent * step):
-            axes[-1] = extent * size, steps[axis] if extent == 1 else step
-        elif size > 1:
-            axes.append((size, steps[axis]))
-    axes[-1] = ENDLESS, axes[-1][1]
-    return tuple(word for axis in axes for word in axis)
 
 
 def launcher(

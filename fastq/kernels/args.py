@@ -82,7 +82,7 @@ class ElementOperands(NamedTuple):
 
 
 class NoisyOperands(NamedTuple):
-    """Pointers of a conversion of elements that rounds at random; `noise` says by which numbers, see `NOISE_KEY`."""
+    """Pointers of a conversion of elements that rounds at random by `noise`: see `NOISE_KEY`; in loops the numbers."""
 
     src: Any
     dst: Any

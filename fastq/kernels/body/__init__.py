@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.noise import loaded
 
 
 class Reduction(NamedTuple):
@@ -68,8 +67,6 @@ def rebase(operands, args, units):
     """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
     partials, first = partials_of(operands), units.slot * args.partial_stride
     moved = {name: v.advance(getattr(operands, name), -units.origin) for name in operands._fields if name in _ELEMENTS}
-    if "noise" in operands._fields:
-        moved["noise"] = loaded(operands.noise)
     for name, count in partials.items():
         moved[name] = v.advance(getattr(operands, name), first * getattr(args, count) if count else first)
     return operands._replace(**moved)

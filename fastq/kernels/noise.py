@@ -16,15 +16,25 @@ SLACK = _REGISTERS.n  # numbers that may be written too many
 @njit
 def draw(numbers, noise, start, stop):
     """Write a number of `NOISE_BITS` bits for each of the elements start..stop; `noise` is what `NOISE_KEY` says."""
-    lower, upper = v.convert(noise[NOISE_KEY], types.uint32), v.convert(noise[NOISE_KEY] >> 32, types.uint32)
     i, extent, step = start, noise[NOISE_AXES], noise[NOISE_AXES + 1]
     while i < stop:
         place = _place(noise, i)
         low, high = place & 0xFFFFFFFF, place >> 32
         end = min(stop, (i // extent + 1) * extent, i + ((1 << 32) - low + step - 1) // step)
-        first = v.convert(low, types.uint32) + lower
-        _draw_along(v.advance(numbers, i - start), end - i, first, step, v.convert(high, types.uint32) * _HIGH + upper)
+        key = _key_above(noise[NOISE_KEY], high)
+        first = v.convert(low * _GOLDEN, types.uint32) + v.convert(key, types.uint32)
+        _draw_along(v.advance(numbers, i - start), end - i, first, step * _GOLDEN, v.convert(key >> 32, types.uint32))
         i = end
+
+
+@traced
+def _key_above(key, high):
+    """Return 64 bits for the places with the same upper word: those of SplitMix64 (Steele, Lea and Flood 2014)."""
+    word = v.convert(key, types.uint64)
+    word = word + v.convert(high + 1, types.uint64) * v.constant(-7046029254386353131, word)
+    word = (word ^ (word >> v.constant(30, word))) * v.constant(-4658895280553007687, word)
+    word = (word ^ (word >> v.constant(27, word))) * v.constant(-7723592293110705685, word)
+    return word ^ (word >> v.constant(31, word))
 
 
 @njit
@@ -38,9 +48,12 @@ def _place(noise, i):
     return place + rest * noise[k + 1]
 
 
+_GOLDEN = 0x9E3779B9
+
+
 @njit
 def _draw_along(numbers, many, first, step, key):
-    """Write so many numbers of places that begin at a word, are a step apart, and have the same word above it."""
+    """Write so many numbers of places whose words begin with one, are a step apart, and have the same key above."""
     apart, k = v.convert(step, types.uint32), 0
     places, after = v.ramp(_REGISTERS) * apart + first, v.convert(v.count(_REGISTERS) * step, types.uint32)
     while k <= many - v.count(_REGISTERS):
@@ -55,16 +68,15 @@ def _draw_along(numbers, many, first, step, key):
         k += v.count(_REGISTER)
 
 
-_HIGH = 0x9E3779B9  # what the upper words of places are multiplied with, for those of 2**32 elements and more
-
-
 @traced
 def _hashed(word, key):
-    """Mix words, to which a word of the key has been added, with the other one, and take their higher bits.
+    """Mix words, to which the lower word of a key has been added, with its upper one, and take their higher bits.
 
     The shifts and factors are those of lowbias32, the permutation of two multiplications whose output bits depend most
-    evenly on all input bits (Wellons' search). The key comes between its rounds, so that keys are not shifted copies of
-    each other.
+    evenly on all input bits (Wellons' search). The key comes between its rounds, so that what keys give are not shifted
+    copies. Words of places a power of two apart differ in few bits, which two rounds do not make independent: of 2**20
+    numbers, pairs 1024 apart had a chi-square 3700 deviations off. So words are multiples of the golden ratio, which
+    costs nothing where places are a step apart.
     """
     word = (word ^ (word >> v.constant(16, word))) * v.constant(0x21F0AAAD, word)
     word = (word ^ (word >> v.constant(15, word)) ^ key) * v.constant(0xD35A2D97, word)

@@ -14,16 +14,24 @@ _LOW = np.uint64(0xFFFFFFFF)
 def numbers(noise: Noise, shape: tuple[int, ...]) -> NDArray[np.uint64]:
     """Return 23 random bits for each element, by its place in C order."""
     places = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape) + np.uint64(noise.first)
-    words = _hashed(places & _LOW, places >> np.uint64(32), noise.key & 0xFFFFFFFF, noise.key >> 32)
+    keys = _keys(np.uint64(noise.key), places >> np.uint64(32))
+    words = _hashed((_times(places & _LOW, 0x9E3779B9) + keys) & _LOW, keys >> np.uint64(32))
     return np.asarray(words >> np.uint64(9))
 
 
-def _hashed(lower: Array, upper: Array, key: int, other_key: int) -> Array:
-    """Return 32 bits for each place, of 64, by the two halves of a key: words of 32 bits, computed in 64."""
-    word = lower + np.uint64(key) & _LOW
+@np.errstate(over="ignore")
+def _keys(key: np.uint64, high: Array) -> Array:
+    """Return the 64 bits that SplitMix64 gives for each upper word of a place: its state is moved so many times."""
+    state = key + (high + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(state ^ state >> np.uint64(31))
+
+
+def _hashed(word: Array, key: Array) -> Array:
+    """Return 32 bits for each word of 32 bits, which is computed with in 64."""
     word = _times(word ^ word >> np.uint64(16), 0x21F0AAAD)
-    word = word ^ word >> np.uint64(15) ^ (_times(upper, 0x9E3779B9) + np.uint64(other_key) & _LOW)
-    word = _times(word, 0xD35A2D97)
+    word = _times(word ^ word >> np.uint64(15) ^ key, 0xD35A2D97)
     return np.asarray(word ^ word >> np.uint64(15))
 
 

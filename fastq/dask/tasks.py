@@ -29,7 +29,7 @@ def computed(
     scale: Array | None = None,
     zero_point: Array | None = None,
     tensor_scale: Array | None = None,
-    *places: Array,
+    *places: Any,
     asked: Call,
     template: QParams | None = None,
 ) -> Any:

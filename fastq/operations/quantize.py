@@ -66,6 +66,14 @@ def quantize(
     range : {"minmax", "mse"} or MSERange
         All of what each parameter belongs to, from minimum to maximum; or the part of it that has the least error of
         the round trip, which clips a few values and rounds the others less: see `MSERange`.
+    rounding : {None, "stochastic"}
+        To the nearest code, as the convention has it; or to either neighbour at random, to the upper one with the
+        probability of the distance from the lower one, so that means stay what they are. Which one depends on `rng`
+        and the element's index in the array alone: not on threads, memory layout, chunks or CPU. Parameters are the
+        same. Not for codes of tables, such as "nf4".
+    rng : None, int, SeedSequence, BitGenerator or Generator
+        The seed of "stochastic", as ``numpy.random.default_rng`` takes it: an int gives the same codes at each call, a
+        generator others, for which it is advanced; None draws a seed from the system.
 
     Returns
     -------
@@ -87,6 +95,8 @@ def quantize(
            [ 42,  85, 127]], dtype=int8)
     >>> q.scale
     array([0.01574803, 0.0023622 ], dtype=float32)
+    >>> fastq.quantize_linear(np.full(8, 0.25), 1.0, 0, "int8", rounding="stochastic", rng=1)  # 2 of 8, on average
+    array([0, 0, 0, 1, 1, 1, 0, 0], dtype=int8)
     """
     noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:
@@ -187,7 +197,7 @@ def quantize_linear(
         As in `quantize`; not looked at where scale is one number.
     block_size : int
         As in `quantize`.
-    convention, nan, saturate, out
+    convention, nan, saturate, out, rounding, rng
         As in `quantize`.
 
     Returns
@@ -238,7 +248,7 @@ def fake_quantize(
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
-    bits, range
+    bits, range, rounding, rng
         As in `quantize`.
 
     Returns

@@ -290,10 +290,9 @@ def as_qparams(qparams: object) -> QParams:
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by parameters that are ready."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
-    row = as_convention(params.convention)
-    how = {"nan": nan, "saturate": saturate, "half": row.rounded_to(dtype)}
+    row, request = as_convention(params.convention), of_qparams(params, ndim, compute_dtype(dtype))
     stochastic = is_stochastic(options.rounding, row, params.dtype)
-    return of_qparams(params, ndim, compute_dtype(dtype))._replace(**how, stochastic=stochastic)
+    return request._replace(nan=nan, saturate=saturate, half=row.rounded_to(dtype), stochastic=stochastic)
 
 
 def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:

@@ -174,12 +174,13 @@ _APART = (
 
 def default_of(qtype: QType, apart: bool, kind: str, block_size: int) -> MSERange:
     """Return what is tried of a format for an "array", for "channels" or for "blocks" of a size."""
-    known = qtype.name if qtype.name in _NAMED else qtype.bits
-    for row in _APART if apart else _TOGETHER:
-        of_part = row.elements == _ANY or (row.elements == _CHANNELS and kind == "channels")
-        if known in row.formats and (of_part or 0 < block_size <= row.elements):
-            return row.method
-    raise AssertionError(qtype)
+    known, rows = qtype.name if qtype.name in _NAMED else qtype.bits, _APART if apart else _TOGETHER
+    sizes = (row for row in rows if known in row.formats)
+    return next(row.method for row in sizes if row.elements in _kinds(kind) or 0 < block_size <= row.elements)
+
+
+def _kinds(kind: str) -> tuple[int, ...]:
+    return (_CHANNELS, _ANY) if kind == "channels" else (_ANY,)
 
 
 _NAMED = frozenset(name for row in _TOGETHER for name in row.formats)

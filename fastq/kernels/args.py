@@ -119,6 +119,14 @@ class BitRoundOperands(NamedTuple):
     table: Any
 
 
+class BitPairOperands(NamedTuple):
+    """Pointers of a count of the bits of floats, `src`, and of their neighbours, added to `counts`."""
+
+    src: Any
+    approximation: Any
+    counts: Any
+
+
 class WeightedOperands(NamedTuple):
     """Pointers of a conversion to blocks that the importance of columns has a part in."""
 

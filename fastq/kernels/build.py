@@ -21,6 +21,7 @@ from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import (
+    BitPairOperands,
     BitRoundOperands,
     CandidateOperands,
     CopyOperands,
@@ -52,6 +53,7 @@ _HOMES = {
     ElementOperands: "convert",
     CopyOperands: "repack",
     BitRoundOperands: "bitround",
+    BitPairOperands: "bit_pairs",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",
     PartialOperands: "min_max",
@@ -173,6 +175,12 @@ def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bo
     """Compile the cast of floats to integers for operands and what `CastSpec` says."""
     spec = lazy.module("fastq.kernels.body.cast").CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
     return compile_kernel("body.cast.cast", ElementOperands(*map(element_type, operands)), spec)
+
+
+def unpack_address(operands: Any, gaps: bool) -> int:
+    """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
+    spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
+    return compile_kernel("body.unpack.unpack", ElementOperands(*map(element_type, operands)), spec)
 
 
 def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:

@@ -129,12 +129,24 @@ def _cast(x: Array, name: str, **options: Any) -> None:
     lazy.module("fastq.dispatch.casting").cast_floats(x, np.dtype(name), **options)
 
 
+def _unpack_cf(x: Array, name: str) -> None:
+    unit = np.ones(1, name)
+    for given in ((), (0,)):
+        lazy.module("fastq.dispatch.casting").unpack_integers(x, np.dtype(name), unit, unit, given)
+
+
 def _range_of(x: Array, name: str, **scheme: Any) -> None:
     choose_qparams(x, name, **scheme)
 
 
 def _binarize(x: Array, name: str) -> None:
     binarize(x, dtype=name)
+
+
+def _round_bits(x: Array, _: str) -> None:
+    for options in ((7, None, None), (None, 3, None)):
+        call("bitround", x, None, None, None, None, (*options, "numcodecs"), (*map(type, options),))
+    call("bit_information", x, None, None, None, None, (-1,), (int,))
 
 
 def _to_blocks(x: Array, name: str, **options: str) -> Array:
@@ -208,6 +220,8 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     "stores": (
         Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
         Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
+        Calls((_unpack_cf,), "int8 uint8 int16 uint16", "float32 float64"),
+        Calls((_round_bits,), "float32 float64", "-"),
     ),
     "measures": (
         Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8", "-", (WHOLE, ROWS, COLUMNS)),

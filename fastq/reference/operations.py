@@ -30,20 +30,21 @@ from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantized
-from fastq.reference.rounding import rounded
+from fastq.reference.rounding import counted, rounded
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
 from fastq.requests import values as requests
 from fastq.requests.importance import as_importance
 from fastq.requests.parameters import checked_qparams
-from fastq.results import Comparison, QParams, QuantizedArray
+from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native
 from fastq.system.dtypes import Array
 
 __all__ = [
     "binarize",
+    "bit_information",
     "bitround",
     "choose_qparams",
     "compare",
@@ -225,6 +226,13 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
     values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
     return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
+
+
+def bit_information(x: ArrayLike, **options: Any) -> BitInformation:
+    """Return the counts of bits of neighbours in `x`."""
+    x = as_array(x, "x")
+    axis = bitrounding.bit_information(x.dtype, x.ndim, named.BitPairOptions(**options))
+    return counted(np.asarray(x, native(x.dtype)), axis)
 
 
 def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:

@@ -116,6 +116,12 @@ class BitRoundOptions(NamedTuple):
     convention: str = "numcodecs"
 
 
+class BitPairOptions(NamedTuple):
+    """Options of `fastq.bit_information`."""
+
+    axis: int = -1
+
+
 class PackOptions(NamedTuple):
     """Options of `fastq.pack` and `fastq.unpack`."""
 

@@ -1,4 +1,4 @@
-"""ggml's C code, from a library of llama-cpp-python or xllamacpp: what blocks of GGUF are compared with."""
+"""ggml's C code, from the library of llama-cpp-python or of xllamacpp: what blocks of GGUF are compared with."""
 
 import ctypes
 import functools
@@ -12,23 +12,24 @@ from fastq.formats.gguf import as_block_format
 
 _QUANTIZE = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
 
+# distributions, their packages and where in these the library is; the first one that is installed counts
+_LIBRARIES = (
+    ("llama-cpp-python", "llama_cpp", "lib/libggml-base.so"),
+    ("xllamacpp", "xllamacpp", "xllamacpp.abi3.so"),
+)
 
-LIBRARIES = {"llama_cpp": "lib/libggml-base.so", "xllamacpp": "xllamacpp.abi3.so"}  # the first that is there
 
-
-@functools.cache
-def package():
-    """The package that has the library, None if none is installed; to import it is not needed."""
-    return next((name for name in LIBRARIES if importlib.util.find_spec(name)), None)
+def _installed():
+    return next((row for row in _LIBRARIES if importlib.util.find_spec(row[1])), None)
 
 
 @functools.cache
 def library():
-    """The library, None if it is not installed."""
-    if package() is None:
+    """The library, None if it is not installed; to import the package is not needed, and would hinder others."""
+    if (found := _installed()) is None:
         return None
-    (folder,) = importlib.util.find_spec(package()).submodule_search_locations
-    loaded = ctypes.CDLL(str(Path(folder) / LIBRARIES[package()]))
+    _, package, place = found
+    loaded = ctypes.CDLL(str(Path(importlib.util.find_spec(package).submodule_search_locations[0]) / place))
     loaded.ggml_quantize_chunk.argtypes, loaded.ggml_quantize_chunk.restype = _QUANTIZE, ctypes.c_size_t
     loaded.ggml_type_name.argtypes, loaded.ggml_type_name.restype = [ctypes.c_int], ctypes.c_char_p
     loaded.ggml_type_size.argtypes, loaded.ggml_type_size.restype = [ctypes.c_int], ctypes.c_size_t
@@ -37,8 +38,13 @@ def library():
 
 def version():
     """Version of the package that the library is part of."""
-    distribution = package().replace("llama_cpp", "llama-cpp-python")
+    distribution, *_ = _installed()
     return f"{distribution} {metadata.version(distribution)}"
+
+
+def is_built_here():
+    """Whether the library is that of llama-cpp-python, which pip builds from its source."""
+    return library() is not None and version().startswith("llama-cpp-python")
 
 
 def has(name):

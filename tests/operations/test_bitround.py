@@ -1,4 +1,4 @@
-"""`fastq.bitround`: the bits that the reference keeps, in every memory layout and in place; what a bound of errors is."""
+"""`fastq.bitround`: the bits that the reference keeps, in every memory layout and in place; bounds of errors."""
 
 import math
 import threading

@@ -105,6 +105,15 @@ def test_codes_of_values_too_small_for_an_inverse(module):
     assert set(module.gguf.quantize(-zeros, "Q1_0").reshape(-1, 18)[:, 2:].ravel()) == {0xFF}
 
 
+@each_module
+def test_magnitudes_are_added_in_turn(module):
+    """Small ones after a large one are lost, in ggml too; together they would round the mean up."""
+    x = np.full((1, 128), 2.0**-25, np.float32)
+    x[0, 0] = 1 + 2.0**-11
+    assert module.gguf.quantize(x, "Q1_0")[0, :2].view(np.float16) == np.float16(1 / 128)
+    assert module.gguf.quantize(x[:, ::-1], "Q1_0")[0, :2].view(np.float16) == np.float16((1 + 2.0**-10) / 128)
+
+
 # --- what is only decoded ---------------------------------------------------------------------------------------------
 
 

@@ -231,6 +231,21 @@ def grids(*names):
         check_values(api.gguf, name)
 
 
+def least_error(*cases):
+    from test_gguf_least_error import check_kernel
+
+    for case in cases:
+        check_kernel(case)
+
+
+def least_error_rules(*cases):
+    from test_gguf_least_error import check_gain, check_never_worse
+
+    for case in cases:
+        check_never_worse(case)
+        check_gain(case)
+
+
 def large(*names):
     from test_past_the_cache import LARGE, check_large, check_large_gguf
 

@@ -942,6 +942,8 @@ class _Drawing:
         call.args = [x, self.random.choice([form.name, form.number])]
         if self.random.random() < 0.2:
             call.options["imatrix"] = self.imatrix(shape)
+        if self.random.random() < (0.4 if form.trials else 0.02):
+            call.options["range"] = "mse"
         return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
 
     def imatrix(self, shape):

@@ -39,6 +39,7 @@ FILES = (
     "codebooks",
     "zarr",
     "binarize",
+    "requantize",
     "range_search",
     "labelled",
     "layouts",
@@ -55,7 +56,7 @@ FILES = (
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize", "corners"
+WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "corners"
 # whose kernels few cases of the fuzzer need
 ALONE = "calibrator", "table", "codebooks", "range_search", "corners_of_memory", "row_lengths", *WHOLE
 _KEPT = (

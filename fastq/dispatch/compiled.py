@@ -120,8 +120,10 @@ def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given
     return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
 
 
-def fake_quantize(x: Any, out: Any, **options: Any) -> Conversion:
+def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversion:
     """Return the conversion of `fastq.fake_quantize`."""
+    if not _is_none(importance):
+        raise TypingError("importance must be None in compiled code, where no range is searched for")
     kind = _dtype(x, "x")
     request = _resolved(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
     if request.qtype.block_size:

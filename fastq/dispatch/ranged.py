@@ -24,6 +24,7 @@ from fastq.formats.granularity import ARRAY
 from fastq.kernels.args import BLOCK_SIZES, COLUMN_BYTES, COLUMN_REGISTERS, ElementOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide
+from fastq.requests.importance import as_importance
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
 from fastq.results import QParams, QuantizedArray, without_checks
@@ -34,27 +35,27 @@ Array = NDArray[Any]
 Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and the parameters
 
 
-def quantize(call: Call, x: Array, out: Any) -> BoundCall:
+def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
-    launch = work.bound(x, out)
-    return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
+    launch = work.bound(x, out, importance)
+    return lambda x, out, importance, *_: without_checks(QuantizedArray, *launch(x, out, importance), x.shape)
 
 
-def fake_quantize(call: Call, x: Array, out: Any) -> BoundCall:
+def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
-    launch = _Work(request, spec_of("fake", request, True), result).bound(x, out)
-    return lambda x, out, *_: launch(x, out)[0]
+    launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
+    return lambda x, out, importance, *_: launch(x, out, importance)[0]
 
 
-def choose_qparams(call: Call, x: Array) -> BoundCall:
+def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
     request = by_range(x.dtype, x.ndim, call.options)
-    launch = _Work(request, spec_of("quantize", request, True)).bound(x, None)
-    return lambda x, *_: launch(x, None)[1]
+    launch = _Work(request, spec_of("quantize", request, True)).bound(x, None, importance)
+    return lambda x, out, importance, *_: launch(x, None, importance)[1]
 
 
 def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
@@ -72,7 +73,7 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
         refuse_range(status, np.stack([lo, hi]), nan=request.nan)
 
     launch = _Work(request, spec).filled(BoundLaunch(refuse, execute, execute), shape=lo.shape)
-    return lambda lo, hi, *_: launch(lo, hi)[1]
+    return lambda lo, hi, *_: launch(lo, hi, None)[1]
 
 
 class _Work(NamedTuple):
@@ -87,8 +88,10 @@ class _Work(NamedTuple):
         """What raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
-    def bound(self, x: Array, out: Any) -> Callable[[Array, Any], Quantized]:
+    def bound(self, x: Array, out: Any, importance: Any) -> Callable[[Array, Any, Any], Quantized]:
         """Return what does it: in one launch if that can be, else in steps."""
+        if importance is not None:
+            as_importance(importance, x.shape, self.request)
         target, request = None if out is None else np.asarray(out), self.request
         if not x.size:
             shape = shape_of_ranges(x.shape, request.granularity)
@@ -109,7 +112,7 @@ class _Work(NamedTuple):
         where: strides.Arrangement | None = None,
         shape: tuple[int, ...] = (),
         begin: Callable[[], tuple[Array | None, ...]] = tuple,
-    ) -> Callable[[Array, Any], Quantized]:
+    ) -> Callable[[Array, Any, Any], Quantized]:
         """Return what launches on new parameters, and returns them with the result.
 
         A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
@@ -128,12 +131,15 @@ class _Work(NamedTuple):
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
         others = _new_tensor_scale if has_tensor else begin
         launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
+        request, kept = self.request, 1 if self.request.search is None else 2  # of the operands after parameters
 
-        def call(x: Array, out: Any) -> Quantized:
+        def call(x: Array, out: Any, importance: Any) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
+            if importance is not None:
+                more = more[0] if has_tensor else None, as_importance(importance, x.shape, request)
             status = launch(x, result, scale, zero_point, *more)
             if status:
-                settle(status, x, result, scale, zero_point, *more[:1])
+                settle(status, x, result, scale, zero_point, *more[:kept])
             if arranged is not None:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             if own is not None:
@@ -219,18 +225,20 @@ class _Work(NamedTuple):
         way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
         from_kernel = choice.arrangement.from_kernel
 
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
-            status = choice.execute(x, out, scale, zero_point, tensor)
+        def execute(
+            x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *importance: Array
+        ) -> int:
+            status = choice.execute(x, out, scale, zero_point, tensor, *importance)
             return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor)
 
         def execute_for(x: Array, out: Array) -> Execute:
             anew = ParameterChoice(x, request, spec)
             inner = self.in_steps(anew, x, out).execute
 
-            def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+            def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Array | None) -> int:
                 layout = anew.arrangement.layout.shape
                 own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
-                status = inner(x, out, *own, tensor)
+                status = inner(x, out, *own, *others)
                 for given, chosen in zip((scale, zero_point), own, strict=True):
                     from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
                 return status
@@ -395,7 +403,7 @@ class ParameterChoice:
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
         self.reduce = Extremes(x, where, request.nan)
         self.arrangement = self.reduce.arrangement
-        self.search = None if request.search is None else RangeSearch(x, spec, where, request.compute, request.search)
+        self.search = None if request.search is None else RangeSearch(x, spec, request)
         accumulator = self.reduce.dtype if self.search is None else request.compute
         self.plan = plan_parameters(spec, accumulator, self.arrangement.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
@@ -404,7 +412,15 @@ class ParameterChoice:
         at_once = self.tensor_of is None and self.search is None and not marks
         self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
 
-    def execute(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+    def execute(
+        self,
+        x: Array,
+        out: Any,
+        scale: Array,
+        zero_point: Array,
+        tensor: Array | None = None,
+        importance: Array | None = None,
+    ) -> int:
         """Write parameters; return the status."""
         status, factor = 0, 0.0
         if self.tensor_of is not None and tensor is not None:
@@ -414,7 +430,7 @@ class ParameterChoice:
         status |= seen
         if self.search is not None and not status:
             order = self.arrangement
-            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor)
+            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
         status |= driver.run(planner.with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:

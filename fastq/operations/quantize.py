@@ -27,6 +27,7 @@ def quantize(
     out: Array | None = None,
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    importance: ArrayLike | None = None,
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
@@ -61,6 +62,11 @@ def quantize(
     range : {"minmax", "mse"} or MSERange
         All of what each parameter belongs to, from minimum to maximum; or the part of it that has the least error of
         the round trip, which clips a few values and rounds the others less: see `MSERange`.
+    importance : array_like, optional
+        What the squared error of an element counts where the range is searched for, as the mean of squares of the
+        activations that a column meets: a weight, finite and not negative, for each element of the axis along which
+        blocks run, else of the last axis whose elements share parameters; or an array of x's shape. Of what a
+        parameter belongs to only the ratios of weights count.
 
     Returns
     -------
@@ -86,9 +92,9 @@ def quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: QuantizedArray = call("quantize", x, out, None, None, None, options, types)
+        result: QuantizedArray = call("quantize", x, out, importance, None, None, options, types)
         return result
-    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
+    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     codes: QuantizedArray = call(
         "quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
@@ -107,6 +113,7 @@ def choose_qparams(
     nan: str = "raise",
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    importance: ArrayLike | None = None,
 ) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
 
@@ -117,7 +124,7 @@ def choose_qparams(
 
     Parameters
     ----------
-    x, dtype, axis, block_size, symmetric, convention, nan, bits, range
+    x, dtype, axis, block_size, symmetric, convention, nan, bits, range, importance
         As in `quantize`.
 
     Returns
@@ -139,7 +146,7 @@ def choose_qparams(
     """
     options = axis, block_size, symmetric, True, bits, dtype, convention, nan, range
     types = type(axis), type(block_size), type(symmetric), bool, type(bits)
-    result: QParams = call("choose_qparams", x, None, None, None, None, options, types)
+    result: QParams = call("choose_qparams", x, None, importance, None, None, options, types)
     return result
 
 
@@ -213,6 +220,7 @@ def fake_quantize(
     out: Array | None = None,
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    importance: ArrayLike | None = None,
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
 
@@ -222,7 +230,7 @@ def fake_quantize(
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
-    bits, range
+    bits, range, importance
         As in `quantize`.
 
     Returns
@@ -244,9 +252,9 @@ def fake_quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: Array = call("fake_quantize", x, out, None, None, None, options, types)
+        result: Array = call("fake_quantize", x, out, importance, None, None, options, types)
         return result
-    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
+    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     values: Array = call(
         "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)

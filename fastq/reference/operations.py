@@ -30,18 +30,22 @@ from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantized
+from fastq.reference.rounding import counted, rounded
 from fastq.reference.search import RangeParameters, least_error
+from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
-from fastq.requests import packing, requantization
 from fastq.requests import values as requests
+from fastq.requests.importance import as_importance
 from fastq.requests.parameters import checked_qparams
-from fastq.results import Comparison, QParams, QuantizedArray
+from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native
 from fastq.system.dtypes import Array
 
 __all__ = [
     "binarize",
+    "bit_information",
+    "bitround",
     "choose_qparams",
     "compare",
     "dequantize",
@@ -61,22 +65,28 @@ Resolved = tuple[requests.Request, Callable[[], QParams]]
 
 
 def quantize(
-    x: ArrayLike, dtype: object = None, *, qparams: QParams | None = None, out: Array | None = None, **options: Any
+    x: ArrayLike,
+    dtype: object = None,
+    *,
+    qparams: QParams | None = None,
+    out: Array | None = None,
+    importance: ArrayLike | None = None,
+    **options: Any,
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
 
     ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even.
     """
     x = as_input(x)
-    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options))
+    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
     return QuantizedArray(stored(_encoded(x, p, request), p.dtype, out), p, x.shape)
 
 
-def choose_qparams(x: ArrayLike, dtype: object, **options: Any) -> QParams:
+def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options))[1]()
+    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
 
 
 def quantize_linear(
@@ -150,11 +160,17 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
 
 
 def fake_quantize(
-    x: ArrayLike, dtype: object = None, *, qparams: QParams | None = None, out: Array | None = None, **options: Any
+    x: ArrayLike,
+    dtype: object = None,
+    *,
+    qparams: QParams | None = None,
+    out: Array | None = None,
+    importance: ArrayLike | None = None,
+    **options: Any,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
     x = as_input(x)
-    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options))
+    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p = parameters()
     return delivered(decode(_encoded(x, p, request), p), requests.dtype_of_fakes(x.dtype), out)
@@ -212,6 +228,24 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
     return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
 
+def bit_information(x: ArrayLike, **options: Any) -> BitInformation:
+    """Return the counts of bits of neighbours in `x`."""
+    x = as_array(x, "x")
+    axis = bitrounding.bit_information(x.dtype, x.ndim, named.BitPairOptions(**options))
+    return counted(np.asarray(x, native(x.dtype)), axis)
+
+
+def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
+    """Return `x` rounded to fewer bits of the significand; where no element is finite, none are kept."""
+    x = as_array(x, "x")
+    asked = bitrounding.bitround(x.dtype, named.BitRoundOptions(**options))
+    check_place(out, x.shape, asked.dtype)
+    result = rounded(x.astype(asked.dtype, copy=False), asked)
+    out = np.empty_like(x, asked.dtype) if out is None else out
+    out[...] = result
+    return out
+
+
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
     """Return the codes in `packed`, one an element."""
     packed = as_array(packed, "packed")
@@ -236,21 +270,22 @@ def nest_scale(
         return q, float(mean), (dequantize(q) + mean).reshape(scale.shape)
 
 
-def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions) -> Resolved:
+def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
     if qparams is None:
-        return _of_range(x, options)
-    requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED))
+        return _of_range(x, options, importance)
+    requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
     given = checked_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
         x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan)
     ), lambda: given
 
 
-def _of_range(x: Array, options: named.RangeOptions) -> Resolved:
+def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return what parameters are asked for, and what computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options)
     qtype, where = request.qtype, request.granularity
+    weights = None if importance is None else as_importance(importance, x.shape, request)
 
     def parameters() -> QParams:
         values = widened(x)
@@ -259,7 +294,7 @@ def _of_range(x: Array, options: named.RangeOptions) -> Resolved:
         spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), where)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked, method = RangeParameters(request, spoiled, tensor_scale), request.search
-        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method))
+        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method, weights))
 
     return request, parameters
 

@@ -76,6 +76,31 @@ def rules(*wanted):
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
 
 
+def requantizations(*wanted):
+    rng = np.random.default_rng(11)
+    shape, ends = (61, 37), [-(2**31), 2**31 - 1, 0, -1, 2**30]
+    middles = np.arange(-300, 300) * 512 + 256  # between two codes, in units of 2**-9
+    acc = np.concatenate([middles - 1, middles, middles + 1, ends, np.arange(-30, 30)])
+    others = rng.integers(-70000, 70000, shape[0] * shape[1] - acc.size)
+    acc = rng.permutation(np.concatenate([acc, others]).astype(np.int32)).reshape(shape)
+    sizes = [2.0**-9, 0.00345, 0.0988, 1.0 - 2.0**-40, 1.0 + 2.0**-31, 3.0, 2.0**-32, 0.75 * 2.0**-31, 1 / 3, 0.0]
+    sizes += [0.5 + 0.75 * 2.0**-31]  # whose units are rounded up
+    for convention in wanted:
+        for multiplier in (*sizes, np.exp2(rng.uniform(-12, 0, shape[1]))):
+            options = {"axis": 1, "convention": convention}
+            biases = [None, rng.integers(-50000, 50000, shape[1]).astype(np.int32)]
+            if convention == "torch":
+                biases.append(rng.standard_normal(shape[1]) * 500)
+            for bias, zero_point in itertools.product(biases, (0, -100)):
+                found, expected = both("requantize", acc, multiplier, zero_point, "int16", bias=bias, **options)
+                same_bytes(found, expected)
+        try:
+            fastq.requantize(acc, 2.0**31 if convention != "torch" else 1e300, 0, "int8", convention=convention)
+        except ValueError:
+            continue
+        raise AssertionError("different: a multiplier that is too large was taken")
+
+
 def bits():
     """Bits that are kept, of numbers next to powers of two and ten too, and bits of neighbours."""
     rng = np.random.default_rng(0)

@@ -54,5 +54,5 @@ OPERATIONS = {
     "bit_information": Operation("bitround", named.BitPairOptions, ("x",), graph="bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
-    "gguf_dequantize": Operation("gguf", named.BlockOptions, ("data", "out"), function="gguf.dequantize"),
+    "gguf_dequantize": Operation("gguf", named.BlockValuesOptions, ("data", "out"), function="gguf.dequantize"),
 }

@@ -57,7 +57,7 @@ class RangeSearch:
     @property
     def candidates(self) -> int:
         """How many ranges are tried for each part."""
-        return self.shares.shape[1]
+        return int(self.shares.shape[1])
 
     def _has_parts_for_all(self) -> bool:
         return self.threads == 1 or self.layout.parameters >= 4 * self.threads

@@ -177,6 +177,12 @@ def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bo
     return compile_kernel("body.cast.cast", ElementOperands(*map(element_type, operands)), spec)
 
 
+def unpack_address(operands: Any, gaps: bool) -> int:
+    """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
+    spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
+    return compile_kernel("body.unpack.unpack", ElementOperands(*map(element_type, operands)), spec)
+
+
 def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
     """Compile a loop of requantization for operands and what `RequantizeSpec` says."""
     spec = lazy.module("fastq.kernels.requantization").RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
@@ -184,12 +190,18 @@ def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, bel
 
 
 def block_address(
-    loop: str, row: BlockFormat, src: ElementType, dst: ElementType, streaming: bool, weighted: bool
+    loop: str,
+    row: BlockFormat,
+    src: ElementType,
+    dst: ElementType,
+    streaming: bool,
+    weighted: bool,
+    least_error: bool,
 ) -> int:
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
     source, target = element_type(src), element_type(dst)
     spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
-        row, element_type(np.dtype(np.float16)), source, streaming, weighted
+        row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
     )
     elements = getattr(source, "bits", source), target
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)

@@ -71,11 +71,10 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
 
 def values(blocks: Array, form: BlockFormat) -> Array:
     """Return what blocks stand for: numbers of codes times scales, and smallest values."""
-    numbers, table = unpack(blocks, form), _TABLES.get(type(form))
+    numbers = unpack(blocks, form)
     if isinstance(form, GridFormat):
         return _of_grid(numbers, form)
-    codes = numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub)
-    of_codes = _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
+    of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
     if isinstance(form, FloatFormat):
         steps = float_steps(numbers["d"], form)[:, :, None]
     else:
@@ -90,6 +89,12 @@ def values(blocks: Array, form: BlockFormat) -> Array:
 
 
 _TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED, BinaryFormat: (-1, 1)}
+
+
+def numbers_of(codes: Array, form: BlockFormat) -> Array:
+    """Return what codes stand for, in units of the scale."""
+    table = _TABLES.get(type(form))
+    return _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
 
 
 def _of_grid(numbers: Numbers, form: GridFormat) -> Array:

@@ -95,7 +95,14 @@ class HistogramOptions(NamedTuple):
 
 
 class BlockOptions(NamedTuple):
-    """Options of `fastq.gguf.quantize` and `fastq.gguf.dequantize`."""
+    """Options of `fastq.gguf.quantize`."""
+
+    qtype: object
+    range: str = "minmax"
+
+
+class BlockValuesOptions(NamedTuple):
+    """Options of `fastq.gguf.dequantize`."""
 
     qtype: object
 

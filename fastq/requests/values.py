@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
+from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
@@ -219,6 +220,14 @@ def as_range_method(method: object) -> MSERange | None:
         if arguments.is_a(method, MSERange):
             return method
     raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {arguments.shown(method)}")
+
+
+def as_least_error(method: object, form: BlockFormat) -> bool:
+    """Return whether an option `range` asks for the parameters of least error, which only some formats have."""
+    is_mse = arguments.as_choice(method, "range", RANGES) == "mse"
+    if is_mse and not form.trials:
+        raise ValueError(f"range 'mse' is for the qtypes {', '.join(LEAST_ERROR)}, not {form}")
+    return is_mse
 
 
 def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:

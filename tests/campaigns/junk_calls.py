@@ -331,10 +331,10 @@ CALLS = {
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
     "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
     "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
-    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse"}),
+    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse", "importance": np.ones(4)}),
     "MSERange": (
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "norm": 2.0},
+        {"grid": 10, "shrink": 0.8, "grow": 0.1, "signs": 1, "norm": 2.0},
     ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),
@@ -500,6 +500,14 @@ CALLS = {
         [lambda **options: fastq.xarray.pack(**options).load()],
         {"ds": xarray.Dataset({"t": ("x", X[0])}), "out_of_range": "clamp"}
         | {"like": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])}))},
+    ),
+    "xarray.unpack": (
+        [lambda **options: fastq.xarray.unpack(**options).load()],
+        {"ds": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])})), "dtype": "float32"},
+    ),
+    "xarray.unpack_array": (
+        [fastq.xarray.unpack_array],
+        {"codes": CODES, "scale_factor": 0.5, "add_offset": 3.0, "fill_value": 7, "dtype": "float32"},
     ),
     "io.open_checkpoint": ([lambda path: in_a_file(io.open_checkpoint, path)], {"path": "state.gguf"}),
     "io.save_checkpoint": (

@@ -14,6 +14,7 @@ sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "dispa
 # ruff: noqa: E402 (tests are imported from where they lie)
 import numpy as np
 from catalogue import same_bytes, same_quantized, specials, ties, values
+from unpacked import unpack_array
 
 import fastq
 from fastq import reference
@@ -96,6 +97,16 @@ def searches():
     equal = np.array([1, -0.25, -0.375, 0.875], np.float32)  # the first two candidates have errors of the same sum
     search = {"symmetric": True, "range": fastq.MSERange(grid=8, shrink=0.9)}
     same_bytes(*(p.scale for p in both("choose_qparams", equal, "int3", **search)))
+
+
+def unpacking():
+    """Integers by the attributes of CF, in registers and in what is left."""
+    codes = np.arange(-150, 151, dtype=np.int16)
+    for scale, offset in ((np.float32(0.1), np.float32(3.7)), (0.1, 3.7)):
+        for dtype, gaps in itertools.product((None, "float32"), ((), 5, (5, -7))):
+            given = {"fill_value": gaps, "dtype": dtype}
+            found = fastq.xarray.unpack_array(codes, scale, offset, **given)
+            same_bytes(found, unpack_array(codes, scale, offset, **given))
 
 
 def streamed():

@@ -123,7 +123,7 @@ def choose(
         if weights.scale_dtype == E8M0:
             p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **ranges)
             return p.scale.view(np.uint8), None
-        # a row of the largest magnitude of all matrices that share the factor, by which scales are rounded in the search
+        # a row of the largest magnitude of all matrices that share the factor, by which the search rounds scales
         last = np.full_like(x[:1], NVFP4_LARGEST / factor)
         p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **ranges)
         return _in_e4m3(p.scale[:-1].astype(np.float32)), None

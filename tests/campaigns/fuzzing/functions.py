@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cast_values
 import numpy as np
+import unpacked
 from fuzzing import exact
 
 import fastq
@@ -239,6 +240,7 @@ _PAIRS = {
     "calibrate": (_calibrate, _calibrate_plainly),
     "nest_scale": (_nest_scale, reference.nest_scale),
     "cast_value": (_cast_value, _cast_value_plainly),
+    "unpack_array": (lambda *args, **options: fastq.xarray.unpack_array(*args, **options), unpacked.unpack_array),
     "part": (_part, _part_plainly),
     "reshape": (_reshape, _reshape_plainly),
     "explain": (_explain, _explain_plainly),

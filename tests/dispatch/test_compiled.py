@@ -355,6 +355,8 @@ WRONG = [
     ),
     ("fake_quantize", (ARRAY, "int8"), {"importance": ARRAY}, "importance must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),
+    ("fake_quantize", (ARRAY, "int8"), {"rounding": "stochastic"}, "rounding and rng must be None in compiled code"),
+    ("quantize_linear", (ARRAY, F64), {"rng": types.int64}, "rounding and rng must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"symmetric": 1}, "symmetric must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "int8"), {"saturate": 1}, "saturate must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "uint1"), {"convention": RESERVING}, "'own' leaves too few of uint1"),

@@ -117,6 +117,8 @@ OPERATIONS = {
     "dequantize": _dequantize(GIVEN),
     "dequantize packed": _dequantize(PACKED),
     "binarize": _of_x("binarize"),
+    "bitround": _of_x("bitround", keepbits=5),
+    "bitround digits": _of_x("bitround", digits=2),
     "requantize rows": (
         lambda module, acc, multiplier, bias, **out: module.requantize(
             acc, multiplier, 3, "int8", axis=0, bias=bias, **out

@@ -95,6 +95,10 @@ CALLS = {
         np.clip(x, -400, 400).astype(FLOAT8), PER_ROW, axis=0
     ),
     "binarize": lambda api, x: api.binarize(x),
+    "bitround": lambda api, x: api.bitround(x, keepbits=5),
+    "bitround, digits": lambda api, x: api.bitround(x, digits=2),
+    "bitround, error": lambda api, x: api.bitround(x, max_error=0.3),
+    "bit_information": lambda api, x: api.bit_information(x).counts,
     "binarize int8, columns": lambda api, x: api.binarize(x, axis=0, dtype="int8", bitorder="little"),
     "requantize": lambda api, x: api.requantize(x.view(np.int32), 1e-7, 3, "int8"),
     "requantize, rows": lambda api, x: api.requantize(

@@ -1,6 +1,5 @@
-"""`fastq bitround`: netCDF and zarr in and out, what stays, what is told, what is refused."""
+"""`fastq bitround` and `fastq pack`: netCDF and zarr in and out, what stays, what is told, what is refused."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -42,7 +41,7 @@ def test_files_and_stores(source):
     for option, number, name in (("digits", 3, "b.nc"), ("keepbits", 7, "c.zarr"), ("max_error", 0.1, "d.zarr")):
         out = source.with_name(name)
         text = run("bitround", source, out, f"--{option.replace('_', '-')}", number)
-        assert "bytes became" in text
+        assert "2 variables: " in text
         assert [line.split()[0] for line in text.splitlines() if "float32" in line] == ["t", "rain"]
         after = opened(out)
         for kept in ("time", "lon", "p"):
@@ -54,6 +53,40 @@ def test_files_and_stores(source):
     assert opened(again).rain.equals(opened(source.with_name("c.zarr")).rain)
     assert opened(again).t.attrs["quantization_nsb"] == 5
     assert opened(source.with_name("b.nc")).encoding["unlimited_dims"] == {"time"}
+
+
+def test_packed_files_are_unpacked_by_any_reader(source):
+    before = opened(source)
+    for name in ("b.nc", "c.zarr"):
+        out = source.with_name(name)
+        text = run("pack", source, out, "--max-error", "t=0.5", "--dtype", "uint16")
+        rows = {line.split()[0]: line.split()[1] for line in text.splitlines() if "int" in line}
+        assert rows == {"t": "uint8", "rain": "uint16"}
+        assert "2 variables: " in text
+        after = opened(out)
+        for kept in ("time", "lon", "p"):
+            assert after[kept].equals(before[kept])
+        step = float(after.rain.encoding["scale_factor"])
+        for variable, most in (("t", 0.5), ("rain", 0.51 * step)):
+            x, y = before[variable].values, after[variable].values
+            np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
+            assert np.nanmax(np.abs(x - y)) <= most
+    with xarray.open_dataset(source.with_name("b.nc"), decode_cf=False) as stored:
+        assert (stored.t.dtype, stored.t.encoding["zlib"]) == (np.uint8, True)
+        same_bytes(stored.t.values, fastq.xarray.pack(before, max_error={"t": 0.5}, dtype="uint16").t.values)
+
+
+def test_what_pack_refuses(source):
+    out = source.with_name("b.nc")
+    for options, message in {
+        ("--max-error", "0.5"): "'0.5' is not NAME=NUMBER",
+        ("--max-error", "t=x"): "is not NUMBER, nor NAME=NUMBER",
+        ("--max-error", "u=1"): "max_error names 'u'",
+        ("--max-error", "t=1e-9"): "max_error",
+        ("--dtype", "int4"): "int4",
+    }.items():
+        assert message in refused("pack", source, out, *options)
+        assert not out.exists()
 
 
 def test_information_along_a_dimension(source):
@@ -105,12 +138,10 @@ def test_groups_are_refused(source):
     assert "it has groups, of which only the first one would be written: /more" in message
 
 
-def test_without_xarray(source):
-    code = "import sys; sys.modules['xarray'] = None; from fastq.cli import cli; cli()"
-    command = [sys.executable, "-c", code, "bitround", source, source.with_name("b.nc"), "--digits", "3"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 1
-    assert "fastq bitround needs xarray with netCDF4 or zarr: pip install" in result.stderr
+def test_without_xarray(source, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    message = told("bitround", source, source.with_name("b.nc"), "--digits", 3)
+    assert "this needs xarray with netCDF4 or zarr: pip install" in message
 
 
 def test_a_function_without_xarray(monkeypatch, source):

@@ -56,6 +56,13 @@ def main() -> None:
         if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):  # nohup has it ignored
             signal.signal(number, ending)
     atexit.register(ending.at_exit)  # first, so that it runs last
+    import fastq
+
+    if not hasattr(fastq, "__version__"):  # the other project's __init__.py lies in the place of ours
+        sys.exit(
+            "fastq: PyPI's fastq, which reads FASTQ sequences, is installed in the place of fastq-kernels: run"
+            " pip uninstall fastq fastq-kernels and install one of the two"
+        )
     from fastq.cli.app import main
 
     try:

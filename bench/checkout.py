@@ -12,7 +12,17 @@ import click
 
 from . import machine, scaling, scaling_page, show
 from .cases import WORKS, Case, cases
-from .command import DEFAULT_BUDGET, DEFAULT_SIZES, measured, measuring, plot_option, run, sections, works_option
+from .command import (
+    DEFAULT_BUDGET,
+    DEFAULT_SIZES,
+    measured,
+    measuring,
+    plot_option,
+    run,
+    sections,
+    sizes_option,
+    works_option,
+)
 from .options import FILE, Sizes, console, threads_option, words
 from .results import Results, read, stored
 from .rounds import Settings
@@ -85,6 +95,27 @@ def gguf_types(weights_file: Path | None) -> None:
     click.echo(f"{types.PAGE} and {types.PICTURE} written")
 
 
+@main.command()
+@click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+def signal(weights_file: Path | None) -> None:
+    """Write the tables of docs/choose.md: what each way to choose scales leaves of real weights and of outputs.
+
+    llm-compressor takes part where it is installed. Of a file of your own the tables are printed, not written.
+    """
+    from . import signals
+
+    try:
+        found = signals.measured(weights_file, lambda line: click.echo(line, err=True))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if weights_file:
+        click.echo("\n".join(signals.lines(found)))
+        return
+    signals.store(found)
+    signals.PAGE.write_text(signals.page(signals.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    click.echo(f"{signals.STORED} and {signals.PAGE} written")
+
+
 @main.command(name="show")
 @results_argument
 def show_stored(results_file: Path) -> None:
@@ -130,6 +161,34 @@ def gate(
         click.echo(fall)
     click.echo(f"{len(gates.compared(before, now))} cases compared with {results_file.name}, {len(falls)} fell")
     sys.exit(bool(falls) | (with_scan and not scan_command.gate(threads)))
+
+
+@main.command()
+@click.argument("python", type=FILE)
+@sizes_option
+@works_option
+@threads_option
+@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Of each case.")
+@click.option("--mean", type=float, default=0.0, help="Exit with 1 where the geometric mean is lower.")
+@click.option("--least", type=float, default=0.0, help="Exit with 1 where a ratio is lower.")
+def turns(
+    python: Path, sizes: tuple[int, ...] | None, works: list[Any], threads: int, rounds: int, mean: float, least: float
+) -> None:
+    """Measure this checkout and the fastq that is installed for another PYTHON in turns, two processes.
+
+    A ratio is how many times as fast the other one is: of the medians of all rounds.
+    """
+    from . import turns as two
+
+    found = []
+    for each in two.measured(str(python), cases(works, sizes or DEFAULT_SIZES), threads, rounds):
+        click.echo(f"{each.absent or format(each.ratio, '.3f')}  {each.case}")
+        found += [] if each.absent else [each]
+    if not found:
+        sys.exit(1)
+    lowest = min(found, key=lambda each: each.ratio)
+    click.echo(f"geometric mean of {len(found)}: {two.mean_ratio(found):.3f}; least: {lowest.ratio:.3f} {lowest.case}")
+    sys.exit(two.mean_ratio(found) < mean or lowest.ratio < least)
 
 
 def printed(name: str, threads: int) -> None:

@@ -44,7 +44,7 @@ def drawable(ctx: Any, param: Any, path: Path | None) -> Path | None:
     if path and path.suffix not in PLOTS:
         raise click.BadParameter(f"{path.name!r} does not end in {', '.join(PLOTS)}")
     if path and not importlib.util.find_spec("matplotlib"):
-        raise click.UsageError("--plot needs matplotlib: pip install 'fastq-kernels[plot]'")
+        raise click.UsageError("--plot needs matplotlib: pip install matplotlib")
     return path
 
 

@@ -31,7 +31,12 @@ from .cases import OPERATIONS, Case, case_of
 from .peers import OURS, PEERS, Runner
 from .timing import sampled, settle
 
+# not from the current folder, where any file could be in the way of a module
+PYTHON = (sys.executable, "-P")
+# the folder that the package `bench` or `fastq` is in
+ROOT = Path(__file__).parents[__package__.count(".") + 1]
 ANSWER_WITHIN = 120.0
+INSTALLED = "fastq._bench.worker"  # this module in a wheel
 NOT_INSTALLED = "not installed"
 
 
@@ -56,7 +61,7 @@ class Figures(NamedTuple):
 
 
 class Worker:
-    """The parent's end of the pipe."""
+    """The parent's end of the pipe; `installed` is a Python with a fastq of its own, which is used then."""
 
     def __init__(
         self,
@@ -64,16 +69,17 @@ class Worker:
         threads: int,
         *,
         within: float = ANSWER_WITHIN,
+        installed: str = "",
     ) -> None:
         self.peer, self.within = peer, within
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
-            [*PYTHON, "-m", f"{__package__}.worker", peer],
+            [installed, "-P", "-m", INSTALLED, peer] if installed else [*PYTHON, "-m", f"{__package__}.worker", peer],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env=child_environment(threads),
+            env=child_environment(threads, "" if installed else str(ROOT)),
         )
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -149,16 +155,10 @@ class Workers:
             worker.close()
 
 
-# not from the current folder, where any file could be in the way of a module
-PYTHON = (sys.executable, "-P")
-# the folder that the package `bench` or `fastq` is in
-ROOT = Path(__file__).parents[__package__.count(".") + 1]
-
-
-def child_environment(threads: int) -> dict[str, str]:
-    """So many threads for everybody, and this tree's fastq before any other."""
+def child_environment(threads: int, root: str = str(ROOT)) -> dict[str, str]:
+    """Say how many threads everybody has, and in which folder fastq is looked for first: this tree's."""
     names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return os.environ | dict.fromkeys(names, str(threads)) | {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
 
 

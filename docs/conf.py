@@ -54,7 +54,6 @@ html_css_files = ["fastq.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
-    "github_url": "https://github.com/fastq-kernels/fastq",
     "navbar_align": "left",
     "header_links_before_dropdown": 8,
     "show_toc_level": 2,
@@ -62,6 +61,10 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+if url := os.environ.get("DOCS_URL"):  # of the pages of all versions, which docs/versions.py writes
+    switcher = {"json_url": f"{url.rstrip('/')}/versions.json", "version_match": os.environ["DOCS_VERSION"]}
+    html_theme_options |= {"switcher": switcher, "check_switcher": False}
+    html_theme_options["navbar_end"] = ["version-switcher", "theme-switcher", "navbar-icon-links"]
 html_sidebars = {
     "index": [],
     "choose": [],

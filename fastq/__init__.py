@@ -1,6 +1,8 @@
 """Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
 
+import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from fastq.system import lazy
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     from fastq.operations.nesting import NestedScale, nest_scale
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+    from fastq.operations.requantize import requantize
+    from fastq.operations.rounding import bit_information, bitround
     from fastq.operations.saving import load
     from fastq.operations.warmup import warmup
-    from fastq.results import Comparison, QParams, QuantizedArray
+    from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError(
@@ -34,10 +38,18 @@ if "t" in getattr(sys, "abiflags", ""):
         " free threading"
     )
 
+if os.path.exists(os.path.join(__path__[0], "_fastq.py")):
+    warnings.warn(
+        "the files of another project lie in the folder of fastq-kernels: PyPI's fastq, which reads FASTQ sequences, is"
+        " imported by the same name; run pip uninstall fastq fastq-kernels and install one of the two",
+        stacklevel=2,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
     "CONVENTIONS",
+    "BitInformation",
     "Calibrator",
     "Comparison",
     "Convention",
@@ -47,6 +59,8 @@ __all__ = [
     "QType",
     "QuantizedArray",
     "binarize",
+    "bit_information",
+    "bitround",
     "choose_qparams",
     "compare",
     "dask",
@@ -67,6 +81,7 @@ __all__ = [
     "quantize",
     "quantize_linear",
     "reference",
+    "requantize",
     "set_num_threads",
     "set_result_pool_limit",
     "show_versions",
@@ -95,12 +110,14 @@ _HOMES = {
     "fastq.operations.nesting": ("NestedScale", "nest_scale"),
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
+    "fastq.operations.requantize": ("requantize",),
+    "fastq.operations.rounding": ("bit_information", "bitround"),
     "fastq.operations.saving": ("load",),
     "fastq.operations.warmup": ("warmup",),
-    "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
+    "fastq.results": ("BitInformation", "Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
+_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear", "requantize")  # that compiled code can call
 # the corners; `io` is not in `__all__`, or a star would hide Python's own
 _CORNERS = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 

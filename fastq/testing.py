@@ -21,7 +21,7 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
     actual, desired : QuantizedArray
         Which are compared: shape, format, granularity, scheme and convention, then the bytes of codes, scale, zero
         point and, in formats with two levels of scales, that of the array. Memory and byte order are no difference,
-        -0.0 beside 0.0 is one.
+        -0.0 where 0.0 is expected is one.
 
     Raises
     ------

@@ -23,17 +23,19 @@ BIT, HEIGHT = 16, 22  # pixels
 
 
 def block_parts(row: BlockFormat) -> tuple[tuple[str, int], ...]:
-    """Return what the bytes of a block are, in their order, and how many of each."""
-    owner = [""] * row.nbytes
-    for field in reversed(row.fields):
-        what = "high bits" if field.of == "codes" and field.shift else field.of
-        owner[field.at : field.at + field.nbytes] = [_SHOWN.get(what, what)] * field.nbytes
-    return tuple((what, len(list(same))) for what, same in itertools.groupby(owner))
+    """Return what the bytes of a block are, in their order, and how many of each; words may have several kinds."""
+    owners: list[tuple[str, ...]] = [()] * row.nbytes
+    for field in row.fields:
+        what = "high bits" if field.of == "codes" and field.shift else _SHOWN.get(field.of, field.of)
+        for i in range(field.at, field.at + field.nbytes):
+            owners[i] = (*owners[i], *({what} - {*owners[i]}))
+    return tuple((" + ".join(what), len(list(same))) for what, same in itertools.groupby(owners))
 
 
 _SHOWN = {"mins": "scales"}  # which they share bytes with
 BLOCKS = {name: block_parts(row) for name, row in BLOCK_FORMATS.items()}
-_COLOURS = {"d": "sign", "min": "other", "scales": "exponent", "codes": "mantissa", "high bits": "fourth"}
+_COLOURS = {"d": "sign", "min": "other", "scales": "exponent", "codes": "mantissa", "signs": "other"}
+_COLOURS |= {"high bits": "fourth"}
 
 
 def boxes(row: Iterable[Box], unit: float) -> str:
@@ -162,14 +164,15 @@ def gguf() -> str:
     """Draw the bytes of a block of each format of GGUF."""
     rows = []
     for row in BLOCK_FORMATS.values():
-        unit = 320 / row.nbytes
-        parts = [
-            (count, _COLOURS[what], what if count * unit > 8 * len(what) else "", f"{what}: {count} bytes")
-            for what, count in BLOCKS[row.name]
-        ]
+        parts, unit = [], 320 / row.nbytes
+        for what, count in BLOCKS[row.name]:
+            shown = what if count * unit > 8 * len(what) else ""
+            parts.append((count, _COLOURS[what.split(" + ")[0]], shown, f"{what}: {count} bytes"))
         bits = 8 * row.nbytes / row.size
-        rows.append((code(row.name), row.number, row.size, row.nbytes, f"{bits:.4g}", boxes(parts, unit)))
-    return table(("format", "ggml_type", "values", "bytes", "bits a value", "a block, first byte on the left"), rows)
+        written = "yes" if row.is_written else "no"
+        rows.append((code(row.name), row.number, row.size, row.nbytes, f"{bits:.4g}", written, boxes(parts, unit)))
+    columns = ("format", "ggml_type", "values", "bytes", "bits a value", "quantize", "a block, first byte on the left")
+    return table(columns, rows)
 
 
 DRAWN: dict[str, Callable[[], str]] = {f.__name__: f for f in (integers, floats, codebooks, blocks, packing, gguf)}

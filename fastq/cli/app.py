@@ -17,14 +17,14 @@ from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
-from rich.console import Console
-from rich.progress import track
 
 from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
 from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.quantizing import dequantize, gguf, quantize
-from fastq.cli.report import print_conventions, print_facts, print_table
+from fastq.cli.report import print_conventions, print_facts
+from fastq.cli.science import bitround, pack
+from fastq.cli.tables import print_table
 from fastq.config import versions
 from fastq.operations.warmup import make_ready
 from fastq.operations.works import WORKS
@@ -100,7 +100,7 @@ def demo(size: int) -> None:
     """
     x = selfcheck.weight_matrix(size)
     click.echo(f"{size} x {size} float32, {x.nbytes:,} bytes")
-    outcomes = [selfcheck.outcome_of(x, scheme) for scheme in selfcheck.SCHEMES]
+    outcomes = [selfcheck.outcome_of(x, scheme) for scheme in files.counted(selfcheck.SCHEMES, "schemes")]
     print_table(outcomes, selfcheck.COLUMNS)
     wrong = sum(outcome["mismatches"] for outcome in outcomes)
     if wrong:
@@ -117,9 +117,8 @@ def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
 
     For images and clusters; without a work it is that of int8 and uint8.
     """
-    start, console = time.perf_counter(), Console(stderr=True)
-    bar = functools.partial(track, description="calls", console=console, disable=not console.is_terminal)
-    make_ready(tuple(WORKS) if everything else works, native, bar)
+    start = time.perf_counter()
+    make_ready(tuple(WORKS) if everything else works, native, functools.partial(files.counted, noun="calls"))
     click.echo(f"{versions()['cache']}, {time.perf_counter() - start:.1f} s")
 
 
@@ -136,8 +135,7 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     kernels, about a second each.
     """
     start, wrong = time.perf_counter(), 0
-    console = Console(stderr=True)  # a bar goes there, and only if that is a terminal
-    for index in track(range(first, first + cases), "cases", console=console, disable=not console.is_terminal):
+    for index in files.counted(range(first, first + cases), "cases"):
         case = selfcheck.random_case(seed, index)
         if verbose:
             click.echo(f"{index}: {case}")
@@ -189,7 +187,7 @@ def completion(shell: str) -> None:
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
 
 
-for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest):
+for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest, bitround, pack):
     cli.add_command(command)
 
 

@@ -15,6 +15,7 @@ from fastq.cli import files
 from fastq.cli.files import in_one_line, is_given, note
 from fastq.cli.report import entry_of, print_converted, total_text, write_report
 from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
+from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.names import check_pattern
@@ -23,7 +24,7 @@ from fastq.io.checkpoints.rules import Rules, loading
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
-OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "convention"
+OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
 SRC = files.Source(files.FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
 REPORT = files.with_suffix(".json", ".csv", ".html")
 FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # of a report
@@ -81,10 +82,12 @@ CONVENTION = "Codes by the scale as it is stored, computed in float32; or the by
 @click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
 @click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
 @files.range_option
+@files.imatrix_option
 @files.choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
 @click.option("--dequantize", is_flag=True, help="Turn a quantized directory back into floats.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="Of --dequantize; by default that of config.json.")
 @click.option("--report", type=files.WRITABLE, callback=REPORT, help="Write the table to a file too.")
+@files.table_options
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
     source: Path, out: Path, scheme: LayerScheme | None, dtype: str | None, report: Path | None, **given: Any
@@ -97,7 +100,7 @@ def convert_command(
 
     The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """
-    dequantize = given["dequantize"]
+    order, dequantize = files.order_of(given), given["dequantize"]
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
@@ -106,7 +109,7 @@ def convert_command(
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
-    rules = _rules(scheme, **given) if scheme else None
+    rules, method = _rules(scheme, **given) if scheme else None, files.method_with(given["imatrix"], given["method"])
     with files.failures(source, out):
         if report is not None:
             _check_report(report, source, out)
@@ -118,13 +121,14 @@ def convert_command(
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
             bit_exact = given["convention"] == "compressed-tensors"
-            conversion = Quantization(opened, rules, bit_exact=bit_exact, method=given["method"])
-            for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes]:
+            weights = None if given["imatrix"] is None else imatrix.read(given["imatrix"])
+            conversion = Quantization(opened, rules, bit_exact=bit_exact, method=method, imatrix=weights)
+            for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes, *conversion.notes]:
                 note(f"{source}: {line}")
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    print_converted(rows)
+    print_converted(rows, order)
     if report is not None:
         title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
         sample = conversion.sample if isinstance(conversion, Quantization) else None

@@ -7,16 +7,17 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from rich import progress as bars
 from rich.console import Console
 
-from fastq.cli.report import printable
+from fastq.cli.tables import printable
+from fastq.engine.code.stored import told
 from fastq.formats.range_methods import METHODS
 from fastq.io.pipeline import listed
 from fastq.io.tensors import SUFFIXES
@@ -30,6 +31,7 @@ EXIT_CODES = {
     IN_PART: "done in part; standard error says what was not found, read or compared",
     130: "ended by Ctrl-C; nothing half-written stays, and `convert` goes on where it was when it is started again",
 }
+T = TypeVar("T")
 _CODE = "fastq.exit_code"  # key of what notes leave for the end of the command
 FOLDER = "a folder"
 TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
@@ -51,7 +53,21 @@ def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Calla
 
 RANGE_HELP = "All values, or the part of them with the least squared error: others are clipped."
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
+IMATRIX_HELP = "Weigh errors of columns in the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
+imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+EVERY_HELP = "Give each tensor without an error a row of its own, as those that are copied."
+worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
+
+
+def table_options(command: Any) -> Any:
+    """Give a command the options of a table in which tensors have errors or not: keywords of `arranged`."""
+    return click.option("--every", is_flag=True, help=EVERY_HELP)(worst_option(command))
+
+
+def order_of(given: dict[str, Any]) -> dict[str, bool]:
+    """Take the options of a table out of others."""
+    return {name: given.pop(name) for name in ("every", "worst_first")}
 
 
 def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
@@ -165,9 +181,18 @@ def exit_code() -> int:
     return int(click.get_current_context().meta.get(_CODE, 0))
 
 
+def method_with(imatrix: Path | None, method: str) -> str:
+    """Return how ranges are taken: searched for where an importance matrix is given, unless that is denied."""
+    if imatrix is None or is_given("like"):
+        return method
+    if method == "minmax" and is_given("method"):
+        raise click.UsageError("--imatrix weighs errors in the search of --range mse; it goes without --range minmax")
+    return "mse"
+
+
 def is_given(name: str) -> bool:
     """Whether an argument of the command was written, be it what it is by default."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+    return click.get_current_context().get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
 
 @contextlib.contextmanager
@@ -204,13 +229,35 @@ def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None
     """Show how many of some tensors and of their bytes are done, on standard error if that is a terminal."""
     text = bars.TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
     columns = text, bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
-    console = Console(stderr=True)
-    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task, done = progress.add_task("", total=sum(t.nbytes for t in tensors), tensors=len(tensors), done=0), 0
+    done, total = 0, sum(tensor.nbytes for tensor in tensors)
+    with _bar(*columns, total=total, tensors=len(tensors), done=0) as update:
 
         def advance(nbytes: int, tensors: int) -> None:
             nonlocal done
             done += tensors
-            progress.update(task, advance=nbytes, done=done)
+            update(advance=nbytes, done=done)
 
         yield advance
+
+
+def counted(things: Sequence[T], noun: str) -> Iterator[T]:
+    """Yield things, and show how many of them are done as `progress_bar` does."""
+    columns = bars.TextColumn(noun), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
+    with _bar(*columns, total=len(things)) as update:
+        for thing in things:
+            yield thing
+            update(advance=1)
+
+
+@contextlib.contextmanager
+def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[Callable[..., None]]:
+    """Show a bar, in which it is said while something is compiled; yield what updates its task."""
+    console = Console(stderr=True)
+    columns = *columns, bars.TextColumn("{task.fields[now]}")
+    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
+        told.append(lambda: update(now="compiling, once", refresh=True))
+        try:
+            yield functools.partial(update, now="")
+        finally:
+            told.pop()

@@ -16,8 +16,9 @@ import fastq
 from fastq.cli import files, report
 from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note, with_suffix
 from fastq.cli.quantizing import inspect_gguf
-from fastq.cli.report import Entry, print_json, print_line, print_table, shape_text, total_text, write_report
+from fastq.cli.report import print_json, total_text, write_report
 from fastq.cli.suggesting import Tried, command, schemes_for
+from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
 from fastq.io.pipeline import NAMED, Converted, count_text, naming, some_of, sums_of
 from fastq.io.records import FLOATS, Scheme
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
@@ -82,7 +83,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @files.decibels("--sqnr", default=30.0, show_default=True, help="What each tensor shall reach.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; that of files quantize --like takes.")
-def suggest(source: Path, sqnr: float, as_json: bool) -> None:
+@files.worst_option
+def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
     """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
 
     Schemes are those of the command that quantizes such files. For fastq quantize: integers of 2 to 8 bits with one
@@ -115,7 +117,7 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
     if as_json:
         print_json({"tensors": entries})
     else:
-        print_table(entries, SUGGESTED)
+        print_table(arranged(entries, every=True, worst_first=worst_first), SUGGESTED)
         print_line(total_text(rows))
     if left:
         note(told)
@@ -156,7 +158,10 @@ def _suggested(
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
 @files.decibels("--at-least", help="Exit with 3 if a tensor has a lower SQNR.")
-def compare(a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None) -> None:
+@files.table_options
+def compare(
+    a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None, **order: bool
+) -> None:
     """Measure how far the tensors of B are from those of A of the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
@@ -197,14 +202,14 @@ def compare(a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at
     if as_json or as_csv:
         print_json(entries) if as_json else click.echo(report.csv_text(FIELDS, entries), nl=False)
     elif html is None:
-        print_table(entries, COMPARED)
+        print_table(arranged(entries, **order), COMPARED)
         print_line(total)
     if html is not None:
         note(f"{html}: {total}")
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:
-        worst = some_of([f"{entry['name']} ({report.cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
+        worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
         note(f"below {at_least:g} dB: {worst}", TOO_FAR)
 
 

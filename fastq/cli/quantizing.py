@@ -11,13 +11,16 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import Entry, entry_of, print_converted, print_json, print_table, printable
+from fastq.cli.report import entry_of, print_converted, print_json
+from fastq.cli.tables import Entry, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.gguf import LEAST_ERROR, RANGES
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.io import imatrix as imatrices
 from fastq.io.containers import SOURCES, open_source
 from fastq.io.gguf.container import GgufTensor, MetadataField, open_gguf
-from fastq.io.gguf.converting import Request, convert_gguf, load_imatrix
+from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.io.pipeline import count_text, some_of, total_of
 from fastq.io.quantizing import Selection, dequantize_file, quantize_file
@@ -131,8 +134,10 @@ TO_DEQUANTIZE = files.Source(
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
 @files.range_option
+@files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
 @files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+@files.table_options
 @files.force_option
 def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
     """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
@@ -143,9 +148,11 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
     directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
-    include, exclude = given.pop("include"), given.pop("exclude")
+    order = files.order_of(given)
+    include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
+    given["method"] = files.method_with(imatrix, given["method"])
     scheme = _scheme(**given)
-    files.check_out({"IN": source, "--like": like}, out, force=force)
+    files.check_out({"IN": source, "--like": like, "--imatrix": imatrix}, out, force=force)
     vectors, schemes = vectors or source.suffix == ".npy", _schemes_in(like) if like else None
     selection = Selection(include or ("*",), exclude, vectors, schemes)
     with files.failures(files.called(source), out):
@@ -153,9 +160,11 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
         by_channel = isinstance(given["axis"], int) and not given["block_size"]
         if by_channel and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
             raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
+        weights = None if imatrix is None else imatrices.read(imatrix)
+        options: dict[str, Any] = {"nan": nan, "imatrix": weights, "say": files.note}
         with files.progress_bar(opened.tensors.values()) as advance:
-            rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
-    print_converted(rows)
+            rows = quantize_file(opened, out, scheme, selection, progress=advance, **options)
+    print_converted(rows, order)
     for row in rows:
         if row.remark:
             files.note(f"{row.name}: {row.remark}")
@@ -209,11 +218,15 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 @click.option("--dequantize", is_flag=True, help="Turn all blocks into floats: F32, or TYPE F16 or BF16.")
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
 @click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
+@files.choice(
+    "--range", RANGES, "method", help=f"Scales: minmax as ggml, mse of least error: {', '.join(LEAST_ERROR)}."
+)
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
 @files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="REGEX=TYPE", help=TENSOR_TYPE)
 @type_option("--output-tensor-type", "output_type", help="Type of output.weight.")
 @type_option("--token-embedding-type", "embedding_type", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+@files.table_options
 @files.force_option
 def gguf(
     source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Path | None, as_json: bool, **given: Any
@@ -225,11 +238,13 @@ def gguf(
 
     What was not used, left out or copied without being known is said on standard error. Exit codes: 0; 1 for a file
     that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors; 2 for
-    wrong arguments; 4 where an option gave no tensor its type.
+    wrong arguments; 4 where an option gave no tensor its type, or --range mse was for none.
     """  # fmt: skip
+    order = files.order_of(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
+    method = given.pop("method")
     overrides = TypeOverrides(**given)
-    if dequantize and (imatrix or requantize or overrides != TypeOverrides()):
+    if dequantize and (imatrix or requantize or method != "minmax" or overrides != TypeOverrides()):
         raise click.UsageError("--dequantize goes with F32, F16 or BF16 only")
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
@@ -243,12 +258,12 @@ def gguf(
         opened = open_gguf(source)
         for part in opened.parts:
             files.check_replaceable(out, "OUT", {"a part of IN": part})
-        weights = (str(imatrix), load_imatrix(imatrix)) if imatrix else None
-        request = Request(found, overrides, weights, requantize, dequantize)
+        weights = (str(imatrix), imatrices.read(imatrix)) if imatrix else None
+        request = Request(found, overrides, weights, method, requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
     if not as_json:
-        print_converted(rows, CONVERSION, "converted")
+        print_converted(rows, order, CONVERSION, "converted")
         return
     columns, total = ("name", "shape", "from", "to", *FIGURES, "imatrix"), entry_of(total_of(rows))
     entries = [{name: entry_of(row)[name] for name in columns} | {"shape": row.shape} for row in rows]

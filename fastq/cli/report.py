@@ -1,4 +1,4 @@
-"""Tables of the command line: entries by the names of columns, printed, and written as JSON, CSV and HTML.
+"""What commands report: what became of tensors as a table, and entries written as JSON, CSV and HTML.
 
 A page of HTML is one file: a table that sorts, bars, pictures that fold, in the colour of the text around them.
 """
@@ -10,49 +10,35 @@ import html
 import io
 import json
 import math
-import os
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 import fastq
+from fastq.cli.tables import (
+    UNLIMITED,
+    Entry,
+    arranged,
+    print_line,
+    print_table,
+    print_wrapped,
+    printable,
+    shape_text,
+    terminal_width,
+    title_of,
+)
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.pipeline import Converted, total_of
 from fastq.system.atomic import replacing
 
-UNLIMITED = 1_000_000  # columns: of what no table has more
 PAGE = 80  # columns of paragraphs where no terminal tells its width
-UNBROKEN = "\0"  # in place of a space at which no line is broken
-OUTLIERS_SHOWN = 4
-
-Entry = dict[str, Any]  # numbers, texts, shapes and None by the names of columns
-# titles of columns that are not their names
-TITLES = {
-    "name": "tensor",
-    "lo": "min",
-    "hi": "max",
-    "nan": "NaN",
-    "outliers": "outlier channels",
-    "sqnr_db": "SQNR dB",
-    "max_abs_error": "largest error",
-    "mean_abs_error": "mean error",
-    "mse": "mean squared error",
-    "max_relative_error": "largest relative error",
-}
-TEXT = ("name", "scheme", "type", "from", "to", "key", "value")
-COUNTS = ("nan", "infinite", "clipped", "outliers")  # of which none is a dash
-STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
 INK = "#010203"  # of text and lines, which none of the colour scales has: it becomes that of the page
-NONE = "<p>No picture: pip install 'fastq-kernels[plot]'</p>"
+NONE = "<p>No picture: pip install matplotlib</p>"
 WORST = 3  # tensors of which there are pictures
+CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 
 # returns by a tensor's name an array and its approximation, as `fastq.plot.errors` takes them
 ErrorsOf = Callable[[str], tuple[Any, Any]]
@@ -104,28 +90,6 @@ document.querySelectorAll("th button").forEach((button, column) => button.addEve
 """
 
 
-STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error"), ".3g")
-CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
-
-
-def title_of(column: str) -> str:
-    """Return the title of a column: its name in words, A and B in upper case, unless it has another one."""
-    words = (word.upper() if word in ("a", "b") else word for word in column.split("_"))
-    return TITLES.get(column, " ".join(words))
-
-
-def cell_text(column: str, value: Any) -> str:
-    """Return what a cell shows: a dash for what is not known, or is no number."""
-    if value is None or (column in COUNTS and not value) or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if column == "outliers":
-        more = ", ..." if len(value) > OUTLIERS_SHOWN else ""
-        return f"{len(value)}: {', '.join(map(str, value[:OUTLIERS_SHOWN]))}{more}"
-    if isinstance(value, tuple):
-        return shape_text(value)
-    return printable(value) if isinstance(value, str) else format(value, STYLES.get(column, ","))
-
-
 def entry_of(row: Converted) -> Entry:
     """Return what a conversion made of a tensor, or the sums of all, which have no shape."""
     return {
@@ -143,40 +107,12 @@ def entry_of(row: Converted) -> Entry:
     }
 
 
-def print_converted(rows: Sequence[Converted], columns: Sequence[str] = CONVERTED, done: str = "quantized") -> None:
-    """Print what became of tensors, and the sums of all."""
-    print_table([entry_of(row) for row in rows], columns, total=entry_of(total_of(rows)))
-    print_line(total_text(rows, done=done))
-
-
-def print_table(
-    entries: Sequence[Entry], columns: Sequence[str], *, total: Entry | None = None, width: int | None = None
+def print_converted(
+    rows: Sequence[Converted], order: Mapping[str, bool], columns: Sequence[str] = CONVERTED, done: str = "quantized"
 ) -> None:
-    """Print one line per entry, and the total below a rule, on standard output.
-
-    A terminal narrower than the table gets the entries one below the other, each with its columns wrapped. Where
-    nothing tells the width, as in a pipe, an entry is a line, however long.
-    """
-    table = Table(box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(title_of(column), justify="left" if column in TEXT else "right")
-    shown = [*entries, *([total] if total else [])]
-    rows = [[cell_text(column, entry.get(column)) for column in columns] for entry in shown]
-    for k, row in enumerate(rows, 1):
-        table.add_row(*row, end_section=k == len(entries))
-    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich takes those for 80 columns wide
-    console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
-    wide, width = console.measure(table).maximum, width or terminal_width()
-    if width is None or wide <= width:
-        console.print(table)  # at its natural width: Rich would fold names and numbers to fit
-        return
-    for name, *others in rows:
-        click.echo(name)
-        told = zip(columns[1:], others, strict=True)
-        parts = [f"{title_of(column)} {text}" for column, text in told if text not in ("", "-")]
-        text = ", ".join(part.replace(" ", UNBROKEN) for part in parts)  # lines are broken between parts
-        for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False):
-            click.echo(line.replace(UNBROKEN, " "))
+    """Print what became of tensors, and the sums of all."""
+    print_table(arranged(map(entry_of, rows), **order), columns, total=entry_of(total_of(rows)))
+    print_line(total_text(rows, done=done))
 
 
 def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
@@ -219,32 +155,11 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
     return text.getvalue()
 
 
-def print_line(text: str) -> None:
-    """Print a sentence in lines that fit the terminal."""
-    _print_wrapped(text, terminal_width() or UNLIMITED, "  ", break_on_hyphens=False)
-
-
-def _print_wrapped(text: str, width: int, indent: str, **options: Any) -> None:
-    for line in textwrap.wrap(text, width, subsequent_indent=indent, **options):
-        click.echo(line)
-
-
-def terminal_width() -> int | None:
-    """Return how many columns the terminal has, or as many as COLUMNS says; None where neither tells."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told):
-        return int(told)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print a line for each fact, its name first; longer ones go on below themselves."""
     width, indent = terminal_width() or UNLIMITED, max(map(len, facts)) + 2
     for name, text in facts.items():
-        _print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
+        print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
 
 
 def print_conventions() -> None:
@@ -252,19 +167,9 @@ def print_conventions() -> None:
     width = terminal_width() or PAGE
     for row in CONVENTIONS.values():
         first = row.under(False, "array")
-        _print_wrapped(f"{row.name}: {row.system}", width, "  ")
+        print_wrapped(f"{row.name}: {row.system}", width, "  ")
         for title, formula in (("code", code_formula), ("scale", scale_formula), ("zero point", zero_point_formula)):
-            _print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
-
-
-def printable(text: str) -> str:
-    """Return text of a file without what a terminal would take for a command."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as text; nothing for one number."""
-    return " x ".join(map(str, shape))
+            print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
 
 
 class Picture(NamedTuple):
@@ -280,7 +185,8 @@ def write_report(
     """Write entries to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
     entries = [{field: entry[field] for field in fields} for entry in lines]
     if path.suffix == ".html":
-        text = page(title, summary, fields, entries, _pictures_of_worst(entries, errors_of) if errors_of else ())
+        shown = arranged(entries, every=True, worst_first=True)
+        text = page(title, summary, fields, shown, _pictures_of_worst(entries, errors_of) if errors_of else ())
     else:
         text = csv_text(fields, entries) if path.suffix == ".csv" else json_text({"tensors": entries})
     with replacing(path) as file:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
-from fastq.cli.report import Entry
+from fastq.cli.tables import Entry
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.io.records import Scheme

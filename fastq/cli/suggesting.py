@@ -12,7 +12,7 @@ import numpy as np
 import fastq
 from fastq import reference
 from fastq.formats.compressed_tensors import E8M0, MICROSCALING, PRESETS
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import WRITTEN
 from fastq.io.checkpoints.folder import CONFIG, ModelFolder
 from fastq.io.checkpoints.rules import Rules, make_plan
 from fastq.io.gguf.container import open_gguf
@@ -88,7 +88,7 @@ def _presets_of(x: Array) -> Tried:
 def _blocks_of(x: Array) -> Tried:
     """Yield what types of GGUF make of rows."""
     rows = sample_of(x, {"dtype": "int8"}).astype(np.float32)
-    for name, form in BLOCK_FORMATS.items():
+    for name, form in WRITTEN.items():
         if x.shape[-1] % form.size == 0:
             values = fastq.gguf.dequantize(fastq.gguf.quantize(rows, name), name)
             yield name, Measured(form.nbytes * 8 / form.size, reference.compare(rows, values).sqnr_db)

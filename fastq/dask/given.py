@@ -42,7 +42,7 @@ def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
-    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **_told(call, params))
+    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **told_by_qparams(call, params))
     return without_checks(QuantizedArray, codes, params, x.shape)
 
 
@@ -50,11 +50,11 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
-    options = {**_told(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
+    options = {**told_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
     return blockwise(tasks.computed, parts.all_axes, *operands, **options)
 
 
-def _told(call: Call, params: results.QParams) -> dict[str, Any]:
+def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     """Return what tasks are told, whose plans depend on the parameters that are ready, not on the caller's."""
     return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
 
@@ -71,19 +71,24 @@ def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, 
 
 def dequantize(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `QuantizedArray.dequantize`."""
+    params, parts, operands = codes_by_qparams(call, codes)
+    wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
+    options = told_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
+    if params.dtype.packed and call.shape:
+        options["adjust_chunks"] = {parts.all_axes[-1]: parts.chunks[-1]}
+    return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+
+
+def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
+    """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
     shape, given = call.shape, call.qparams
     params = _ready(given, shape, given.compute_dtype)
     qtype, where = params.dtype, granularity(params.axis, params.block_size, len(shape))
     parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
     parts.check_aligned(qtype)
-    wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
-    operands = codes, index, *last, *_operands(params, parts)
-    options = _told(call, params) | {"concatenate": True, "token": "dequantize"}
-    if qtype.packed and shape:
-        options["adjust_chunks"] = {index[-1]: parts.chunks[-1]}
-    return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+    return params, parts, [codes, index, *last, *_operands(params, parts)]
 
 
 def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:

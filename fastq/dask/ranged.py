@@ -18,6 +18,7 @@ from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType
+from fastq.requests.importance import check_importance, weighed_axis
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
@@ -65,7 +66,10 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 
 def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
     """Return the request for parameters from ranges, and which chunks have which."""
-    request = by_range(dtype_in(x, "x"), x.ndim, call.options)
+    request, importance = by_range(dtype_in(x, "x"), x.ndim, call.options), call.operands[2]
+    if importance is not None:
+        weights = da.asarray(importance)
+        check_importance(weights.dtype, weights.shape, x.shape, request)
     return request, Parts(x.chunks, request.granularity)
 
 
@@ -79,8 +83,20 @@ def _in_one_pass(parts: Parts, qtype: QType) -> bool:
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
     how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation}
-    given = (None, None) * 3 if places else ()
-    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *given, *places, **how)
+    weights = _weights(call, parts)
+    if places:
+        weights = (*(weights or (None, None)), *(None, None) * 2, *places)
+    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *weights, **how)
+
+
+def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
+    """Return the importance of elements in the chunks of x, and its axes; nothing where there is none."""
+    if call.operands[2] is None:
+        return ()
+    weights, axes = da.asarray(call.operands[2]), parts.all_axes
+    if weights.shape != parts.shape:
+        axes = (weighed_axis(len(axes), parts.granularity),)
+    return weights.rechunk(tuple(parts.chunks[axis] for axis in axes)), axes
 
 
 def _second_pass(call: Call, params: QParams) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -90,9 +91,7 @@ def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Optio
 
     Errors are those of the middles of bins, in units of the largest magnitude so that no square overflows.
     """
-    bins = seen.counts.shape[-1] // 2
-    middles = np.ldexp(np.arange(-bins, bins) + 0.5, exponents(seen)[..., None])
-    middles = np.clip(middles, seen.lo[..., None], seen.hi[..., None]).astype(compute)
+    middles = np.ldexp(_middles(seen), exponents(seen)[..., None]).astype(compute)
     largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]
     least, lo, hi = np.full(seen.lo.shape, np.inf), seen.lo, seen.hi
     for part in range(options.grid, 0, -1):
@@ -105,6 +104,24 @@ def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Optio
         least = np.where(better, total, least)
         lo, hi = np.where(better, ends[0], lo), np.where(better, ends[1], hi)
     return lo, hi
+
+
+def _middles(seen: Histogram) -> Array:
+    """Return the middles of bins in units of their width, of the outermost ones within minimum and maximum."""
+    bins, lo, hi = seen.counts.shape[-1] // 2, *(np.ldexp(end, -exponents(seen))[..., None] for end in seen[:2])
+    return np.asarray(np.clip(np.arange(-bins, bins) + 0.5, lo, hi))
+
+
+@in_standard_mode
+@np.errstate(over="ignore", under="ignore")
+def mean_squares(seen: Histogram, compute: np.dtype[Any]) -> Array:
+    """Return the mean of the squares of the middles of bins, each counted for its elements; a sum is rounded once."""
+    middles, means = _middles(seen), np.empty(seen.lo.shape)
+    for part in np.ndindex(means.shape):
+        there = np.flatnonzero(seen.counts[part])
+        counts = seen.counts[part][there]
+        means[part] = math.fsum(counts * np.square(middles[part][there])) / int(counts.sum())
+    return np.asarray(np.ldexp(means, 2 * exponents(seen)), compute)
 
 
 def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:

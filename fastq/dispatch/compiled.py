@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import from_dtype, types
@@ -23,11 +23,21 @@ from fastq.engine.jit import overload
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.kernels.build import element_type
-from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
+from fastq.kernels.embedded import (
+    Conversion,
+    Requantization,
+    conversion_of,
+    convert_by_range,
+    convert_with,
+    requantize_with,
+)
+from fastq.kernels.requantization import RequantizeSpec
 from fastq.kernels.spec import KernelSpec
-from fastq.requests.options import LinearOptions, RangeOptions, ValuesOptions
+from fastq.requests import requantization
+from fastq.requests.options import LinearOptions, RangeOptions, RequantizeOptions, ValuesOptions
 from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_of_values
 
+Made = TypeVar("Made", Conversion, Requantization)
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
 
@@ -59,6 +69,7 @@ _CALLS = {
     "quantize_linear": "convert_with(conversion_of(conversion), x, scale, zero_point, out)",
     "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
     "fake_quantize": "convert_by_range(conversion_of(conversion), x, out)",
+    "requantize": "requantize_with(conversion_of(conversion), acc, multiplier, zero_point, bias, out)",
 }
 
 
@@ -78,7 +89,7 @@ def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> C
     arguments, name = plain.bind(*given, **named), function.__name__
     arguments.apply_defaults()
     names = {"conversion": globals()[name](**arguments.arguments)}
-    names |= {"conversion_of": conversion_of, "convert_with": convert_with, "convert_by_range": convert_by_range}
+    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, requantize_with)}
     made: Callable[..., Any] = eval(f"lambda {str(plain)[1:-1]}: {_CALLS[name]}", names)
     return made
 
@@ -110,8 +121,10 @@ def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given
     return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
 
 
-def fake_quantize(x: Any, out: Any, **options: Any) -> Conversion:
+def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversion:
     """Return the conversion of `fastq.fake_quantize`."""
+    if not _is_none(importance):
+        raise TypingError("importance must be None in compiled code, where no range is searched for")
     kind = _dtype(x, "x")
     request = _resolved(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
     _refuse_noise(request, options)
@@ -125,6 +138,23 @@ def fake_quantize(x: Any, out: Any, **options: Any) -> Conversion:
     scale, qtype = from_dtype(spec.range_scheme.scale_dtype), str(request.qtype)
     conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
     return _checked(conversion, x, out)
+
+
+def requantize(acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **given: Any) -> Requantization:
+    """Return the conversion of `fastq.requantize`."""
+    bias_dtype = _dtype(bias, "bias")
+    key = None if bias_dtype is None else (bias_dtype,)
+    options = _constants(RequantizeOptions, given | {"key": key})
+    if options.axis is not None:
+        raise TypingError("axis must be None in compiled code: call it for each channel")
+    asked = _resolved(requantization.requantize, _dtype(acc, "acc"), (), options)
+    _resolved(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
+    if (kind := _dtype(zero_point, "zero_point")) is None or kind.kind not in "iu":
+        raise TypingError(f"zero_point must be of an integer dtype, not {kind}")
+    spec = RequantizeSpec(asked.row.arithmetic, asked.bias.name if asked.bias else "", asked.row.below, streams=False)
+    codes, result = (int(asked.qtype.qmin), int(asked.qtype.qmax)), from_dtype(asked.qtype.storage)
+    conversion = Requantization(spec, asked.codes, codes, result, "acc", str(asked.qtype))
+    return _checked(conversion, acc, out)
 
 
 # --- dtypes and constants ---------------------------------------------------------------------------------------------
@@ -175,6 +205,8 @@ def _value(option: Any, name: str) -> Any:
             return option.literal_value
         case types.NumberClass() | types.DType():
             return as_dtype(option.dtype)
+        case types.BaseTuple():
+            return tuple(_value(each, name) for each in option.types)
         case types.Type():
             raise TypingError(f"{name} must be a constant in compiled code: a literal or a global, not {option}")
     return option
@@ -214,7 +246,7 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
     return from_dtype(dtype)
 
 
-def _checked(conversion: Conversion, x: Any, out: Any) -> Conversion:
+def _checked(conversion: Made, x: Any, out: Any) -> Made:
     """Return a conversion if its results can be written to out."""
     if _is_none(out):
         return conversion

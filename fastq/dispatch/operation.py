@@ -20,12 +20,14 @@ class Operation(NamedTuple):
     function: str = ""  # the public function, where that is not called as the operation
 
 
+_WEIGHED = "x", "out", "importance"
+_COMPARED = "x", "q", "scale", "zero_point"
 _CODES = "codes", "out", "scale", "zero_point"
 
 OPERATIONS = {
-    "quantize": Operation("ranged", named.RangeOptions, ("x", "out"), "codes", "ranged"),
-    "fake_quantize": Operation("ranged", named.RangeOptions, ("x", "out"), "elements", "ranged"),
-    "choose_qparams": Operation("ranged", named.RangeOptions, ("x",), "", "ranged"),
+    "quantize": Operation("ranged", named.RangeOptions, _WEIGHED, "codes", "ranged"),
+    "fake_quantize": Operation("ranged", named.RangeOptions, _WEIGHED, "elements", "ranged"),
+    "choose_qparams": Operation("ranged", named.RangeOptions, _WEIGHED, "", "ranged"),
     "qparams_of_ranges": Operation("ranged", named.RangeOptions, ("lo", "hi")),
     "minmax": Operation("reduction", named.MinMaxOptions, ("x",), "ranges", "ranged"),
     "magnitudes": Operation("reduction", named.MinMaxOptions, ("x",), "ranges"),
@@ -37,13 +39,20 @@ OPERATIONS = {
         "elementwise", named.QuantizeOptions, label="elements", graph="given", function="fake_quantize"
     ),
     "quantize_linear": Operation("elementwise", named.LinearOptions, label="elements", graph="given"),
+    "requantize": Operation(
+        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements"
+    ),
     "dequantize_linear": Operation("elementwise", named.ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", named.DequantizeOptions, _CODES, "elements", "given"),
-    "compare_codes": Operation("errors", named.CompareOptions, ("x", "q", "scale", "zero_point"), function="compare"),
-    "compare_values": Operation("errors", named.NoOptions, ("x", "q"), function="compare"),
+    "compare_codes": Operation("errors", named.CompareOptions, _COMPARED, graph="measured", function="compare"),
+    "compare_values": Operation("errors", named.NoOptions, _COMPARED, graph="measured", function="compare"),
+    "totals_of_codes": Operation("errors", named.CompareOptions, _COMPARED, function="compare"),
+    "totals_of_values": Operation("errors", named.NoOptions, _COMPARED, function="compare"),
     "pack": Operation("subbyte", named.PackOptions, ("codes",)),
     "unpack": Operation("subbyte", named.PackOptions, ("packed",)),
+    "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
+    "bit_information": Operation("bitround", named.BitPairOptions, ("x",), graph="bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
-    "gguf_dequantize": Operation("gguf", named.BlockOptions, ("data", "out"), function="gguf.dequantize"),
+    "gguf_dequantize": Operation("gguf", named.BlockValuesOptions, ("data", "out"), function="gguf.dequantize"),
 }

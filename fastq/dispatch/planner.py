@@ -158,6 +158,7 @@ _ROWS = {
     "quantize": RowLimits(too_wide=8, many=16),
     "fake": RowLimits(too_wide=8, many=16),
     "compare": RowLimits(too_wide=8, many=16),
+    "requantize": RowLimits(too_wide=8, many=16),
 }
 
 

@@ -1,4 +1,4 @@
-"""Search for the part of each range that has the least error of the round trip."""
+"""Search for the range that has the least error of the round trip, for each part of an array."""
 
 from __future__ import annotations
 
@@ -16,27 +16,37 @@ from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
+from fastq.requests.importance import bits_of_weights
+from fastq.requests.values import Request
 from fastq.system import tuning
 from fastq.system.arguments import native
+from fastq.system.cpu import REGISTER_BITS
 
 Array = NDArray[Any]
+Ends = tuple[Array, Array]
+
+_LANES = REGISTER_BITS // 32  # candidates that kernels read together at most
+_ONE = np.ones(1, np.float32)  # the weight of each element where there is no importance
 
 
 class RangeSearch:
-    """Shrink the ranges of arrays of the same dtype, shape and strides to those of the least error.
+    """Find the ranges of the least error for arrays of the same dtype, shape and strides.
 
     The parts of an array that have a range each are seen one after the other: as rows, or as blocks of rows. Where
     parts fit the cache, each is searched by one thread. Else all candidates have their errors summed piece by piece.
     """
 
-    def __init__(
-        self, x: Array, spec: OpSpec, granularity: Granularity, compute: np.dtype[Any], method: MSERange
-    ) -> None:
+    def __init__(self, x: Array, spec: OpSpec, request: Request) -> None:
+        granularity, compute, method = request.granularity, request.compute, request.search
+        assert method is not None
         self.axis = granularity.kept[0] if granularity.block_size else None
-        view = x.transpose(_parts_first(x, granularity))
+        self.order, self.granularity = _parts_first(x, granularity), granularity
+        view = x.transpose(self.order)
         self.compute, self.layout = compute, _layout(view.shape, granularity)
-        self.ratios = method.ratios.astype(compute)
-        work = view.size * self.ratios.size
+        self.apart = request.searches_ends_apart
+        self.shares = _shares(method, self.apart).astype(compute)
+        self.table = np.pad(self.shares, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
+        work = view.size * self.candidates
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
         searched = self._plan(spec, view, method, True) if in_cache and self._has_parts_for_all() else None
@@ -44,12 +54,17 @@ class RangeSearch:
         assert plan is not None  # pieces of any size fit tiles
         self.plan, self.sums_of = plan, 0 if searched else self.threads
 
+    @property
+    def candidates(self) -> int:
+        """How many ranges are tried for each part."""
+        return int(self.shares.shape[1])
+
     def _has_parts_for_all(self) -> bool:
         return self.threads == 1 or self.layout.parameters >= 4 * self.threads
 
     def _plan(self, spec: OpSpec, view: Array, method: MSERange, whole: bool) -> LaunchPlan | None:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
-        layout, dtype, candidates = self.layout, native(view.dtype), self.ratios.size
+        layout, dtype, candidates = self.layout, native(view.dtype), self.candidates
         scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
@@ -63,7 +78,8 @@ class RangeSearch:
             norm=method.norm,
         )
         stride = layout.parameters * candidates
-        args = kernel_args(layout, spec.code_range, partial_stride=stride, grid=method.grid, candidates=candidates)
+        table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
+        args = kernel_args(layout, spec.code_range, partial_stride=stride, candidates=candidates, **table)
         unit = owned_units(layout) if whole else 1
         plan = plan_launch(
             kernel,
@@ -76,15 +92,49 @@ class RangeSearch:
         )
         return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
-    def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
-        """Return the ends of the shrunk ranges in the type to compute in, of ranges in the caller's order."""
+    def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float, importance: Array | None) -> Ends:
+        """Return the ends of the ranges in the type to compute in, of ranges in the caller's order."""
         low, high = self._in_parts(lo), self._in_parts(hi)
-        errors = np.zeros((self.sums_of, *low.shape, self.ratios.size))
-        run(with_tensor(self.plan, tensor_scale), x, None, None, None, errors, low, high)
+        errors = np.zeros((self.sums_of, *low.shape, self.candidates))
+        plan = with_tensor(self.plan, tensor_scale)
+        if importance is not None:
+            weights = self._weights(importance, x.shape)
+            plan = plan.with_args(weights=weights.ctypes.data, period=weights.size)
+        run(plan, x, None, None, None, errors, low, high)
         if self.sums_of:
-            best = self.ratios[np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)]
-            low, high = low * best, high * best
+            best = np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)
+            found = self._chosen(low, high, best)
+            low, high = np.where(best, found[0], low), np.where(best, found[1], high)
         return self._from_parts(low), self._from_parts(high)
+
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
+    def _chosen(self, low: Array, high: Array, best: Array) -> Ends:
+        """Return the ends of the candidates of these numbers."""
+        shares, most = self.shares[:, best], np.finfo(self.compute).max
+        if self.apart:
+            low, high = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
+        else:
+            low, high = shares[0] * low, shares[0] * high
+            low, high = np.minimum(low, high), np.maximum(low, high)
+        return np.clip(low, -most, most), np.clip(high, -most, most)
+
+    def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
+        whole, where, view = (
+            importance.transpose(self.order),
+            self.granularity,
+            tuple(shape[axis] for axis in self.order),
+        )
+        first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
+        whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
+        if where.block_size and whole.ndim:
+            starts = np.arange(0, view[-1], where.block_size)
+            largest = np.maximum.reduceat(whole, starts, -1).repeat(np.diff(starts, append=view[-1]), -1)
+        else:
+            kept = max(len(where.kept) - first, 0)
+            largest = whole.max(axis=tuple(range(kept, whole.ndim)), keepdims=True, initial=0)
+        most = 2.0 ** bits_of_weights(shape, where) - 1
+        return np.rint(whole / np.where(largest > 0, largest, 1) * most).astype(np.float32, order="C").reshape(-1)
 
     def _in_parts(self, ends: Array) -> Array:
         """Return ends of ranges in the order of the parts, as an array of their own."""
@@ -92,6 +142,18 @@ class RangeSearch:
 
     def _from_parts(self, ends: Array) -> Array:
         return ends if self.axis is None else np.moveaxis(ends, -1, self.axis)
+
+
+def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
+    """Return by what both ends of a range are multiplied for each candidate.
+
+    Where ends are moved apart, each of them is a sum of products of both: the factors of the lower end and of the
+    upper one for the new lower end, then those of the upper and of the lower one for the new upper end.
+    """
+    if not apart:
+        return method.ratios[None]
+    up, down = method.ends_apart
+    return np.stack([1 - up, up, 1 - down, down])
 
 
 def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from fastq.formats.granularity import ARRAY
 from fastq.kernels.args import BLOCK_SIZES, COLUMN_BYTES, COLUMN_REGISTERS, ElementOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide
+from fastq.requests.importance import as_importance
 from fastq.requests.noise import Noise
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
@@ -35,27 +36,31 @@ Array = NDArray[Any]
 Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and the parameters
 
 
-def quantize(call: Call, x: Array, out: Any) -> BoundCall:
+def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
-    launch = work.bound(x, out)
-    return lambda x, out, a, b, qparams, *noise: without_checks(QuantizedArray, *launch(x, out, *noise), x.shape)
+    launch = work.bound(x, out, importance)
+
+    def quantized(x: Array, out: Any, importance: Any, b: None, qparams: None, *noise: Noise) -> QuantizedArray:
+        return without_checks(QuantizedArray, *launch(x, out, importance, *noise), x.shape)
+
+    return quantized
 
 
-def fake_quantize(call: Call, x: Array, out: Any) -> BoundCall:
+def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
-    launch = _Work(request, spec_of("fake", request, True), result).bound(x, out)
-    return lambda x, out, a, b, qparams, *noise: launch(x, out, *noise)[0]
+    launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
+    return lambda x, out, importance, b, qparams, *noise: launch(x, out, importance, *noise)[0]
 
 
-def choose_qparams(call: Call, x: Array) -> BoundCall:
+def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
     request = by_range(x.dtype, x.ndim, call.options)
-    launch = _Work(request, spec_of("quantize", request, True)).bound(x, None)
-    return lambda x, *_: launch(x, None)[1]
+    launch = _Work(request, spec_of("quantize", request, True)).bound(x, None, importance)
+    return lambda x, out, importance, *_: launch(x, None, importance)[1]
 
 
 def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
@@ -73,7 +78,7 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
         refuse_range(status, np.stack([lo, hi]), nan=request.nan)
 
     launch = _Work(request, spec).filled(BoundLaunch(refuse, execute, execute), shape=lo.shape)
-    return lambda lo, hi, *_: launch(lo, hi)[1]
+    return lambda lo, hi, *_: launch(lo, hi, None)[1]
 
 
 class _Work(NamedTuple):
@@ -88,8 +93,10 @@ class _Work(NamedTuple):
         """What raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
-    def bound(self, x: Array, out: Any) -> Callable[..., Quantized]:
+    def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
         """Return what does it: in one launch if that can be, else in steps."""
+        if importance is not None:
+            as_importance(importance, x.shape, self.request)
         target, request = None if out is None else np.asarray(out), self.request
         if not x.size:
             shape = shape_of_ranges(x.shape, request.granularity)
@@ -115,7 +122,7 @@ class _Work(NamedTuple):
         """Return what launches on new parameters, and returns them with the result.
 
         A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
-        makes the operands after these; noise comes last, after a scale of the array or None.
+        makes the operands after these; noise comes last, after a scale of the array and importance, or None.
         """
         qtype, scheme, shape = (
             self.request.qtype,
@@ -130,12 +137,18 @@ class _Work(NamedTuple):
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
         others = _new_tensor_scale if has_tensor else _no_tensor_scale if self.request.stochastic else begin
         launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
+        request = self.request
+        kept = 2 if request.search is not None or request.stochastic else 1  # of the operands after parameters
 
-        def call(x: Array, out: Any, *noise: Noise) -> Quantized:
+        def call(x: Array, out: Any, importance: Any, *noise: Noise) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
+            if importance is not None:
+                more = more[0] if has_tensor else None, as_importance(importance, x.shape, request)
+            elif noise:
+                more = *more, None
             status = launch(x, result, scale, zero_point, *more, *noise)
             if status:
-                settle(status, x, result, scale, zero_point, *more[:1], *noise)
+                settle(status, x, result, scale, zero_point, *more[:kept], *noise)
             if arranged is not None:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             if own is not None:
@@ -223,21 +236,25 @@ class _Work(NamedTuple):
         from_kernel = choice.arrangement.from_kernel
 
         def execute(
-            x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *noise: Noise
+            x: Array,
+            out: Array,
+            scale: Array,
+            zero_point: Array,
+            tensor: Array | None = None,
+            importance: Array | None = None,
+            *noise: Noise,
         ) -> int:
-            status = choice.execute(x, out, scale, zero_point, tensor)
+            status = choice.execute(x, out, scale, zero_point, tensor, importance)
             return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
 
         def execute_for(x: Array, out: Array) -> Execute:
             anew = ParameterChoice(x, request, spec)
             inner = self.in_steps(anew, x, out).execute
 
-            def execute(
-                x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *noise: Noise
-            ) -> int:
+            def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
                 layout = anew.arrangement.layout.shape
                 own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
-                status = inner(x, out, *own, tensor, *noise)
+                status = inner(x, out, *own, *others)
                 for given, chosen in zip((scale, zero_point), own, strict=True):
                     from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
                 return status
@@ -406,7 +423,7 @@ class ParameterChoice:
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
         self.reduce = Extremes(x, where, request.nan)
         self.arrangement = self.reduce.arrangement
-        self.search = None if request.search is None else RangeSearch(x, spec, where, request.compute, request.search)
+        self.search = None if request.search is None else RangeSearch(x, spec, request)
         accumulator = self.reduce.dtype if self.search is None else request.compute
         self.plan = plan_parameters(spec, accumulator, self.arrangement.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
@@ -415,7 +432,15 @@ class ParameterChoice:
         at_once = self.tensor_of is None and self.search is None and not marks
         self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
 
-    def execute(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+    def execute(
+        self,
+        x: Array,
+        out: Any,
+        scale: Array,
+        zero_point: Array,
+        tensor: Array | None = None,
+        importance: Array | None = None,
+    ) -> int:
         """Write parameters; return the status."""
         status, factor = 0, 0.0
         if self.tensor_of is not None and tensor is not None:
@@ -425,7 +450,7 @@ class ParameterChoice:
         status |= seen
         if self.search is not None and not status:
             order = self.arrangement
-            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor)
+            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
         status |= driver.run(planner.with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:

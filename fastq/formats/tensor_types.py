@@ -1,6 +1,6 @@
 """TensorType: the types of tensors that GGUF files hold, one table.
 
-Those that fastq quantizes to are rows of `fastq.formats.gguf`, with their rules; files hold more than those.
+Those whose blocks fastq knows are rows of `fastq.formats.gguf`, with their rules; files hold more than those.
 """
 
 from __future__ import annotations
@@ -57,21 +57,12 @@ _ROWS = (
     TensorType("F16", 1, 1, 2),
     TensorType("Q8_1", 9, 32, 40),
     TensorType("Q8_K", 15, 256, 292),
-    TensorType("IQ2_XXS", 16, 256, 66),
-    TensorType("IQ2_XS", 17, 256, 74),
-    TensorType("IQ3_XXS", 18, 256, 98),
-    TensorType("IQ1_S", 19, 256, 50),
-    TensorType("IQ3_S", 21, 256, 110),
-    TensorType("IQ2_S", 22, 256, 82),
     TensorType("I8", 24, 1, 1),
     TensorType("I16", 25, 1, 2),
     TensorType("I32", 26, 1, 4),
     TensorType("I64", 27, 1, 8),
     TensorType("F64", 28, 1, 8),
-    TensorType("IQ1_M", 29, 256, 56),
     TensorType("BF16", 30, 1, 2),
-    TensorType("Q1_0", 41, 128, 18),
-    TensorType("Q2_0", 42, 64, 18),
     *(TensorType(row.name, row.number, row.size, row.nbytes) for row in BLOCK_FORMATS.values()),
 )
 _BY_NUMBER = {row.number: row for row in sorted(_ROWS, key=attrgetter("number"))}

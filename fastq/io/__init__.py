@@ -6,14 +6,15 @@ from fastq.system import lazy
 
 if TYPE_CHECKING:
     from fastq.io.checkpoints.saving import save_checkpoint
+    from fastq.io.imatrix import load_imatrix
     from fastq.io.tensors import Checkpoint, Tensors, open_checkpoint
 
-__all__ = ["Checkpoint", "Tensors", "open_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "Tensors", "load_imatrix", "open_checkpoint", "save_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: what reads files needs safetensors."""
     if name not in __all__:
         raise AttributeError(f"module 'fastq.io' has no attribute {name!r}")
-    home = "checkpoints.saving" if name == "save_checkpoint" else "tensors"
+    home = {"save_checkpoint": "checkpoints.saving", "load_imatrix": "imatrix"}.get(name, "tensors")
     return getattr(lazy.module(f"fastq.io.{home}"), name)

@@ -26,7 +26,7 @@ from fastq.system.dtypes import ML_FLOATS, READ, Array, numpy_dtype, safetensors
 try:
     from safetensors import SafetensorError, safe_open
 except ModuleNotFoundError as error:
-    needed = "files of tensors need safetensors: pip install 'fastq-kernels[cli]'"
+    needed = "files of tensors need safetensors: pip install safetensors"
     raise ModuleNotFoundError(needed, name=error.name) from error
 
 POINTER = b"version https://git-lfs."  # what a clone without Git LFS has for a file

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.qtypes import as_qtype
+from fastq.io.checkpoints.names import imatrix_names
 from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, spec_of
+from fastq.io.imatrix import Imatrix, Say, Wanted, weigh
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
 from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
@@ -74,12 +78,21 @@ class Selection:
 
 
 def quantize_file(
-    source: TensorSource, out: Path, scheme: Scheme, selection: Selection, *, nan: str = "raise", progress: Progress
+    source: TensorSource,
+    out: Path,
+    scheme: Scheme,
+    selection: Selection,
+    *,
+    nan: str = "raise",
+    imatrix: Imatrix | None = None,
+    say: Say = lambda line: None,
+    progress: Progress,
 ) -> list[Converted]:
     """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
 
-    The scheme is fitted to each tensor's number of dimensions; `nan` is "raise" or "zero". ValueError names the tensor
-    that can't be quantized; after any error `out` is as it was.
+    The scheme is fitted to each tensor's number of dimensions; `nan` is "raise" or "zero"; `imatrix` weighs the errors
+    of columns where ranges are searched for, and `say` is told what it lacks. ValueError names the tensor that can't be
+    quantized; after any error `out` is as it was.
     """
     if KEY in source.metadata or is_shard(source):
         way = "fastq dequantize turns it back" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
@@ -88,7 +101,10 @@ def quantize_file(
     specs = source.tensors.values()
     reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
     schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}
-    records = {name: _record(source, source.tensors[name], each, nan) for name, each in schemes.items()}
+    importance = {} if imatrix is None else _weighed(source, schemes, imatrix, say)
+    records = {
+        name: _record(source, source.tensors[name], each, nan, importance.get(name)) for name, each in schemes.items()
+    }
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
         shaped = "" if selection.vectors else " and two dimensions or more (--all takes others too)"
@@ -98,31 +114,67 @@ def quantize_file(
     for name, spec in source.tensors.items():
         if name in records:
             fitted, record = schemes[name].fitted(len(spec.shape)), records[name]
-            work = [partial(_quantized, source, spec, record, fitted, nan)]
-            tasks.append([Task(name, spec.shape, spec.nbytes, str(fitted), work, stored_specs(name, record))])
+            weights = importance.get(name)
+            work = [partial(_quantized, source, spec, record, fitted, nan, weights)]
+            about, stored = (name, spec.shape, spec.nbytes, str(fitted)), stored_specs(name, record)
+            tasks.append([Task(*about, work, stored, weighted=weights is not None)])
         else:
             tasks.append([copied(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
     return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
 
 
-def _record(source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str) -> Record:
+def _weighed(
+    source: TensorSource, schemes: Mapping[str, Scheme], imatrix: Imatrix, say: Say
+) -> dict[str, NDArray[np.float32]]:
+    """Return the importance of the elements of tensors whose ranges are searched for: as `fastq.quantize` takes it."""
+    wanted = {}
+    for name, scheme in schemes.items():
+        shape, fitted = source.tensors[name].shape, scheme.fitted(len(source.tensors[name].shape))
+        if scheme.range != "minmax" and len(shape) > 1:
+            wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
+    if not wanted:
+        raise ValueError(
+            "an importance matrix counts in the search of range mse, which is for no tensor of two dimensions or more"
+        )
+    found = weigh(imatrix, wanted, set(source.tensors), say)
+    for name, rows in found.items():
+        shape = source.tensors[name].shape
+        whole = np.broadcast_to(rows.reshape(*shape[:-2], 1, shape[-1]), shape)
+        found[name] = rows[0] if len(rows) == 1 and wanted[name].group else whole
+    return found
+
+
+def _record(
+    source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str, importance: NDArray[np.float32] | None
+) -> Record:
     with naming(lambda error: f"tensor {spec.name!r}: {error}"):
         arguments = scheme.fitted(len(spec.shape)).arguments()
     tensor_scale = None
     if as_qtype(scheme.dtype).has_tensor_scale:  # records are written before the codes
         x = _as_input(source.load(spec.name), nan)
         with naming(lambda error: _failure(spec.name, x, error)):
-            chosen = fastq.choose_qparams(x, **arguments).tensor_scale
+            chosen = fastq.choose_qparams(x, **arguments, **_options(importance)).tensor_scale
         tensor_scale = None if chosen is None else float(chosen)
     arguments.pop("range")  # codes and scales tell all of it
     return Record(**arguments, original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale)
 
 
-def _quantized(source: TensorSource, spec: TensorSpec, record: Record, scheme: Scheme, nan: str) -> Piece:
+def _options(importance: NDArray[np.float32] | None) -> dict[str, Any]:
+    return {} if importance is None else {"importance": importance}
+
+
+def _quantized(
+    source: TensorSource,
+    spec: TensorSpec,
+    record: Record,
+    scheme: Scheme,
+    nan: str,
+    importance: NDArray[np.float32] | None,
+) -> Piece:
     given = source.load(spec.name)
     x = _as_input(given, nan)
     with naming(lambda error: _failure(spec.name, x, error)):
-        q = fastq.quantize(x, **scheme.arguments_for(x.dtype))
+        q = fastq.quantize(x, **scheme.arguments_for(x.dtype), **_options(importance))
     remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
     return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
 

@@ -188,6 +188,12 @@ class Scheme:
             return self.arguments()
         return {**self.arguments(), "convention": replace(row, stored_type="input")}
 
+    def columns_alike(self, shape: tuple[int, ...]) -> int:
+        """Return how many neighbours along the last axis of an array share a scale; 0 if it has scales of its own."""
+        last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
+        alike = last == (self.block_size > 0)
+        return (self.block_size if last and not shape[-1] % self.block_size else shape[-1]) if alike else 0
+
     def fitted(self, ndim: int) -> Scheme:
         """Return the scheme for an array of `ndim` dimensions.
 

@@ -10,6 +10,8 @@ from fastq.kernels.storage import StorageFormat
 
 _kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
 cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
+unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")
+requantize_address = shipped_or_compiled("fastq.kernels.build", "requantize_address")
 block_address = shipped_or_compiled("fastq.kernels.build", "block_address")
 
 

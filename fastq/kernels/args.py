@@ -50,11 +50,13 @@ _FIELDS = [
     ("outgrows_cache", np.int64),  # whether what is read and written does: then only wide rows are visited together
     ("repeat", np.int64),  # rows, or short runs, that are taken as one
     ("chunk", np.int64),  # elements whose errors are summed together
-    ("size", np.int64),  # codes in all, where rows are repacked
+    ("size", np.int64),  # codes in all, where rows are repacked; bits that are dropped where floats are rounded
     ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another
     ("partial_stride", np.int64),
-    ("grid", np.int64),  # parts that a range is divided into where one is searched for, and how many are tried
-    ("candidates", np.int64),
+    # where ranges are searched for: how many are tried, the address of their shares of the whole range, numbers of the
+    # type to compute in, and how many of them are in a row; the address of the weights of elements, float32, and after
+    # how many elements they begin anew, 0 where there is one for all
+    *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period")),
 ]
 KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 
@@ -91,6 +93,25 @@ class NoisyOperands(NamedTuple):
     noise: Any
 
 
+class RequantizeOperands(NamedTuple):
+    """Pointers of a requantization of accumulators, with two words of 64 bits for the parameters of each channel."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class ChannelOperands(NamedTuple):
+    """Pointers of what makes those words: of multipliers, a zero point and biases."""
+
+    multiplier: Any
+    zero_point: Any
+    bias: Any
+    first: Any
+    second: Any
+
+
 class RangeOperands(NamedTuple):
     """Pointers of a conversion of ranges to scales and zero points."""
 
@@ -105,6 +126,22 @@ class CopyOperands(NamedTuple):
 
     src: Any
     dst: Any
+
+
+class BitRoundOperands(NamedTuple):
+    """Pointers of a rounding of floats, whose elements are their bits; `table` has the dropped bits of each binade."""
+
+    src: Any
+    dst: Any
+    table: Any
+
+
+class BitPairOperands(NamedTuple):
+    """Pointers of a count of the bits of floats, `src`, and of their neighbours, added to `counts`."""
+
+    src: Any
+    approximation: Any
+    counts: Any
 
 
 class WeightedOperands(NamedTuple):

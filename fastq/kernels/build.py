@@ -21,6 +21,8 @@ from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import (
+    BitPairOperands,
+    BitRoundOperands,
     CandidateOperands,
     CopyOperands,
     ElementOperands,
@@ -30,6 +32,7 @@ from fastq.kernels.args import (
     MinMaxOperands,
     NoisyOperands,
     PartialOperands,
+    RequantizeOperands,
     SearchOperands,
     WeightedOperands,
 )
@@ -52,6 +55,8 @@ _HOMES = {
     ElementOperands: "convert",
     NoisyOperands: "convert",
     CopyOperands: "repack",
+    BitRoundOperands: "bitround",
+    BitPairOperands: "bit_pairs",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",
     PartialOperands: "min_max",
@@ -59,6 +64,7 @@ _HOMES = {
     SearchOperands: "range_search",
     CandidateOperands: "range_search",
     HistogramOperands: "histogram",
+    RequantizeOperands: "requantize",
 }
 
 
@@ -98,9 +104,9 @@ def operands_of(context, builder, sig, kernel, addresses):
 
 
 def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
-    """Return the type of the float arguments: that in which parameters are kept, float64 where there are none."""
+    """Return the type of the float arguments: that in which parameters are kept, float64 where those are no numbers."""
     scale = pointer_types(operands).get("scale")
-    if scale is None:
+    if scale is None or isinstance(scale.dtype, types.Integer):
         return types.float64
     return computes_in(spec, scale) if spec.scale_kind else scale.dtype
 
@@ -183,13 +189,31 @@ def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bo
     return compile_kernel("body.cast.cast", ElementOperands(*map(element_type, operands)), spec)
 
 
+def unpack_address(operands: Any, gaps: bool) -> int:
+    """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
+    spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
+    return compile_kernel("body.unpack.unpack", ElementOperands(*map(element_type, operands)), spec)
+
+
+def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
+    """Compile a loop of requantization for operands and what `RequantizeSpec` says."""
+    spec = lazy.module("fastq.kernels.requantization").RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
+    return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
+
+
 def block_address(
-    loop: str, row: BlockFormat, src: ElementType, dst: ElementType, streaming: bool, weighted: bool
+    loop: str,
+    row: BlockFormat,
+    src: ElementType,
+    dst: ElementType,
+    streaming: bool,
+    weighted: bool,
+    least_error: bool,
 ) -> int:
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
     source, target = element_type(src), element_type(dst)
     spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
-        row, element_type(np.dtype(np.float16)), source, streaming, weighted
+        row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
     )
     elements = getattr(source, "bits", source), target
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)

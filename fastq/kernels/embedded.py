@@ -17,13 +17,15 @@ from fastq.engine.jit import Constants, njit, traced
 from fastq.engine.simd.vector import named_type
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.args import ElementOperands
+from fastq.kernels.args import ElementOperands, RequantizeOperands
 from fastq.kernels.body.convert import convert_run
 from fastq.kernels.body.min_max import min_max
+from fastq.kernels.body.requantize import visit_run
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import prefetch_ahead
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
+from fastq.kernels.requantization import RequantizeSpec, first_word, requantized, second_word
 from fastq.kernels.spec import KernelSpec, nan_mask
 
 
@@ -45,6 +47,18 @@ class Conversion(Constants):
         return self.spec.code if self.spec.op == "quantize" and self.spec.code is not None else self.result
 
 
+@dataclass(eq=False, repr=False)
+class Requantization(Constants):
+    """Type of an argument that says what becomes of an array of accumulators, or of one."""
+
+    spec: RequantizeSpec  # what is computed
+    code_range: tuple[int, int]  # the first and the last code in use
+    zero_points: tuple[int, int]  # the first and last one that may be given
+    result: types.Type  # element type of results
+    argument: str  # what the caller names the array
+    qtype: str  # the name of the code format
+
+
 class CodeBounds(NamedTuple):
     """What loops and formulas read of `Args` where there is one run."""
 
@@ -55,7 +69,7 @@ class CodeBounds(NamedTuple):
 
 @v.instruction(lambda kind: kind.instance_type(kind))
 def conversion_of(context, builder, sig, kind):
-    """Return a Conversion, which is nothing at run time."""
+    """Return a Conversion or a Requantization, which is nothing at run time."""
     return context.get_constant_null(sig.return_type)
 
 
@@ -123,18 +137,24 @@ def checked_zero_point(conversion, zero_point):
         value = v.convert(value, dtype)
         _check(f"zero_point must be finite in {dtype}")(v.absolute(value) < v.constant(float("inf"), value))
         return value
-    first, last = conversion.zero_points
-    check = _check(f"zero_point must be from {first} to {last} for {conversion.qtype}")
-    check((value >= first) & (value <= last))
-    return v.convert(value, dtype)
+    return v.convert(_checked_code(conversion, value), dtype)
 
 
 @traced
-def only_element(parameter):
+def _checked_code(conversion, value):
+    """Return a zero point that is a code."""
+    first, last = conversion.zero_points
+    check = _check(f"zero_point must be from {first} to {last} for {conversion.qtype}")
+    check((value >= first) & (value <= last))
+    return value
+
+
+@traced
+def only_element(parameter, names="scale and zero_point"):
     """Return a parameter, which may be the one element of an array."""
     if not isinstance(parameter, types.Array):
         return parameter
-    _check("scale and zero_point must be one number each in compiled code")(parameter.size == 1)
+    _check(f"{names} must be one number each in compiled code")(parameter.size == 1)
     return v.load(data_of(parameter, parameter.dtype), 0, parameter.dtype)
 
 
@@ -159,6 +179,54 @@ def parameters_of_range(conversion, lo, hi, nan):
     return scale, zero_point
 
 
+# --- requantization ---------------------------------------------------------------------------------------------------
+
+_NUMBERS = "multiplier, zero_point and bias"
+
+
+@traced
+def requantize_with(conversion, acc, multiplier, zero_point, bias, out):
+    """Requantize acc by numbers as the caller gives them."""
+    spec, factor = conversion.spec, v.convert(only_element(multiplier, _NUMBERS), types.float64)
+    fits = (factor >= v.constant(0, factor)) & (factor < v.constant(spec.below, factor))
+    _check(f"multiplier must be from 0 on and less than {spec.below}")(fits)
+    zero_point = _checked_code(conversion, only_element(zero_point, _NUMBERS))
+    term = None if bias is None else _checked_bias(spec, only_element(bias, _NUMBERS))
+    words = first_word(spec, factor), second_word(spec, term, zero_point)
+    return convert_any(conversion, acc, words, out)
+
+
+@traced
+def _checked_bias(spec, bias):
+    """Return a bias in the type in which it is added."""
+    if spec.bias == "int32":
+        limit = 2**31
+        _check(f"bias must be from {-limit} to {limit - 1}")((bias >= -limit) & (bias < limit))
+        return v.convert(bias, types.int32)
+    value = v.convert(bias, types.float32)
+    _check("bias must be finite in float32")(v.absolute(value) < v.constant(float("inf"), value))
+    return value
+
+
+@traced
+def _requantize_scalar(conversion, x, words):
+    (lowest, highest), (first, second) = conversion.code_range, [v.full(word, _Words) for word in words]
+    codes = requantized(spec_of(conversion), v.full(x, _Sums), first, second, lowest, highest)
+    return v.convert(v.first(codes), conversion.result)
+
+
+_Sums, _Words = v.Vec(types.int32, 1), v.Vec(types.int64, 1)
+
+
+@traced
+def _requantize_contiguous(conversion, x, words, out):
+    first, second = v.scratch(1, types.int64), v.scratch(1, types.int64)
+    first[0], second[0] = words
+    operands = RequantizeOperands(data_of(x, x.dtype), data_of(out, conversion.result), first, second)
+    lowest, highest = conversion.code_range
+    visit_run(spec_of(conversion), operands, 0, (lowest, highest), 0, x.size, False)
+
+
 # --- scalars and arrays -----------------------------------------------------------------------------------------------
 
 
@@ -172,6 +240,8 @@ def convert_any(conversion, x, given, out):
 
 @traced
 def _convert_scalar(conversion, x, given):
+    if isinstance(conversion, Requantization):
+        return _requantize_scalar(conversion, x, given)
     spec, like = spec_of(conversion), v.pointer(0, conversion.scale)
     check_nan(conversion, nan_mask(spec, x))
     scale, zero_point = parameters_of_range(conversion, x, x, x != x) if given is None else given
@@ -220,6 +290,12 @@ def _fill_from_copy(conversion, x, given, out):
 @traced
 def _fill_from_contiguous(conversion, x, given, out):
     """Write what x becomes to out, both contiguous. Callers hold both: a pointer keeps no array alive."""
+    requantizes = isinstance(conversion, Requantization)
+    (_requantize_contiguous if requantizes else _convert_contiguous)(conversion, x, given, out)
+
+
+@traced
+def _convert_contiguous(conversion, x, given, out):
     like = v.pointer(0, conversion.scale)
     operands = ElementOperands(data_of(x, x.dtype), data_of(out, conversion.element), like, like)
     scale, zero_point = _of_range(conversion, operands.src, x.size) if given is None else given

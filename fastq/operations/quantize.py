@@ -30,6 +30,7 @@ def quantize(
     out: Array | None = None,
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    importance: ArrayLike | None = None,
     rounding: str | None = None,
     rng: Any = None,
 ) -> QuantizedArray:
@@ -74,6 +75,11 @@ def quantize(
     rng : None, int, SeedSequence, BitGenerator or Generator
         The seed of "stochastic", as ``numpy.random.default_rng`` takes it: an int gives the same codes at each call, a
         generator others, for which it is advanced; None draws a seed from the system.
+    importance : array_like, optional
+        What the squared error of an element counts where the range is searched for, as the mean of squares of the
+        activations that a column meets: a weight, finite and not negative, for each element of the axis along which
+        blocks run, else of the last axis whose elements share parameters; or an array of x's shape. Of what a
+        parameter belongs to only the ratios of weights count.
 
     Returns
     -------
@@ -102,9 +108,9 @@ def quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: QuantizedArray = call("quantize", x, out, None, None, None, options, types, None, noise)
+        result: QuantizedArray = call("quantize", x, out, importance, None, None, options, types, None, noise)
         return result
-    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
+    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     codes: QuantizedArray = call(
         "quantize_with_qparams",
@@ -128,6 +134,7 @@ def choose_qparams(
     nan: str = "raise",
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    importance: ArrayLike | None = None,
 ) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
 
@@ -138,7 +145,7 @@ def choose_qparams(
 
     Parameters
     ----------
-    x, dtype, axis, block_size, symmetric, convention, nan, bits, range
+    x, dtype, axis, block_size, symmetric, convention, nan, bits, range, importance
         As in `quantize`.
 
     Returns
@@ -160,7 +167,7 @@ def choose_qparams(
     """
     options = axis, block_size, symmetric, True, bits, dtype, convention, nan, range
     types = type(axis), type(block_size), type(symmetric), bool, type(bits)
-    result: QParams = call("choose_qparams", x, None, None, None, None, options, types)
+    result: QParams = call("choose_qparams", x, None, importance, None, None, options, types)
     return result
 
 
@@ -237,6 +244,7 @@ def fake_quantize(
     out: Array | None = None,
     bits: int | None = None,
     range: str | MSERange = "minmax",
+    importance: ArrayLike | None = None,
     rounding: str | None = None,
     rng: Any = None,
 ) -> Array:
@@ -248,7 +256,7 @@ def fake_quantize(
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
-    bits, range, rounding, rng
+    bits, range, importance, rounding, rng
         As in `quantize`.
 
     Returns
@@ -271,9 +279,9 @@ def fake_quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: Array = call("fake_quantize", x, out, None, None, None, options, types, None, noise)
+        result: Array = call("fake_quantize", x, out, importance, None, None, options, types, None, noise)
         return result
-    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
+    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     values: Array = call(
         "fake_quantize_with_qparams",

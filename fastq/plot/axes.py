@@ -19,7 +19,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError("fastq.plot needs matplotlib: pip install 'fastq-kernels[plot]'", name=error.name) from error
+        raise ImportError("fastq.plot needs matplotlib: pip install matplotlib", name=error.name) from error
 
 
 def check_axis(ax: object) -> None:

@@ -190,7 +190,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     -------
     Axes
         A bar for each approximation, as long as its signal to quantization noise ratio, with bits an element and the
-        largest error next to it. Of a matrix of more than 67,108,864 elements one row in so many is measured, as the
+        largest error next to it. Of a matrix of more than 67,108,864 elements only every n-th row is measured, as the
         title says, unless blocks have several rows.
 
     Raises

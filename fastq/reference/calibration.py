@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +114,22 @@ class Calibrator:
                 low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
             ends[0][part], ends[1][part] = np.clip((low, high), lo[part], hi[part])
         return ends[0].astype(self.compute), ends[1].astype(self.compute)
+
+    @np.errstate(over="ignore", under="ignore")
+    def importance(self) -> Array:
+        """Return the mean of squares of each channel, of elements moved to the middles of their bins."""
+        lo, hi, counts = self.histogram()
+        if not counts.any(axis=-1).all():
+            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
+        means = np.empty(lo.shape)
+        for part in np.ndindex(lo.shape):
+            low, high, squares = float(lo[part]), float(hi[part]), []
+            exponent = exponent_of(max(-low, high, 0.0), self.bins)
+            for k, count in enumerate(counts[part].tolist(), -self.bins):
+                middle = min(max(k + 0.5, math.ldexp(low, -exponent)), math.ldexp(high, -exponent))
+                squares.append(float(count) * (middle * middle))
+            means[part] = np.ldexp(math.fsum(squares) / int(counts[part].sum()), 2 * exponent)
+        return means.astype(self.compute)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
         ends = (end.astype(self.compute) + self.compute(0) for end in (lo, hi))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastq.formats.gguf import CODEBOOK, DOUBLED, BlockFormat, CodebookFormat, Field, FloatFormat
+from fastq.formats.gguf import (
+    CODEBOOK,
+    DOUBLED,
+    BinaryFormat,
+    BlockFormat,
+    CodebookFormat,
+    Field,
+    FloatFormat,
+    GridFormat,
+)
 from fastq.system.dtypes import Array
 
 Numbers = dict[str, Array]  # integers by the names of fields, one row for each block
@@ -31,7 +40,7 @@ def _placed(parts: Array, field: Field, width: int) -> Array:
     parts = parts >> field.shift
     if field.shift + field.bits < width:
         parts &= (1 << field.bits) - 1
-    places = field.low + field.bits * np.arange(field.parts)
+    places = field.low + field.pitch * np.arange(field.parts)
     return np.asarray(np.bitwise_or.reduce(parts << places[:, None], axis=2).astype("<i8"))
 
 
@@ -54,7 +63,7 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
         if field.base == 3:
             parts = (groups * 3**place % 256 * 3) >> 8
         else:
-            parts = groups >> field.low + field.bits * place & (1 << field.bits) - 1
+            parts = groups >> field.low + field.pitch * place & (1 << field.bits) - 1
         found = numbers[field.of][:, field.first : field.first + field.numbers]
         found |= parts.reshape(found.shape) << field.shift
     return numbers
@@ -62,9 +71,10 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
 
 def values(blocks: Array, form: BlockFormat) -> Array:
     """Return what blocks stand for: numbers of codes times scales, and smallest values."""
-    numbers, table = unpack(blocks, form), {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}.get(type(form))
-    codes = numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub)
-    of_codes = _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
+    numbers = unpack(blocks, form)
+    if isinstance(form, GridFormat):
+        return _of_grid(numbers, form)
+    of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
     if isinstance(form, FloatFormat):
         steps = float_steps(numbers["d"], form)[:, :, None]
     else:
@@ -76,6 +86,30 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     products = _negative_where_made(of_codes * steps, steps)
     result = _negative_where_made(products - lows if "mins" in numbers else products + lows, products, lows)
     return result.reshape(len(blocks), form.size)
+
+
+_TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED, BinaryFormat: (-1, 1)}
+
+
+def numbers_of(codes: Array, form: BlockFormat) -> Array:
+    """Return what codes stand for, in units of the scale."""
+    table = _TABLES.get(type(form))
+    return _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
+
+
+def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
+    """Points of a grid with signs, or with an eighth that is added to or subtracted from each coordinate."""
+    points, signs, scales = form.grid.points[numbers["codes"]].astype(F), numbers["signs"], numbers["scales"].astype(F)
+    count = len(points)
+    if form.width("signs") == 7:
+        signs = signs | np.bitwise_xor.reduce(signs[..., None] >> np.arange(7) & 1, axis=-1) << 7
+    each = signs[..., None] >> np.arange(8) & 1 if form.width("signs") > 1 else signs
+    signed = np.where(each.reshape(count, -1, 1) == 1, F(-1), F(1))
+    points = points.reshape(count, signed.shape[1], -1)
+    of_codes: Array = points / F(8) + signed / F(8) if form.shifts else points * signed
+    odd = scales * F(2) + F(1) if form.shifts else (scales + F(0.5)) * F(2 * form.unit)
+    steps = numbers["d"].astype(np.uint16).view(np.float16).astype(F) * odd
+    return np.asarray(of_codes.reshape(count, -1, form.sub) * steps[:, :, None]).reshape(count, form.size)
 
 
 def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:

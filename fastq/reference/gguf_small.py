@@ -1,20 +1,27 @@
-"""Numbers of blocks of GGUF of ternary and of 4 bit floating-point codes, in plain NumPy: one row for each block."""
+"""Numbers of blocks of GGUF of few codes and of 4 bit floating-point ones, in plain NumPy: one row for each block."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fastq.formats.gguf import FloatFormat
+from fastq.formats.gguf import FloatFormat, TernaryFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits
 from fastq.system.dtypes import Array
 
 
-def quantize_ternary(x: Array) -> Numbers:
+def quantize_binary(x: Array) -> Numbers:
+    """Return the numbers of blocks of signs; magnitudes are added one after the other."""
+    total = np.add.accumulate(np.abs(x), axis=1, dtype=F)[:, -1]
+    return {"d": half_bits(total / F(x.shape[1])), "codes": (x >= 0).astype(np.int64)}
+
+
+def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
     """Return the numbers of blocks of ternary codes."""
     d = np.abs(x).max(axis=1)
     inverse = np.where(d == 0, F(0), F(1) / d)
     position = x * np.where(np.isinf(inverse), F(0), inverse)[:, None]
-    return {"d": half_bits(d), "codes": (np.abs(position) >= 0.5) * np.sign(position).astype(np.int64) + 1}
+    codes = (np.abs(position) >= 0.5) * np.sign(position).astype(np.int64) + 1
+    return {"d": half_bits(d), "codes": np.where(np.isinf(inverse)[:, None], form.of_tiny, codes)}
 
 
 def quantize_float(x: Array, form: FloatFormat) -> Numbers:
@@ -22,13 +29,14 @@ def quantize_float(x: Array, form: FloatFormat) -> Numbers:
     parts = x.reshape(len(x), -1, form.sub)
     largest = np.abs(parts).max(axis=2)
     scales = _exponents(largest) if form.scale == "e8m0" else _e4m3(largest / F(6))
-    step = float_steps(scales, form)[:, :, None]
-    # of two numbers as near, the one nearer to 0; a scale of 0 makes all as near
-    code = (step > 0) * sum(
-        (np.abs(parts) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10)
-    )
-    codes = code | ((parts < 0) & (code > 0)).astype(np.uint8) << 3
+    codes = nearest_floats(parts, float_steps(scales, form)[:, :, None])
     return {"d": scales, "codes": codes.reshape(len(x), -1)}
+
+
+def nearest_floats(x: Array, step: Array) -> Array:
+    """Codes of the nearest numbers: of two as near, the one nearer to 0; a step of 0 makes all as near."""
+    code = (step > 0) * sum((np.abs(x) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10))
+    return np.asarray(code | ((x < 0) & (code > 0)).astype(np.uint8) << 3)
 
 
 def _exponents(largest: Array) -> Array:

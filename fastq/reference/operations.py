@@ -29,19 +29,24 @@ from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
+from fastq.reference.requantization import requantized
+from fastq.reference.rounding import counted, rounded
 from fastq.reference.search import RangeParameters, least_error
+from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
-from fastq.requests import packing
 from fastq.requests import values as requests
+from fastq.requests.importance import as_importance
 from fastq.requests.noise import Noise, noise_of
 from fastq.requests.parameters import checked_qparams
-from fastq.results import Comparison, QParams, QuantizedArray
+from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native
 from fastq.system.dtypes import Array
 
 __all__ = [
     "binarize",
+    "bit_information",
+    "bitround",
     "choose_qparams",
     "compare",
     "dequantize",
@@ -53,6 +58,7 @@ __all__ = [
     "pack",
     "quantize",
     "quantize_linear",
+    "requantize",
     "unpack",
 ]
 
@@ -65,6 +71,7 @@ def quantize(
     *,
     qparams: QParams | None = None,
     out: Array | None = None,
+    importance: ArrayLike | None = None,
     rng: Any = None,
     **options: Any,
 ) -> QuantizedArray:
@@ -73,15 +80,15 @@ def quantize(
     ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even.
     """
     x, noise = as_input(x), noise_of(options.get("rounding"), rng)
-    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options))
+    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
     return QuantizedArray(stored(_encoded(x, p, request, noise), p.dtype, out), p, x.shape)
 
 
-def choose_qparams(x: ArrayLike, dtype: object, **options: Any) -> QParams:
+def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options))[1]()
+    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
 
 
 def quantize_linear(
@@ -101,6 +108,32 @@ def quantize_linear(
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
     return stored(_encoded(x, p, request, noise), request.qtype, out)
+
+
+def requantize(
+    acc: ArrayLike,
+    multiplier: ArrayLike,
+    zero_point: ArrayLike,
+    dtype: object,
+    *,
+    bias: ArrayLike | None = None,
+    clamp: object = None,
+    out: Array | None = None,
+    **options: Any,
+) -> Array:
+    """Return the codes of int32 accumulators: ``clamp(round((acc + bias) * multiplier) + zero_point)``."""
+    acc, bias = as_array(acc, "acc"), None if bias is None else as_array(bias, "bias")
+    clamp = None if clamp is None else requantization.as_clamp(clamp)
+    named_options = named.RequantizeOptions(
+        dtype=dtype, clamp=clamp, key=bias if bias is None else (bias.dtype,), **options
+    )
+    numbers = [each.shape for each in (as_array(multiplier, "multiplier"), bias) if each is not None]
+    asked = requantization.requantize(acc.dtype, acc.shape, named_options, *numbers)
+    check_place(out, acc.shape, asked.qtype.storage)
+    factors, zero, biases = asked.ready(multiplier, zero_point, bias)
+    if acc.size and not (factors.astype(np.float64) < asked.row.below).all():
+        asked.refuse(factors)
+    return delivered(requantized(acc, asked, factors, int(zero), biases), asked.qtype.storage, out)
 
 
 def dequantize_linear(
@@ -136,12 +169,13 @@ def fake_quantize(
     *,
     qparams: QParams | None = None,
     out: Array | None = None,
+    importance: ArrayLike | None = None,
     rng: Any = None,
     **options: Any,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
     x, noise = as_input(x), noise_of(options.get("rounding"), rng)
-    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options))
+    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p = parameters()
     return delivered(decode(_encoded(x, p, request, noise), p), requests.dtype_of_fakes(x.dtype), out)
@@ -199,6 +233,24 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
     return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
 
+def bit_information(x: ArrayLike, **options: Any) -> BitInformation:
+    """Return the counts of bits of neighbours in `x`."""
+    x = as_array(x, "x")
+    axis = bitrounding.bit_information(x.dtype, x.ndim, named.BitPairOptions(**options))
+    return counted(np.asarray(x, native(x.dtype)), axis)
+
+
+def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
+    """Return `x` rounded to fewer bits of the significand; where no element is finite, none are kept."""
+    x = as_array(x, "x")
+    asked = bitrounding.bitround(x.dtype, named.BitRoundOptions(**options))
+    check_place(out, x.shape, asked.dtype)
+    result = rounded(x.astype(asked.dtype, copy=False), asked)
+    out = np.empty_like(x, asked.dtype) if out is None else out
+    out[...] = result
+    return out
+
+
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
     """Return the codes in `packed`, one an element."""
     packed = as_array(packed, "packed")
@@ -223,21 +275,22 @@ def nest_scale(
         return q, float(mean), (dequantize(q) + mean).reshape(scale.shape)
 
 
-def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions) -> Resolved:
+def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
     if qparams is None:
-        return _of_range(x, options)
-    requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED))
+        return _of_range(x, options, importance)
+    requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
     given = checked_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
         x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
     ), lambda: given
 
 
-def _of_range(x: Array, options: named.RangeOptions) -> Resolved:
+def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return what parameters are asked for, and what computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options)
     qtype, where = request.qtype, request.granularity
+    weights = None if importance is None else as_importance(importance, x.shape, request)
 
     def parameters() -> QParams:
         values = widened(x)
@@ -246,7 +299,7 @@ def _of_range(x: Array, options: named.RangeOptions) -> Resolved:
         spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), where)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked, method = RangeParameters(request, spoiled, tensor_scale), request.search
-        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method))
+        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method, weights))
 
     return request, parameters
 

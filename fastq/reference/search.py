@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,16 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import HalfPrecision
+from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.codes import decode, encode, in_half
-from fastq.reference.granularity import spread, sums
+from fastq.reference.granularity import extremes, spread, sums
 from fastq.reference.parameters import finite_scale, from_range
+from fastq.requests.importance import bits_of_weights
 from fastq.requests.values import Request
 from fastq.results import QParams
 from fastq.system.dtypes import Array
 
-STEP_BITS = 10  # errors are counted in units of 2**-10 steps, or of the next power of two below
+STEP_BITS = 7  # errors are counted in units of 2**-7 steps, or of the next power of two below
 MOST_ERROR = 2.0**53  # a larger sum of units counts as this one
 
 
@@ -40,8 +43,8 @@ class RangeParameters:
     spoiled: NDArray[np.bool_]
     tensor_scale: NDArray[np.float32] | None
 
-    def of(self, lo: Array, hi: Array) -> QParams:
-        """Return the parameters of the ranges from lo to hi."""
+    def of(self, lo: Array, hi: Array, finite: bool = True) -> QParams:
+        """Return the parameters of the ranges from lo to hi; with `finite` no scale may be infinite."""
         request, qtype = self.request, self.request.qtype
         where = qtype, request.axis, request.granularity.block_size, request.symmetric, request.convention
         if qtype.block_size:
@@ -52,25 +55,42 @@ class RangeParameters:
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
         row, codes, _ = request.coding
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
-        scale = finite_scale(scale, row.scale_dtype(lo.dtype))
+        scale = finite_scale(scale, row.scale_dtype(lo.dtype)) if finite else scale.astype(row.scale_dtype(lo.dtype))
         zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
         return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
 
 
-@np.errstate(under="ignore")
-def least_error(x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange) -> tuple[Array, Array]:
+@np.errstate(over="ignore", under="ignore")
+def least_error(
+    x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange, importance: Array | None = None
+) -> tuple[Array, Array]:
     """Return the parts of the ranges lo..hi of `x` that have the least error; of equal ones the largest."""
     if x.size == 0:
         return lo, hi
+    weights = None if importance is None else _whole(importance, x.shape, parameters.request.granularity)
     least = np.full(lo.shape, np.inf)
     low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
-    for ratio in method.ratios.astype(lo.dtype):
-        p = parameters.of(lo * ratio, hi * ratio)
-        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half), MOST_ERROR)
-        better = error < least
+    for start, end in _candidates(lo, hi, parameters.request, method):
+        p = parameters.of(start, end, finite=False)
+        error = _error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights)
+        better = np.fmin(error, MOST_ERROR) < least
         least = np.where(better, error, least)
-        low, high = np.where(better, lo * ratio, low), np.where(better, hi * ratio, high)
+        low, high = np.where(better, start, low), np.where(better, end, high)
     return low, high
+
+
+def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Iterator[tuple[Array, Array]]:
+    """Yield the ranges to try, in order; an end that overflows is the largest number."""
+    ftype, most = lo.dtype.type, np.finfo(lo.dtype).max
+    if request.searches_ends_apart:
+        ranges = [
+            (ftype(1 - up) * lo + ftype(up) * hi, ftype(1 - down) * hi + ftype(down) * lo)
+            for up, down in method.ends_apart.T
+        ]
+    else:
+        ranges = [(ftype(p) * lo, ftype(p) * hi)[:: 1 if p > 0 else -1] for p in method.ratios]
+    for start, end in ranges:
+        yield np.clip(start, -most, most), np.clip(end, -most, most)
 
 
 @np.errstate(over="ignore", under="ignore")
@@ -89,8 +109,24 @@ def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
 
 
 @np.errstate(all="ignore")
-def _error(x: Array, p: QParams, unit: Array, ftype: np.dtype[Any], norm: float, precision: HalfPrecision) -> Array:
+def _error(
+    x: Array,
+    p: QParams,
+    unit: Array,
+    ftype: np.dtype[Any],
+    norm: float,
+    precision: HalfPrecision,
+    weights: Array | None,
+) -> Array:
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
     values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
     units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
-    return sums(units * units if norm == 2 else np.abs(units), p.axis, p.block_size)
+    powers = units * units if norm == 2 else np.abs(units)
+    return sums(powers if weights is None else powers * weights, p.axis, p.block_size)
+
+
+def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Array:
+    """Return importance as whole numbers relative to the largest one of each part."""
+    everywhere, most = np.broadcast_to(importance, shape), 2.0 ** bits_of_weights(shape, where) - 1
+    largest = spread(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
+    return np.rint(everywhere / np.where(largest > 0, largest, 1) * most)

@@ -45,6 +45,16 @@ class LinearOptions(NamedTuple):
     rounding: str | None = None
 
 
+class RequantizeOptions(NamedTuple):
+    """Options of `fastq.requantize`; `key` is what a plan may depend on of the bias."""
+
+    axis: Axis = None
+    dtype: object = None
+    convention: str = "tflite"
+    clamp: tuple[int, int] | None = None
+    key: Any = None
+
+
 class ValuesOptions(NamedTuple):
     """Options of `fastq.dequantize_linear`."""
 
@@ -88,9 +98,31 @@ class HistogramOptions(NamedTuple):
 
 
 class BlockOptions(NamedTuple):
-    """Options of `fastq.gguf.quantize` and `fastq.gguf.dequantize`."""
+    """Options of `fastq.gguf.quantize`."""
 
     qtype: object
+    range: str = "minmax"
+
+
+class BlockValuesOptions(NamedTuple):
+    """Options of `fastq.gguf.dequantize`."""
+
+    qtype: object
+
+
+class BitRoundOptions(NamedTuple):
+    """Options of `fastq.bitround`."""
+
+    keepbits: int | None = None
+    digits: int | None = None
+    max_error: float | None = None
+    convention: str = "numcodecs"
+
+
+class BitPairOptions(NamedTuple):
+    """Options of `fastq.bit_information`."""
+
+    axis: int = -1
 
 
 class PackOptions(NamedTuple):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
+from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
@@ -161,6 +162,11 @@ class Request(NamedTuple):
         return ParameterRules(self.qtype, row, dtype, self.granularity.block_size, self.decodes)
 
     @property
+    def searches_ends_apart(self) -> bool:
+        """Whether both ends of a range are searched for: where a zero point may be any number."""
+        return not self.symmetric and self.coding.row.zero_point != "integer"
+
+    @property
     def template(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
         qtype, row = self.qtype, self.coding.row
@@ -218,6 +224,14 @@ def as_range_method(method: object) -> MSERange | None:
     raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {arguments.shown(method)}")
 
 
+def as_least_error(method: object, form: BlockFormat) -> bool:
+    """Return whether an option `range` asks for the parameters of least error, which only some formats have."""
+    is_mse = arguments.as_choice(method, "range", RANGES) == "mse"
+    if is_mse and not form.trials:
+        raise ValueError(f"range 'mse' is for the qtypes {', '.join(LEAST_ERROR)}, not {form}")
+    return is_mse
+
+
 def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     """Return the request for parameters from the ranges of an array."""
     if options.dtype is None:
@@ -240,6 +254,8 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
     coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
+    if search is not None:
+        search = search.resolved(qtype, coding.row, always, block_size)
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     stochastic = is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
@@ -269,13 +285,13 @@ def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 CARRIED = ("dtype", "axis", "block_size", "symmetric", "convention", "bits", "range")
-_DEFAULTS = tuple(RangeOptions._field_defaults[name] for name in CARRIED)
+_DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 
 def check_beside_qparams(*given: object) -> None:
     """Raise an error unless the options that QParams carry already are at their defaults."""
     if not arguments.equal(given, _DEFAULTS):
-        pairs = zip(CARRIED, _DEFAULTS, given, strict=True)
+        pairs = zip((*CARRIED, "importance"), _DEFAULTS, given, strict=True)
         names = [name for name, default, value in pairs if not arguments.equal(value, default)]
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 

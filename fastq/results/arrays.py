@@ -185,7 +185,7 @@ class QuantizedArray:
         Parameters
         ----------
         index : int, slice, Ellipsis, list or ndarray, or a tuple of them
-            One for each axis, of which one may be a list or array of bools or ints beside slices. Along the axis of
+            One for each axis, of which one may be a list or array of bools or ints next to slices. Along the axis of
             blocks a slice that begins with a block: ``q[:, 64:128]``.
 
         Returns
@@ -197,7 +197,7 @@ class QuantizedArray:
         Raises
         ------
         TypeError
-            If the index is none of these.
+            If the index is of another kind.
         IndexError
             If it is out of bounds.
         ValueError

@@ -93,7 +93,7 @@ def values_at(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) 
 
 
 def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
-    """Return the places of all elements of an array, or of so many at most, drawn at random, each time the same."""
+    """Return the places of all elements of an array, or of `most` of them, drawn at random, each time the same."""
     size = math.prod(shape)
     picked = np.arange(size) if size <= most else np.random.default_rng(0).integers(size, size=most)
     return np.unravel_index(picked, shape) if shape else ()

@@ -78,7 +78,7 @@ class QParams:
     computed : dtype, optional
         Compute type of the values, where that is not the type of `scale`.
     key : ParameterKey
-        All but the values: what a launch plan may depend on beside shapes and dtypes.
+        All but the values: what a launch plan may depend on, other than shapes and dtypes.
 
     Examples
     --------

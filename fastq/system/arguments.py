@@ -57,7 +57,7 @@ def shown(value: object) -> str:
 
 
 def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
-    """Return whether a value is an instance; a proxy that can't say so is none."""
+    """Return whether a value is an instance; a proxy that can't say so is not one."""
     try:
         return isinstance(value, kinds)
     except Exception:
@@ -99,7 +99,10 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
         raise TypeError(f"{name} must be a number, not {shown(value)}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # of an int that no float is as large as, where any number is in range
+        return math.inf if value > 0 else -math.inf
 
 
 def as_bool(value: object, name: str) -> bool:

@@ -24,7 +24,7 @@ _NAME = re.compile(r"\.fastq-[0-9a-f]{16}\.part")
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` that takes its place when the block ends without an error.
+    """Open a temporary file next to `path` that takes its place when the block ends without an error.
 
     After any error, an interrupt included, `path` is as it was and the temporary file is gone. That of a process which
     was killed stays, and is removed by the next one that replaces a file of the folder. `mode` are permissions, of

@@ -8,7 +8,7 @@ import os
 from typing import NamedTuple
 
 LINE = 64  # bytes of a cache line
-GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
+GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin that far after a line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
 
 _SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows has none

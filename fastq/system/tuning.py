@@ -41,10 +41,10 @@ class Tuning:
         How far ahead loops over codes of a byte or less prefetch, in elements.
     prefetch_blocks : int
         How far ahead the blocks of GGUF prefetch, at least, in elements.
-        One core, median: 768 beside 256 while extremes are looked for 1.2 times as fast (Q8_0) and 1.4 (Q4_0).
+        One core, median: 768 against 256 while extremes are looked for 1.2 times as fast (Q8_0) and 1.4 (Q4_0).
     prefetch_row : int
         Elements of a row at most that is prefetched while the row before it is converted, which the cache has then.
-        Rows of float32 to int8 on two threads of a Xeon, beside prefetching `prefetch` ahead: 2**22 elements in rows of
+        Rows of float32 to int8 on two threads of a Xeon, against `prefetch` ahead: 2**22 elements in rows of
         2**10 1.30 times as fast, 2**12 1.31, 2**14 1.16, 2**16 1.15; 2**26 elements 1.24, 1.0, 0.97, 1.0. Only some of
         the next row in each of the two passes over this one: 0.75 to 0.9.
     stream_codes : bool
@@ -57,13 +57,13 @@ class Tuning:
     stream_run : int
         Bytes of a row whose neighbours have other parameters, from which on it is streamed although its first and its
         last line are stored in the ordinary way by other rows, and cost a stall each.
-        int8 to float32 on two threads of a busy Zen 4, beside ordinary stores: 128 B 0.02 times as fast, 4 KiB 0.43,
+        int8 to float32 on two threads of a busy Zen 4, against ordinary stores: 128 B 0.02 times as fast, 4 KiB 0.43,
         16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
     staged_run : int
         Bytes of a run of one parameter, from which on it is streamed straight from registers; shorter ones by way of
         the stack, several at a time.
-        2**26 int8 to float32 on one and on two threads of a Xeon, beside ordinary stores: blocks of 32 1.5 and 2.1
-        times as fast, of 64 2.1 and 2.7, of 128 2.3 and 3.0, rows of 2**10 2.4 and 3.3; beside streaming straight: rows
+        2**26 int8 to float32 on one and on two threads of a Xeon, against ordinary stores: blocks of 32 1.5 and 2.1
+        times as fast, of 64 2.1 and 2.7, of 128 2.3 and 3.0, rows of 2**10 2.4, 3.3; against streaming straight: rows
         of 2**12 1.35 times as fast on one thread, 2**13 1.18, 2**14 1.06, the whole array 0.91.
     fused_block : int
         Elements of a part that is quantized right after it was reduced, while it is in the L2 cache.
@@ -71,15 +71,15 @@ class Tuning:
         Rows of such a part at most, of some columns each, where the array has a quarter of `stream_from` or more: they
         are read in pieces of 256 bytes, rows as a whole only in two passes.
     aliased_rows, aliased_stride : int
-        Rows of such a part at most if they begin a multiple of so many bytes apart, of which caches hold fewer.
+        Rows of such a part at most if they begin a multiple of this many bytes apart, of which caches hold fewer.
         Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     wide_row : int
         Bytes of the scales of a row, or of its values for minima and maxima, from which on several rows are visited at
         a time though the array outgrows the cache.
-        Minima of columns of 2**26 float32, eight rows at a time beside one, two threads of a Zen 4: rows of 1 KiB 0.58
+        Minima of columns of 2**26 float32, eight rows at a time against one, two threads of a Zen 4: rows of 1 KiB 0.58
         times as fast, of 4 KiB 0.73, 8 KiB 1.05, 16 KiB 1.4, 32 KiB 1.35 and more; four at a time 1.2, of 32 KiB 1.3.
-        int8 by columns to float32, one thread, 2**25 elements, four rows beside one: scales of 2 KiB 0.51 times as
+        int8 by columns to float32, one thread, 2**25 elements, four rows against one: scales of 2 KiB 0.51 times as
         fast, 4 KiB 0.69, 8 KiB 0.63 to 0.74, 16 KiB 1.2; float32 to int8: 16 KiB 1.5, 64 KiB 1.7.
     reduction_cost : int
         Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
@@ -91,7 +91,7 @@ class Tuning:
         Columns at most that a thread reduces at a time where rows are wider, so that minima and maxima stay in the L2
         cache. 2**15 of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
     batched_blocks : int
-        Blocks, or ranges, from which on the kernel is used that computes the parameters of so many side by side; fewer
+        Blocks, or ranges, from which on the kernel is used that computes the parameters of several side by side; fewer
         are not worth the time that it takes to compile.
     parallel_from : int
         Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4
@@ -109,12 +109,12 @@ class Tuning:
     backoff : tuple of int
         Nanoseconds, at least and at most, for which callers work alone after one waited for a worker longer than it had
         worked.
-        2**22 elements beside a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6
+        2**22 elements next to a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6
         with. A virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls
         alone there.
     backoff_repeat_within, backoff_min_calls : int
-        A backoff is four times as long as the one before where the wait comes within so many nanoseconds of its end or
-        after at most so many calls with help, else half as long.
+        A backoff is four times the one before where the wait comes within this many nanoseconds of its end or
+        after at most this many calls with help, else half as long.
     pooled_from : int
         Bytes of a result from which on its memory is pooled: the system clears fresh pages at their first touch, which
         takes 30 to 60 ms of 2**26 float32, and dequantizing into pages that are there 6. The C library keeps smaller
@@ -152,13 +152,13 @@ class Tuning:
 
 _DEFAULT = Tuning()
 
-# prefetch: 2048 ahead beside nothing ahead, two cores, 2**26 elements, with both cores on one complex and on two:
+# prefetch: 2048 ahead against nothing ahead, two cores, 2**26 elements, with both cores on one complex and on two:
 # minimum and maximum 0.83 to 0.92 times as fast, rows of 1024 0.88, of 4096 0.99, blocks of 32 0.88, of 4 bits 0.89,
 # given parameters 0.95 to 0.97, columns 0.88 to 0.98; 2**22: minima and maxima 0.79, others 0.95 to 1.08; 2**18 alike.
 # 256 ahead is between the two, for minimum and maximum the slowest. The CPU fetches ahead by itself.
-# prefetch_blocks: Q8_0 and Q4_0 of 2**26, two cores, beside 2048: 1024 1.10 and 1.19 times as fast, 512 0.98 and 1.06;
+# prefetch_blocks: Q8_0 and Q4_0 of 2**26, two cores, against 2048: 1024 1.10 and 1.19 times as fast, 512 0.98 and 1.06;
 # in cache alike.
-# prefetch_codes: 2**22 int8 to float32, two cores, beside 2048: 64 to 512 are 1.11 to 1.23 times as fast, 1024 0.94,
+# prefetch_codes: 2**22 int8 to float32, two cores, against 2048: 64 to 512 are 1.11 to 1.23 times as fast, 1024 0.94,
 # nothing 0.90; out of cache all are alike.
 # stream_codes: 2**26 float32 to int8, two cores: 1.17 times as fast, from float16 1.2, rows 0.93 to 1.03, blocks 1.0.
 # fused_rows: float32 to int8, two threads, Gelem/s in one pass and in two: 2**25 elements in 256 rows of 512 3.3 and
@@ -166,24 +166,24 @@ _DEFAULT = Tuning()
 # 3.9 and 2.4; 2**22 in 1024 rows of 512 3.1 and 7.4, 2**21 8.8 and 4.8.
 _ZEN4 = replace(_DEFAULT, prefetch=0, prefetch_blocks=1024, stream_codes=True, fused_rows=256)
 
-# prefetch: two cores, beside 256: quantize, rows, blocks of 32 1.2 times as fast, minimum and maximum 1.1, columns 1.4;
+# prefetch: two cores, against 256: quantize, rows, blocks of 32 1.2 times as fast, minima and maxima 1.1, columns 1.4;
 # 1024 and 4096 are a little slower than 2048, and 256 is slower than nothing.
 # stream_codes: 2**26 float32 to int8, two cores: 1.13 to 1.19 times as fast, from float16 1.3, rows 1.1, blocks of 32
 # 1.02 to 1.2.
-# aliased_rows: float32 to int8 on two threads, beside 512: 256 rows of 32768, 512 of 16384 and of 8192 1.4 to 1.5 times
+# aliased_rows: float32 to int8, two threads, against 512: 256 rows of 32768, 512 of 16384 and of 8192 1.4 to 1.5 times
 # as fast, 256 of 4096 1.15; with 64 0.9 to 1.1. fused_rows of 64 to 512 lose up to a third where rows begin otherwise.
 _ZEN5 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True, aliased_rows=128)
 
-# prefetch: two cores, beside 256, in two runs: 2048 is 1.05 and 1.11 times as fast, 4096 1.11 and 1.14, 128 slower.
-# prefetch_blocks: beside 768: 2048 1.04 times as fast, 4096 1.03, 256 0.77.
-# stream_from: beside 1.5 times the cache of 32 MiB: 24 MiB 1.11 times as fast, 12 MiB 0.84, 96 MiB 0.93.
+# prefetch: two cores, against 256, in two runs: 2048 is 1.05 and 1.11 times as fast, 4096 1.11 and 1.14, 128 slower.
+# prefetch_blocks: against 768: 2048 1.04 times as fast, 4096 1.03, 256 0.77.
+# stream_from: against 1.5 times the cache of 32 MiB: 24 MiB 1.11 times as fast, 12 MiB 0.84, 96 MiB 0.93.
 # stream_codes is 0.96 times as fast.
 _ZEN3 = replace(_DEFAULT, prefetch=4096, prefetch_blocks=2048, stream_from=24 << 20)
 
 # A Xeon in a virtual machine, which LLVM takes for this CPU; each value in turns with others, two cores.
-# prefetch_blocks: beside 768: 2048 1.1 times as fast, 4096 1.4, 256 0.78.
+# prefetch_blocks: against 768: 2048 1.1 times as fast, 4096 1.4, 256 0.78.
 # stream_run: 2**26 int8 to float32 by 4096 columns 1.35 times as fast with 16 KiB as with 64 KiB.
-# aliased_rows: beside 512: 128 and 256 1.09 times as fast, 1024 0.8.
+# aliased_rows: against 512: 128 and 256 1.09 times as fast, 1024 0.8.
 # prefetch from 1024 on, stream_codes, and other sizes of tiles are 1.1 to 1.6 times as slow.
 _ROCKETLAKE = replace(_DEFAULT, prefetch_blocks=4096, stream_run=1 << 14, aliased_rows=256)
 

@@ -1,4 +1,4 @@
-"""Pack Datasets of xarray under the CF conventions; needs xarray, the extra ``[xarray]``."""
+"""Pack Datasets of xarray under the CF conventions, unpack and round them; needs xarray, the extra ``[xarray]``."""
 
 from __future__ import annotations
 
@@ -6,32 +6,29 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.dispatch.callers import in_own_thread, in_standard_mode
-from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.system.arguments import as_choice, as_float, is_a, native, shown
+from fastq.system import lazy
+from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
-from fastq.xarray import cf, packing
+from fastq.xarray import cf, datasets, packing
+from fastq.xarray.rounding import bitround
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
-__all__ = ["pack"]
+__all__ = ["bitround", "pack", "unpack", "unpack_array"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 _NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with
 # encodings and attributes for floats: of a zarr store, and of a netCDF file that rounds them
-_OF_FLOATS = (
-    *("filters", "fill_value", "serializer", "least_significant_digit", "significant_digits", "quantize_mode"),
-    *("quantization", "quantization_nsb", "quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits"),
-    *("_QuantizeBitGroomNumberOfSignificantDigits", "_QuantizeGranularBitRoundNumberOfSignificantDigits"),
-)
+_OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
 
 
 @in_standard_mode
@@ -105,26 +102,24 @@ def pack(
     >>> fastq.xarray.pack(ds + 1, like=packed, out_of_range="clamp").t.values
     array([-122, -128,  127], dtype=int8)
     """
-    xarray = _library()
+    xarray = datasets.library("fastq.xarray.pack")
     for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
-        if not is_a(each, xarray.Dataset):
-            hint = ": to_dataset() makes one" if hasattr(each, "to_dataset") else ""
-            raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}{hint}")
+        datasets.check(each, argument)
     qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
-    floats = {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
+    floats = datasets.floats(ds)
     alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
     kept |= unpacked
     data = {name: each for name, each in floats.items() if name not in kept}
     bounds = {
         name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf)
-        for name, bound in _by_name("max_error", "numbers", max_error, data, kept).items()
+        for name, bound in datasets.by_name("max_error", "numbers", max_error, data, kept).items()
     }
     pairs = {
         name: _pair(name, pair, data[name])
-        for name, pair in _by_name("ranges", "pairs of numbers", ranges, data, kept).items()
+        for name, pair in datasets.by_name("ranges", "pairs of numbers", ranges, data, kept).items()
     }
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
@@ -154,14 +149,126 @@ def pack(
     return result
 
 
-def _library() -> Any:
-    try:
-        return importlib.import_module("xarray")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("fastq.xarray.pack needs xarray: pip install 'fastq-kernels[xarray]'") from error
+def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
+    """Unpack the variables of a Dataset that are packed, as ``xarray.decode_cf`` does but at the memory's speed.
+
+    Values, attributes, encodings and warnings are those of xarray, which knows scale_factor, add_offset, _FillValue,
+    missing_value and _Unsigned; valid limits are left alone, as there. dask arrays stay lazy; other variables are
+    unpacked when they are looked at, so a file is read no earlier and in no larger parts than by xarray.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        As ``xarray.open_dataset(..., mask_and_scale=False)`` reads it, or `pack` returns it. Times in numbers stay as
+        they are: xarray.decode_cf decodes them, before or after.
+    dtype : {"float32", "float64"} or dtype, optional
+        Of packed integers of up to 32 bits. Values of float64 are rounded to float32; where float32 would do, they
+        are computed in float64. By default the one that xarray chooses.
+
+    Returns
+    -------
+    xarray.Dataset
+        With values in place of codes, and what told of packing among encodings.
+
+    Raises
+    ------
+    TypeError
+        If `ds` is no Dataset, or `dtype` no dtype.
+    ValueError
+        If `dtype` is none of those above.
+    ModuleNotFoundError
+        If xarray is not installed.
+
+    See Also
+    --------
+    unpack_array : The same for an array without xarray.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, fastq
+    >>> noted = {"scale_factor": np.float32(0.5), "add_offset": np.float32(250), "_FillValue": np.int16(-1)}
+    >>> ds = xarray.Dataset({"t": ("x", np.array([0, -1, 101], np.int16), noted)})
+    >>> fastq.xarray.unpack(ds).t.values
+    array([250. ,   nan, 300.5], dtype=float32)
+    """
+    datasets.library("fastq.xarray.unpack")
+    datasets.check(ds, "ds")
+    result: Dataset = lazy.module("fastq.xarray.unpacking").unpacked(ds, None if dtype is None else _float(dtype))
+    return result
+
+
+def unpack_array(
+    codes: ArrayLike,
+    scale_factor: float = 1.0,
+    add_offset: float = 0.0,
+    *,
+    fill_value: int | Sequence[int] = (),
+    dtype: DTypeLike | None = None,
+) -> Array:
+    """Unpack an array of packed integers: ``codes * scale_factor + add_offset``, and NaN for fill values.
+
+    Parameters
+    ----------
+    codes : array_like of int8, uint8, int16, uint16, int32 or uint32
+        As they are stored, or as _Unsigned says that they are.
+    scale_factor, add_offset : float
+        As the attributes have them; finite.
+    fill_value : int or sequence of int
+        Codes of missing values: _FillValue, missing_value. Numbers that no code can be change nothing.
+    dtype : {"float32", "float64"} or dtype, optional
+        Of the values. float32 by default where scale_factor or add_offset is a float32 of NumPy, none is a float64 and
+        codes have at most 16 bits; else float64. The product and the sum are rounded to that default, or to float64
+        if it is that of the values.
+
+    Returns
+    -------
+    ndarray
+        Values, the codes' shape.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not as described.
+    ValueError
+        If `scale_factor` or `add_offset` is not finite, or `dtype` is another one.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.xarray.unpack_array(np.array([0, -1, 101], np.int16), 0.5, 250, fill_value=-1)
+    array([250. ,   nan, 300.5])
+    """
+    x, casting = as_array(codes, "codes"), lazy.module("fastq.dispatch.casting")
+    if native(x.dtype) not in casting.TARGETS:
+        raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {x.dtype}")
+    units = {"scale_factor": scale_factor, "add_offset": add_offset}
+    numbers = {name: as_float(each, name, -math.inf, math.inf) for name, each in units.items()}
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise ValueError(f"{name} must be finite, not {number}")
+    kinds = {each.dtype for each in units.values() if is_a(each, np.floating)}
+    computed = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} and x.dtype.itemsize < 4 else np.float64)
+    wanted = computed if dtype is None else _float(dtype)
+    computed = np.result_type(computed, wanted)
+    scale, offset = (np.array([number], computed) for number in numbers.values())
+    values: Array = casting.unpack_integers(x, wanted, scale, offset, _gaps(fill_value, np.iinfo(x.dtype)))
+    return values
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _gaps(fill_value: Any, info: np.iinfo[Any]) -> tuple[int, ...]:
+    """Return the codes among fill values, each once."""
+    numbers = as_array(fill_value, "fill_value").reshape(-1)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise TypeError(f"fill_value must be an int, or several of them, not {shown(fill_value)}")
+    return tuple(dict.fromkeys(number for number in numbers.tolist() if info.min <= number <= info.max))
+
+
+def _float(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype of values."""
+    return np.dtype(as_choice(as_dtype(dtype, "dtype", "float32 or float64").name, "dtype", ("float32", "float64")))
 
 
 def _format(dtype: Any) -> QType:
@@ -169,17 +276,6 @@ def _format(dtype: Any) -> QType:
     with contextlib.suppress(TypeError):  # which tells all formats that there are
         dtype = as_qtype(dtype).name
     return as_qtype(as_choice(dtype, "dtype", FORMATS))
-
-
-def _by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
-    """Return an argument of a mapping by names of variables that are packed."""
-    if given is not None and not is_a(given, Mapping):
-        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
-    for name in given or {}:
-        if name not in data:
-            why = f"stays as it is: {kept[name]}" if name in kept else "is no variable of floats"
-            raise TypeError(f"{argument} names {name!r}, which {why}")
-    return given or {}
 
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:

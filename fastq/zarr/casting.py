@@ -40,7 +40,7 @@ _WHOLE: dict[str, Callable[[Array], Any]] = {
     "nearest-away": _half_away,
 }
 # where a float that was rounded to even has to be replaced by its neighbour on the other side of the number that it is
-# for: from the signs of what was left out, and of that beside the float's, and whether the number lies between the two
+# for: from the signs of what was left out, and of that next to the float's, and whether the number lies between the two
 _STEPS: dict[str, Callable[[Array, Array, Array], Any]] = {
     "towards-zero": lambda left, side, tie: side < 0,
     "towards-positive": lambda left, side, tie: left > 0,

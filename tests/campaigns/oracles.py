@@ -14,6 +14,7 @@ sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "dispa
 # ruff: noqa: E402 (tests are imported from where they lie)
 import numpy as np
 from catalogue import same_bytes, same_quantized, specials, ties, values
+from unpacked import unpack_array
 
 import fastq
 from fastq import reference
@@ -95,6 +96,18 @@ def at_random():
         same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 22).astype(np.int8))
 
 
+def bits():
+    """Bits that are kept, of numbers next to powers of two and ten too, and bits of neighbours."""
+    rng = np.random.default_rng(0)
+    known = np.concatenate([np.float32(10.0) ** np.arange(-30, 30), np.ldexp(np.float32(1), np.arange(-149, 120))])
+    near = np.concatenate([known.view(np.int32) + step for step in range(-2, 3)])
+    x = np.concatenate([near, rng.integers(-(2**31), 2**31, 4000, dtype=np.int32)]).view(np.float32)
+    for convention in ("numcodecs", "netcdf"):
+        for options in ({"keepbits": 0}, {"keepbits": 9}, {"keepbits": 23}, {"digits": 1}, {"digits": 5}):
+            same_bytes(*both("bitround", x, convention=convention, **options))
+    same_bytes(*(found.counts for found in both("bit_information", x)))
+
+
 def searches():
     x = np.random.default_rng(0).standard_t(3, (9, 5016)).astype(np.float32)
     few = np.repeat(np.array([[-9, 0, 1, 2, 9]], np.float32), 40, axis=0)
@@ -106,6 +119,16 @@ def searches():
     equal = np.array([1, -0.25, -0.375, 0.875], np.float32)  # the first two candidates have errors of the same sum
     search = {"symmetric": True, "range": fastq.MSERange(grid=8, shrink=0.9)}
     same_bytes(*(p.scale for p in both("choose_qparams", equal, "int3", **search)))
+
+
+def unpacking():
+    """Integers by the attributes of CF, in registers and in what is left."""
+    codes = np.arange(-150, 151, dtype=np.int16)
+    for scale, offset in ((np.float32(0.1), np.float32(3.7)), (0.1, 3.7)):
+        for dtype, gaps in itertools.product((None, "float32"), ((), 5, (5, -7))):
+            given = {"fill_value": gaps, "dtype": dtype}
+            found = fastq.xarray.unpack_array(codes, scale, offset, **given)
+            same_bytes(found, unpack_array(codes, scale, offset, **given))
 
 
 def streamed():
@@ -204,6 +227,13 @@ def block_rules(*cases):
 
     for case in cases:
         check_digests(reference.gguf, case)
+
+
+def grids(*names):
+    from test_gguf_formats import check_values
+
+    for name, api in itertools.product(names, APIS):
+        check_values(api.gguf, name)
 
 
 def large(*names):

@@ -106,7 +106,7 @@ def test_all_of_the_product_is_drawn():
     large = {("size", size) for size in PRODUCT["size"] if size not in ("0 to 8", "to 60")}
     large |= {("format of 2^24 and more", format) for format in PRODUCT["format of 2^24 and more"]}
     found, seed = set(), 0
-    while found < known - large and seed < 20000 * CASES:
+    while found < known - large and seed < 40000 * CASES:
         if (case := Case(seed)).size in ("0 to 8", "to 60"):
             case.call()
             found |= {(axis, value) for axis, values in case.axes.items() for value in values}

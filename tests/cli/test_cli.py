@@ -320,5 +320,5 @@ def test_without_its_extra_the_command_says_what_is_missing():
             text=True,
             check=False,
         )
-        expected = f"The command fastq needs {missing}: pip install 'fastq-kernels[cli]'\n"
+        expected = f"The command fastq needs {missing}: pip install click rich safetensors ml_dtypes\n"
         assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)

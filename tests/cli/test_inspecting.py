@@ -22,8 +22,8 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
-from fastq.cli.report import INK, Picture, csv_text, json_text, page, print_table
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.cli.report import INK, Picture, csv_text, json_text, page
+from fastq.formats.gguf import WRITTEN
 from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
@@ -309,6 +309,7 @@ def test_a_page_has_pictures_of_the_worst_of_which_the_first_is_open(tmp_path):
     save_file(near, "b.safetensors")
     run("compare", "a.safetensors", "b.safetensors", "--html", "page.html")
     text = (tmp_path / "page.html").read_text()
+    assert re.findall(r'<td data-value="([a-d])">', text) == ["b", "c", "d", "a"]
     titles = re.findall(r"<details( open)?><summary>(\w): ", text)
     assert titles == [(" open", "b"), ("", "c"), ("", "d")]
     assert text.count("<svg ") == 4 + 3  # bars, and pictures
@@ -319,7 +320,7 @@ def test_a_page_has_pictures_of_the_worst_of_which_the_first_is_open(tmp_path):
 def test_a_page_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run("compare", "w.npy", "near.npy", "--html", "page.html")
-    assert "pip install 'fastq-kernels[plot]'" in (tmp_path / "page.html").read_text()
+    assert "pip install matplotlib" in (tmp_path / "page.html").read_text()
 
 
 def test_tables_of_files_are_written_in_one_way():
@@ -394,7 +395,7 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     write_gguf("b.gguf", {"w.weight": matrices["l.up_proj.weight"], "odd.weight": np.ones((8, 100), np.float32)})
     result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
     types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
-    assert (types["w.weight"] in BLOCK_FORMATS, types["odd.weight"]) == (True, "BF16")
+    assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
     assert "fastq gguf b.gguf OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them" in result.stderr
     run("gguf", "b.gguf", "out.gguf", "Q8_0", *(f"--tensor-type={name}={kind}" for name, kind in types.items()))
     assert read_gguf("out.gguf")[1]["w.weight"].tensor_type.name == types["w.weight"]
@@ -448,23 +449,6 @@ def test_conventions_are_complete():
     output = " ".join(run("conventions").split())
     for name in fastq.CONVENTIONS:
         assert f"{name}: " in output
-
-
-def test_a_narrow_table_leaves_out_no_number(capsys):
-    columns = "name", "bytes", "sqnr_db"
-    rows = [{"name": "a.long.name.of.a.tensor", "bytes": 1_000_000, "sqnr_db": 12.34}, {"name": "b", "bytes": 2}]
-    print_table(rows, columns, total={"name": "2 tensors", "bytes": 3}, width=24)
-    assert capsys.readouterr().out.splitlines() == [
-        "a.long.name.of.a.tensor",
-        "  bytes 1,000,000,",
-        "  SQNR dB 12.34",
-        "b",
-        "  bytes 2",
-        "2 tensors",
-        "  bytes 3",
-    ]
-    print_table(rows, columns, width=200)
-    assert re.search(r"a\.long\.name\.of\.a\.tensor +1,000,000 +12\.34", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

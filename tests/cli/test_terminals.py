@@ -22,8 +22,8 @@ import termios
 
 FASTQ = "import sys; sys.argv[0] = 'fastq'; from fastq_command import main; main()"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-COMMANDS = ["bench", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize", "gguf"]
-COMMANDS += ["info", "inspect", "quantize", "suggest"]
+COMMANDS = ["bench", "bitround", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize"]
+COMMANDS += ["gguf", "info", "inspect", "pack", "quantize", "suggest", "warmup"]
 
 
 class Terminal:
@@ -102,6 +102,34 @@ def test_no_colour_where_none_is_wanted(plain):
     if "TERM" in plain:
         assert "\x1b" not in terminal.text
     assert re.search(r"w +512 x 512 +F32 +1,048,576", "\n".join(terminal.lines))
+
+
+@pytest.mark.slow("compiles in an empty cache")
+def test_a_bar_says_that_something_is_compiled(tmp_path):
+    """A command in an empty cache; Python says it in a line, once, and only to a terminal."""
+    np.save("w.npy", np.ones((4, 64), np.float32))
+    cold = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    terminal = Terminal("quantize", "w.npy", "q.safetensors", columns=120, **cold)
+    assert terminal.finish() == 0, terminal.text
+    assert "compiling, once" in terminal.text
+    assert "compiling" not in "\n".join(terminal.lines)
+    again = Terminal("quantize", "w.npy", "q.safetensors", "--force", columns=120, **cold)
+    assert again.finish() == 0, again.text
+    assert "compiling" not in again.text
+
+
+@pytest.mark.slow("compiles in an empty cache")
+def test_python_says_once_that_it_compiles(tmp_path):
+    code = "import fastq, numpy as np; x = np.ones((4, 64), np.float32); fastq.minmax(x); fastq.minmax(x, axis=0)"
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    piped = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (piped.returncode, piped.stderr) == (0, "")
+    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "other")
+    main, end = pty.openpty()
+    assert subprocess.run([sys.executable, "-c", code], env=environment, stderr=end).returncode == 0
+    os.close(end)
+    assert os.read(main, 1 << 16).decode().count("fastq: compiling for calls of a new kind, once; ") == 1
+    os.close(main)
 
 
 LONG = {

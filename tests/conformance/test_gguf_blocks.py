@@ -7,21 +7,18 @@ from catalogue import same_bytes
 from gguf_data import COLUMNS, KINDS, importance, rows_of
 
 import fastq
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 
 VALUES = 10_000_000
 ROWS = -(-VALUES // len(KINDS) // COLUMNS)
 CASES = [
-    (name, weighted)
-    for name, row in BLOCK_FORMATS.items()
-    for weighted in (False, True)
-    if row.weighted or not weighted
+    (name, weighted) for name, row in WRITTEN.items() for weighted in (False, True) if row.weighted or not weighted
 ]
 
 
 def _skip_unless_known(name):
     if ggml.library() is None:
-        pytest.skip("not installed: llama-cpp-python; blocks of GGUF are not compared with ggml")
+        pytest.skip("not installed: llama-cpp-python or xllamacpp; blocks of GGUF are not compared with ggml")
     if not ggml.has(name):
         pytest.skip(f"{ggml.version()} does not know {name}")
 
@@ -38,7 +35,10 @@ def differing(name, kind, weights, rows):
 
 @pytest.mark.parametrize(("name", "weighted"), CASES)
 def test_no_block_differs(name, weighted):
+    """With a library that is built from its source: of 10^7 values in Q4_1 a wheel of xllamacpp has another block."""
     _skip_unless_known(name)
+    if not ggml.is_built_here():
+        pytest.skip("not installed: llama-cpp-python; the bytes of blocks are not compared with ggml")
     weights = importance(1) if weighted else None
     found = {kind: differing(name, kind, weights, ROWS)[0] for kind in KINDS}
     assert ROWS * COLUMNS * len(KINDS) >= VALUES

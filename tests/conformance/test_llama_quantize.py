@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from fastq.cli.app import cli
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
 
@@ -37,7 +37,7 @@ def same_files(a, b):
 
 def known(mix):
     """Skip what fastq does not quantize to."""
-    if MIXES[mix].default not in BLOCK_FORMATS:
+    if MIXES[mix].default not in WRITTEN:
         pytest.skip(f"fastq does not quantize to {MIXES[mix].default}")
 
 
@@ -85,7 +85,7 @@ def test_every_rule(here, name, mix, weighted):
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_K", "Q6_K"])
 def test_options(here, name):
-    if name not in BLOCK_FORMATS:
+    if name not in WRITTEN:
         pytest.skip(f"fastq does not quantize to {name}")
     number = TENSOR_TYPES[name].number
     for model in ("llama", "grouped"):

@@ -1,5 +1,7 @@
 """xarray's own data of packed variables, and the attributes that it knows of CF."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,50 @@ def test_what_xarray_packs(pair, dtype):
         assert packed.x.dtype == encoded.x.dtype
         if can_decode:
             xarray.testing.assert_allclose(xarray.decode_cf(packed), plain)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_what_xarray_unpacks(pair):
+    """Its own packed data: decoded as it does, attributes and encodings among it."""
+    _, encoded = (make(np.dtype(np.float64)) for make in pair)
+    try:
+        expected = xarray.decode_cf(encoded).load()
+    except OverflowError as error:
+        with pytest.raises(OverflowError, match=str(error)):
+            fastq.xarray.unpack(encoded)
+        return
+    found = fastq.xarray.unpack(encoded).load()
+    xarray.testing.assert_identical(found, expected)
+    assert found.x.values.tobytes() == expected.x.values.tobytes()
+    assert found.x.dtype == expected.x.dtype
+
+
+@pytest.mark.parametrize(("engine", "form"), ENGINES)
+@pytest.mark.parametrize("code", ["i1", "i2", "i4"])
+def test_what_is_unpacked_is_what_others_read(engine, form, code, tmp_path):
+    """Files of each format: the bits of xarray, and the values of netCDF4, which masks what both take for a gap."""
+    netcdf4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    pytest.importorskip(engine.replace("netcdf4", "netCDF4"), reason=f"{engine} is not installed")
+    rng, info = np.random.default_rng(5), np.iinfo(code)
+    codes = rng.integers(info.min, info.max, (7, 50), code, endpoint=True)
+    codes[rng.random(codes.shape) < 0.2] = rng.choice(np.array([info.min, 5], code))
+    kinds = {"single": np.float32, "double": np.float64}
+    noted = {name: {"scale_factor": kind(0.013), "add_offset": kind(-4)} for name, kind in kinds.items()}
+    ds = xarray.Dataset({name: (("y", "x"), codes, each) for name, each in noted.items()})
+    ds.double.attrs |= {"_FillValue": codes.dtype.type(info.min), "missing_value": codes.dtype.type(5)}
+    path = tmp_path / "packed.nc"
+    with warnings.catch_warnings(action="ignore"):
+        ds.to_netcdf(path, engine=engine, format=form)
+        expected = xarray.load_dataset(path, engine=engine)
+        with xarray.open_dataset(path, engine=engine, mask_and_scale=False) as raw:
+            found = fastq.xarray.unpack(raw).load()
+    for name in noted:
+        assert found[name].values.tobytes() == expected[name].values.tobytes()
+        assert found[name].dtype == expected[name].dtype
+    if engine == "netcdf4":
+        with netcdf4.Dataset(path) as file:
+            values = np.ma.filled(file["double"][:].astype(float), np.nan)
+        np.testing.assert_array_equal(found.double.values, values)
 
 
 @pytest.mark.parametrize("key", conventions.CF_RELATED_DATA)

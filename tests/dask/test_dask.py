@@ -283,7 +283,7 @@ REFUSED = [
     (lambda: fastq.quantize(chunked(), "int8", out=np.empty(SHAPE, np.int8)), TypeError, "out must be None"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1)), axis=0), ValueError, "so scale cannot be matched"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1))), ValueError, r"call x\.compute_chunk_sizes\(\) first"),
-    (lambda: fastq.compare(chunked(), X), TypeError, r"compare can't take by chunks: pass x\.compute\(\)"),
+    (lambda: fastq.magnitudes(chunked()), TypeError, r"magnitudes can't take by chunks: pass x\.compute\(\)"),
     (lambda: fastq.pack(chunked(), "int4"), TypeError, "codes is a dask array, which pack"),
     (lambda: fastq.gguf.quantize(chunked(), "Q8_0"), TypeError, r"which gguf\.quantize can't"),
     (lambda: fastq.compare(X, fastq.quantize(chunked(), "int8")), TypeError, r"q\.codes has yet to be computed"),
@@ -318,7 +318,7 @@ def test_refused(call, error, match):
 def test_without_dask_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.array", None)
     spec = importlib.util.find_spec("fastq.dask")
-    with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[dask\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'dask\[array\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 

@@ -180,7 +180,7 @@ print(fastq.load("save.safetensors").shape)
 
 def test_what_files_of_many_tensors_need_is_said(here):
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
-    told = "files of tensors need safetensors: pip install 'fastq-kernels[cli]'"
+    told = "files of tensors need safetensors: pip install safetensors"
     assert done.stdout.splitlines() == [told, str(ARRAYS["packed"].shape)], done.stderr
 
 

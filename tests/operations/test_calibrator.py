@@ -1,8 +1,10 @@
 """Calibrator: one state whatever the split, order and tree of merges; thresholds equal to those of the reference."""
 
 import copy
+import functools
 import io
 import json
+import operator
 import pickle
 from contextlib import contextmanager
 
@@ -94,6 +96,8 @@ def differs(seed):
     for name, ours, theirs in zip(expected._fields, whole._seen, expected, strict=True):
         if ours.tobytes() != theirs.tobytes() or ours.shape != theirs.shape:
             return f"{dtype} {axis} {shape}: {name} differs from the reference"
+    if whole.count.all() and whole.importance().tobytes() != slow.importance().tobytes():
+        return f"{dtype} {axis} {shape}: importance differs from the reference"
     return None
 
 
@@ -119,6 +123,11 @@ def replaced(module, name, value):
         setattr(module, name, old)
 
 
+def middles_beyond_the_ends(seen):
+    bins = seen.counts.shape[-1] // 2
+    return np.broadcast_to(np.arange(-bins, bins) + 0.5, seen.counts.shape)
+
+
 def trunc_bins(x, bins):
     return np.trunc(np.ldexp(x, -oracle.exponent_of(float(np.abs(x).max()), bins))).astype(np.int64)
 
@@ -132,6 +141,7 @@ def wide_exponent(magnitude, bins, right=oracle.exponent_of):
     [
         (histogram, "_merged_bins", lambda part, wanted: part.counts),
         (histogram, "exponents", lambda part, right=histogram.exponents: right(part) + (part.lo < -1)),
+        (calibration, "_middles", middles_beyond_the_ends),
         (oracle, "bins_of", trunc_bins),
         (oracle, "exponent_of", wide_exponent),
     ],
@@ -158,6 +168,23 @@ def test_layouts_and_threads(n, axis, threads):
         fast = fastq.Calibrator("int8", axis=axis, bins=256)
         fast.update(view)
         assert [each.tobytes() for each in fast._seen] == expected
+
+
+@pytest.mark.parametrize("bins", [16, 1024])
+def test_importance_is_the_mean_of_squares(bins):
+    """Of columns of unlike sizes, some of outliers, within what half a bin can change at most, by merged parts."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_t(5, (9, 200, 40)) * np.exp2(rng.integers(-9, 9, 40))).astype(np.float32)
+    x[..., 7], x[..., 8] = 0, 3
+    parts = [fastq.Calibrator("int8", axis=-1, bins=bins) for _ in x]
+    for part, batch in zip(parts, x, strict=True):
+        part.update(batch)
+    found = functools.reduce(operator.or_, parts).importance()
+    assert (found.dtype, found[7], found[8]) == (np.float32, 0, 9)
+    squares = np.square(x, dtype=np.float64)
+    half_a_bin = np.abs(x).max(axis=(0, 1)) / bins
+    off = half_a_bin * (2 * np.abs(x, dtype=np.float64).mean(axis=(0, 1)) + half_a_bin)
+    assert (np.abs(found - squares.mean(axis=(0, 1))) <= off * (1 + 1e-6)).all()
 
 
 @pytest.mark.parametrize("api", [fastq, reference])

@@ -4,6 +4,26 @@ import gguf as gguf_package
 import numpy as np
 from catalogue import same_bytes
 
+from fastq import reference
+from fastq.formats.gguf import BLOCK_FORMATS
+
+
+def any_blocks(name, *shape, seed=0):
+    """Blocks of any bytes, so many to a row."""
+    width = BLOCK_FORMATS[name].nbytes
+    return np.random.default_rng(seed).integers(0, 256, (*shape[:-1], shape[-1] * width), np.uint8)
+
+
+def some_blocks(x, name):
+    """Blocks for an array of this shape: what it is quantized to, else any with finite scales."""
+    form = BLOCK_FORMATS[name]
+    if form.is_written:
+        return reference.gguf.quantize(x, name)
+    blocks = any_blocks(name, *x.shape[:-1], x.shape[-1] // form.size).reshape(-1, form.nbytes)
+    highest = max(form.fields_of("d"), key=lambda field: field.shift)
+    blocks[:, highest.at + 1] &= 0xBF
+    return blocks.reshape(*x.shape[:-1], -1)
+
 
 def oracle(function, data, name):
     """What the gguf package computes; it warns where the arithmetic overflows."""

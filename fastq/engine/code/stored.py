@@ -8,7 +8,7 @@ file that another user owns or may write to, or a folder within one. Root, whom 
 
 A part of the key is a digest of the sources that a kernel is made from: the module of the function, those of its
 argument types, all that they import within the package, and the compiler and the vector type, without comments,
-docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept beside the machine
+docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept next to the machine
 code, under a checksum of all sources. Sources are read when this module is imported, before nearly all of them are: an
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
@@ -24,7 +24,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ def code_folder() -> Path | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield the folders to try in their order, which is Numba's: set by the user, beside the sources, of the user."""
+    """Yield the folders to try in their order, which is Numba's: set by the user, next to the sources, of the user."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(chosen).absolute() / "fastq-kernels"
     yield Path(__file__).parent / "__pycache__" / "code"
@@ -165,6 +165,27 @@ class CachedFile:
             with replacing(self.path, mode=0o600) as file:
                 file.write(hashlib.sha256(content).digest() + content)
 
+
+class CodeFile(CachedFile):
+    """A file of machine code, which is compiled where it has none."""
+
+    def load(self) -> bytes | None:
+        """Return what was saved, as of any file; `told` is called where that is nothing."""
+        code = super().load()
+        if code is None:
+            told[-1]()
+        return code
+
+
+@functools.cache
+def _tell_user() -> None:
+    """Say once to a user who waits at a terminal for what is compiled, a second or more."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("fastq: compiling for calls of a new kind, once; the code is kept on disk\n")
+
+
+# what is called before something is compiled, the last one; a command with a bar shows it there
+told: list[Callable[[], None]] = [_tell_user]
 
 # --- the digest of sources --------------------------------------------------------------------------------------------
 
@@ -310,7 +331,7 @@ def _constant(value: object) -> object:
 SOURCES = Sources(Path(__file__).parents[2])
 
 
-def file_of(modules: Iterable[str], name: str, *parts: object) -> CachedFile | None:
+def file_of(modules: Iterable[str], name: str, *parts: object) -> CodeFile | None:
     """Return the file for machine code of these modules and all else that decides it.
 
     None where there is no folder, or code is not known to be that of the sources.
@@ -319,4 +340,4 @@ def file_of(modules: Iterable[str], name: str, *parts: object) -> CachedFile | N
     sources = folder and SOURCES.digest(modules, folder)
     if folder is None or sources is None:
         return None
-    return CachedFile(folder, name, hashlib.sha256(repr((sources, *parts)).encode()).digest())
+    return CodeFile(folder, name, hashlib.sha256(repr((sources, *parts)).encode()).digest())

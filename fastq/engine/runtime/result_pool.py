@@ -37,7 +37,7 @@ class _Pool:
         self.blocks: list[_Block] = []
 
     def take(self, nbytes: int) -> _Block | None:
-        """Return the smallest block of at least so many bytes, and at most an eighth more."""
+        """Return the smallest block of at least `nbytes`, and at most an eighth more."""
         found, most = None, nbytes + nbytes // 8
         for block in self.blocks:
             if nbytes <= block.nbytes <= most:

@@ -121,7 +121,7 @@ class _Words:
         self.starting = threading.Lock()
 
     def start_workers(self, slots: int) -> None:
-        """Start workers for so many slots; the chunks of one that cannot be started are done by others."""
+        """Start workers for `slots` slots; the chunks of one that cannot be started are done by others."""
         with Held():
             if not self.starting.acquire(blocking=False):  # another thread does this
                 return
@@ -216,18 +216,18 @@ def get_num_threads() -> int:
 
 
 def threads_for(elements: int) -> int:
-    """Return how many threads `run` uses for so many elements, if no other caller has them."""
+    """Return how many threads `run` uses for an array of `elements`, if no other caller has them."""
     return min(_state.threads, 2 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
 
 
 def chunk_for(stop: int, size: int, chunk_multiple: int, threads: int) -> int:
-    """Return how many of `stop` units of so many elements are a chunk, a multiple of `chunk_multiple`."""
+    """Return how many of `stop` units of `size` elements are a chunk, a multiple of `chunk_multiple`."""
     smallest, largest = CHUNK
     return -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * chunk_multiple)) * chunk_multiple
 
 
 def pool_for(threads: int) -> NDArray[np.int64]:
-    """Return the words that so many threads share, with workers around them."""
+    """Return the words that `threads` threads share, with workers around them."""
     words = _state.words
     if threads > words.slots:
         words.start_workers(threads)

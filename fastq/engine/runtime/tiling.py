@@ -98,7 +98,7 @@ class Demands(NamedTuple):
 
 
 def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: int) -> Cut | None:
-    """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
+    """Cut `size` elements into pieces that fit the buffers; None where not even `multiple` elements do."""
     piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
     fields = {"y_buffer": piece * bits_x >> 3, "piece": piece}
     return Cut("tile_runs", size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
@@ -107,12 +107,12 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
     """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
 
-    Of fewer where the buffers have no room for `multiple` elements of so many: blocks of Q8_0 in Fortran order, 2**22
+    Of fewer where the buffers have no room for `multiple` elements of each line: blocks of Q8_0 in Fortran order, 2**22
     elements, one thread of a Zen 5, 20 times as fast as element by element. Of as many as several lines have where they
     follow each other and are short. None where `multiple` elements, which follow each other in C order, would be in
     several squares, and where the kernel would be called for too few.
 
-    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, beside rows of the last axis that the kernel gets
+    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, against rows of the last axis that kernels get
     one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
@@ -141,7 +141,7 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
-    """Return the bytes from row to row of x, or of y, if squares of so many rows are to begin with its lines, else 0.
+    """Return the bytes from row to row of x, or of y, if squares of `rows` rows are to begin with its lines, else 0.
 
     Memory of NumPy begins 16 bytes after a line, so that squares from the first row on would share their lines with the
     next ones; and where columns are a multiple of 4 KiB apart, as of (1024, 1024) float32, few of these stay in a cache
@@ -158,7 +158,7 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
 
 
 def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
-    """Whether rows along an axis fill lines, and squares of so many, and columns, are whole lines apart."""
+    """Whether rows along an axis fill lines, and squares of `rows`, and columns, are whole lines apart."""
     apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
     return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
 
@@ -331,7 +331,7 @@ def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
 def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     """Join an axis that fills no line with the one that goes on where it ends, in all arrays; return its index, too.
 
-    Two threads, Fortran order to C order, shapes (4, 250, 250) and (4, 4096, 256), beside rows of the one axis: bytes
+    Two threads, Fortran order to C order, shapes (4, 250, 250) and (4, 4096, 256), against rows of the one axis: bytes
     1.6 and 3.3 to 6 times as fast, uint16 1.7 and 3, float32 1.3 to 1.8 and 1.5 to 2.4, float64 1 to 1.3 and 1.7.
     """
     size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)

@@ -10,6 +10,7 @@ from numba import types
 from fastq.engine.jit import traced
 from fastq.engine.simd.shuffles import emit_columns
 from fastq.engine.simd.vector import (
+    Vec,
     call_llvm,
     instruction,
     is_value,
@@ -89,6 +90,18 @@ def load(context, builder, sig, where, index, kind):
     value = builder.load(_vector_address(builder, where, index, sig.return_type))
     value.align = 1
     return value
+
+
+@instruction(lambda where, index: with_lane_type(index, where.dtype)(where, index) if is_value(index) else None)
+def look_up(context, builder, sig, where, index):
+    """Load ``where[index]`` for each lane of an integer index."""
+    if not isinstance(sig.args[1], Vec):
+        return builder.load(builder.gep(where, [index]))
+    found, word = ir.Constant(llvm_type(sig.return_type), ir.Undefined), ir.IntType(32)
+    for lane in range(lane_count(sig.return_type)):
+        place = builder.gep(where, [builder.extract_element(index, word(lane))])
+        found = builder.insert_element(found, builder.load(place), word(lane))
+    return found
 
 
 def _square_of_rows(where, step, kind):

@@ -103,3 +103,10 @@ reduce_max = _reduction("reduce_max", emit_extreme(">"), "Largest lane; any lane
 def mask_to_bits(context, builder, sig, mask):
     """Convert a mask of 8, 16, 32 or 64 lanes to an unsigned integer, lane 0 the lowest bit."""
     return builder.bitcast(mask, llvm_type(sig.return_type))
+
+
+@instruction(lambda mask: types.int64(mask))
+def first_lane(context, builder, sig, mask):
+    """Return the number of the first lane of a mask that is true, of which there is one."""
+    bits = builder.bitcast(mask, ir.IntType(sig.args[0].n))
+    return builder.zext(builder.cttz(bits, ir.Constant(ir.IntType(1), 1)), ir.IntType(64))

@@ -67,9 +67,9 @@ def convert(
     """Write the directory that a conversion makes of a model.
 
     Finished shards of an interrupted run of the same conversion are kept if their digests are right; `notice` is called
-    with a line if it does not go on with such a run, and with one on files that are not copied. With `force` other
-    files in `out` are replaced. ValueError if the model can't be converted, naming the tensor; `UnfitOut` if `out`
-    holds something else.
+    with a line that says whether it goes on with such a run, and with one on files that are not copied. With `force`
+    other files in `out` are replaced. ValueError if the model can't be converted, naming the tensor; `UnfitOut` if
+    `out` holds something else.
     """
     source = conversion.source
     headers = {name: header_of(conversion.tasks(name), shard.metadata) for name, shard in source.shards.items()}
@@ -155,6 +155,8 @@ def _prepared(conversion: Conversion, out: Path, names: list[Path], force: bool,
     _make_way(out, [*names, Path(CONFIG), Path(source.index or INDEX), Path(JOURNAL)], force)
     if journal is not None and same:
         if journal.program == __version__:
+            if journal.shards:
+                notice(f"{out}: {len(journal.shards)} of {len(source.shards)} shards are there already: it goes on")
             return journal
         notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: it starts anew")
     for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # of what is replaced: shards of two models are none

@@ -33,6 +33,7 @@ from fastq.system.dtypes import Array, numpy_dtype
 Shape = tuple[int, int]
 
 STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}  # as conventions call dtypes of scales
+NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max  # by the largest scale
 LEAST_E4M3 = 0.125  # what a scale of 0 in float8 becomes
 BUMP = 0.875  # significands from here on, 1.75 of 2, take the next power of two
 CHUNK = 1 << 21  # values in memory at a time: enough that threads do not wait for each other, few enough for a cache
@@ -75,10 +76,15 @@ class ScaleArithmetic:
 
 
 def encode(
-    x: Array, scheme: LayerScheme, arithmetic: ScaleArithmetic, factor: float = 1.0
+    x: Array,
+    scheme: LayerScheme,
+    arithmetic: ScaleArithmetic,
+    factor: float = 1.0,
+    importance: NDArray[np.float32] | None = None,
 ) -> tuple[dict[str, Array], Array, QuantizedArray]:
     """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
+    `importance` is a row for the columns, by which errors are weighed where scales are searched for.
     Return what is stored for them, by the end of its name; the rows, in blocks if blocks have several rows; and their
     codes. ValueError if x has NaN or an infinity.
     """
@@ -87,7 +93,9 @@ def encode(
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
             held = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
-    stored, zero_point = choose(held, form, weights, arithmetic, factor)
+    if importance is not None:  # of blocks with several rows for each element, as these are folded
+        importance = form.folded(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
+    stored, zero_point = choose(held, form, weights, arithmetic, factor, importance)
     options: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
     options["convention"] = arithmetic.convention(weights)
     scale = scale_values(stored, weights, factor)
@@ -97,20 +105,28 @@ def encode(
 
 
 def choose(
-    x: Array, form: StoredForm, weights: WeightScheme, arithmetic: ScaleArithmetic, factor: float
+    x: Array,
+    form: StoredForm,
+    weights: WeightScheme,
+    arithmetic: ScaleArithmetic,
+    factor: float,
+    importance: Array | None = None,
 ) -> tuple[Array, Array | None]:
     """Take scales, in the dtype in which they are stored, and zero points from ranges."""
     granularity: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
+    ranges: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
     if not weights.scale_dtype:
         options: dict[str, Any] = {"symmetric": weights.symmetric, "convention": arithmetic.convention(weights)}
-        p = fastq.choose_qparams(x, weights.qtype, **granularity, **options, range=arithmetic.method)
+        p = fastq.choose_qparams(x, weights.qtype, **granularity, **options, **ranges)
         return p.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else p.zero_point
     if arithmetic.method != "minmax":
         if weights.scale_dtype == E8M0:
-            p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, range=arithmetic.method)
+            p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **ranges)
             return p.scale.view(np.uint8), None
-        p = fastq.choose_qparams(x, weights.qtype, **granularity, range=arithmetic.method)
-        return _in_e4m3(arithmetic.computed(p.scale) * np.float32(factor)), None
+        # a row of the largest magnitude of all matrices that share the factor, by which the search rounds scales
+        last = np.full_like(x[:1], NVFP4_LARGEST / factor)
+        p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **ranges)
+        return _in_e4m3(p.scale[:-1].astype(np.float32)), None
     lo, hi = fastq.minmax(x, **granularity)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
@@ -146,9 +162,8 @@ def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
     448 * 6 times the reciprocal of the largest magnitude, as torch divides a number; 1 where that is not finite.
     """
     least = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
-    most = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max
     with np.errstate(over="ignore"):
-        scale = arithmetic.computed(arithmetic.computed(np.array(1 / least)) * np.float32(most))
+        scale = arithmetic.computed(arithmetic.computed(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
     return float(scale) if np.isfinite(scale) else 1.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -18,11 +19,13 @@ from fastq.io.checkpoints.config import plain_config, quantized_config
 from fastq.io.checkpoints.encoding import ScaleArithmetic, StoredWeight, encode, row_chunks
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
-from fastq.io.checkpoints.names import fused_with
+from fastq.io.checkpoints.names import fused_with, imatrix_names
 from fastq.io.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.io.containers import SafetensorsSource, TensorSpec, bytes_of, spec_of
+from fastq.io.imatrix import Imatrix, Wanted, weigh
 from fastq.io.pipeline import Piece, Task, copied, errors_of, naming
 from fastq.layouts.compressed_tensors import StoredForm, form_of
+from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype
 
 # what is stored for activations, keys and values: of a layer, or of the attention that has it
@@ -148,22 +151,44 @@ class PlainFolder(ModelFolder):
 class Quantization:
     """A model directory quantized by rules, one that is quantized by the values that it stands for: see `Conversion`.
 
-    ValueError if it has nothing to quantize, or something that can't be.
+    `imatrix` weighs the errors of columns where ranges are searched for. ValueError if there is nothing to quantize, or
+    something that can't be, or the importance matrix is that of another model.
     """
 
-    def __init__(self, source: ModelFolder, rules: Rules, *, bit_exact: bool = False, method: str = "minmax") -> None:
+    def __init__(
+        self,
+        source: ModelFolder,
+        rules: Rules,
+        *,
+        bit_exact: bool = False,
+        method: str = "minmax",
+        imatrix: Imatrix | None = None,
+    ) -> None:
         source = PlainFolder(source) if source.quantization else source
         self.source, self.rules, self.tensors = source, rules, source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)
         chosen = {scheme.name: asdict(scheme) for scheme in (rules.scheme, *(scheme for _, scheme in rules.schemes))}
-        self.key = {"rules": repr(rules), "schemes": chosen, "arithmetic": asdict(self.arithmetic)}
+        self.notes: list[str] = []
+        self.importance = self._weighed(imatrix) if imatrix else {}
+        digest = hashlib.sha256(b"".join(map(bytes, self.importance.values()))).hexdigest() if imatrix else None
+        self.key = {"rules": repr(rules), "schemes": chosen, "arithmetic": asdict(self.arithmetic), "imatrix": digest}
         self.fused: dict[str, list[Matrix]] = {}
         for matrix in self.plan.matrices:
             if matrix.scheme.weights.strategy == "tensor_group":
                 self.fused.setdefault(fused_with(matrix.module), []).append(matrix)
         self._shared = functools.cache(self._global_scale)
         self._magnitudes = functools.cache(self._largest)
+
+    def _weighed(self, imatrix: Imatrix) -> dict[str, NDArray[np.float32]]:
+        """Return the importance of the columns of matrices, by module; what is lacking or not used is in `notes`."""
+        wanted = {}
+        for each in self.plan.matrices:
+            stack = () if each.expert is None else ((each.tensor, each.expert),)
+            group = each.scheme.weights.group_size or each.shape[1]
+            wanted[each.module] = Wanted(imatrix_names(each.module, *stack), each.shape, group)
+        known = {name for left in self.plan.left for name, _ in imatrix_names(left.removesuffix(".weight"))}
+        return weigh(imatrix, wanted, known, self.notes.append)
 
     def _form(self, matrix: Matrix) -> StoredForm:
         return form_of(matrix.scheme, matrix.shape, self.arithmetic.dtype)
@@ -186,7 +211,7 @@ class Quantization:
         specs = [spec_of(f"{matrix.module}.{end}", *each) for end, each in stored.items()]
         before = tensor.nbytes // tensor.size * math.prod(matrix.shape)
         about = f"{matrix.module}.weight", matrix.shape, before, str(matrix.scheme.weights)
-        return Task(*about, self._pieces(matrix, load), specs)
+        return Task(*about, self._pieces(matrix, load), specs, weighted=matrix.module in self.importance)
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
         """Yield the work of encoding chunks of rows; the first has what is stored once for the matrix."""
@@ -200,16 +225,19 @@ class Quantization:
 
     def _encoded(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
         with naming(lambda error: _failure(matrix, error)):
-            arrays, x, q = encode(rows, matrix.scheme, self.arithmetic, factor)
+            arrays, x, q = self._encode(matrix, rows, factor)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))
+
+    def _encode(self, matrix: Matrix, rows: Array, factor: float) -> tuple[dict[str, Array], Array, QuantizedArray]:
+        return encode(rows, matrix.scheme, self.arithmetic, factor, self.importance.get(matrix.module))
 
     def sample(self, name: str) -> tuple[Array, Array]:
         """Return the first rows of a matrix that was quantized, and their approximation, in float32."""
         matrix = next(matrix for matrix in self.plan.matrices if f"{matrix.module}.weight" == name)
         factor = self._factor(matrix)
         rows = matrix.of(self.source.load(matrix.tensor))[:SAMPLE]
-        _, _, q = encode(rows, matrix.scheme, self.arithmetic, factor)
+        _, _, q = self._encode(matrix, rows, factor)
         form = form_of(matrix.scheme, rows.shape, self.arithmetic.dtype)
         return rows.astype(np.float32), form.unfolded(np.asarray(q.dequantize(), np.float32))
 

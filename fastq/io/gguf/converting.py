@@ -1,31 +1,24 @@
-"""A GGUF file into one of other types, some rows of a tensor in memory at a time; importance matrices of llama-imatrix.
-
-An importance matrix tells how much the columns of each tensor count. Newer ones are GGUF files that hold, for each
-tensor, sums of squares and how many there were; older ones have a format of their own, with means already multiplied by
-the number of calls.
-"""
+"""A GGUF file into one of other types, some rows of a tensor in memory at a time."""
 
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq import gguf
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf import container, mixes
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField
 from fastq.io.gguf.mixes import Mix, TypeOverrides
+from fastq.io.imatrix import Imatrix, Wanted, weigh
 from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, naming, run, some_of
-from fastq.system.arguments import counting
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
@@ -35,7 +28,6 @@ LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
 # told in one line each what was left out or not understood; with in_part=True of what was asked for and was not done
 Say = Callable[..., None]
 LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
-SUMS, COUNTS = ".in_sum2", ".counts"
 
 
 @dataclass(frozen=True)
@@ -45,12 +37,14 @@ class Request:
     mix: Mix
     overrides: TypeOverrides
     imatrix: tuple[str, Imatrix] | None = None  # with its path, as it was given
+    range: str = "minmax"  # how scales are chosen in the types of which the bytes leave freedom
     requantize: bool = False  # whether what is in blocks may be quantized, by way of its values
     dequantize: bool = False  # whether all that is in blocks becomes floats
 
 
 class _Target(NamedTuple):
     kind: TensorType
+    range: str = "minmax"
     weights: Array | None = None  # importance of columns, a row for each matrix
     scale: Array | None = None  # what values are multiplied with, a number for each matrix
     is_written: bool = True
@@ -68,6 +62,8 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
         say(f"{', '.join(idle)} gave no tensor its type: {why}", in_part=True)
     kinds = mixes.choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
+    if request.range == "mse":
+        _search(targets, say)
     added = [container.uint32("general.quantization_version", QUANTIZATION_VERSION)]
     added.append(container.uint32("general.file_type", request.mix.number))
     if request.imatrix is not None:
@@ -98,26 +94,47 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
         raise ValueError(f"tensor {spec.name!r} is {kind}; only F32, F16 and BF16 are quantized{way}")
     if in_blocks and kind.name not in BLOCK_FORMATS:
         raise ValueError(f"tensor {spec.name!r} is {kind}, which fastq does not dequantize")
-    if not (chosen.is_float or chosen.name in BLOCK_FORMATS):
+    if not (chosen.is_float or chosen.name in WRITTEN):
         raise ValueError(f"tensor {spec.name!r} would be {chosen}, which fastq does not quantize to")
     return chosen
 
 
+def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
+    """Have the parameters of least error searched for, in the types that have such."""
+    others = []
+    for spec, target in targets.items():
+        if target.kind != spec.kind and target.kind.block > 1:
+            if BLOCK_FORMATS[target.kind.name].trials:
+                targets[spec] = target._replace(range="mse")
+            else:
+                others.append(spec.name)
+    none = all(target.range == "minmax" for target in targets.values())
+    if none:
+        say(f"--range mse changed nothing: no tensor becomes one of {', '.join(LEAST_ERROR)}", in_part=True)
+    elif others:
+        say(f"--range mse is not for the types of tensors that get the bytes of ggml: {_quoted(others)}")
+
+
 def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields that tell of the matrix, if any was used."""
-    groups = {
-        spec: BLOCK_FORMATS[target.kind.name].group
+    wanted = {
+        spec.name: Wanted(((spec.name, None),), spec.shape, BLOCK_FORMATS[target.kind.name].group, _may_differ(spec))
         for spec, target in targets.items()
-        if target.kind != spec.kind and target.kind.block > 1 and BLOCK_FORMATS[target.kind.name].weighted
+        if target.kind != spec.kind and target.kind.block > 1
+        if BLOCK_FORMATS[target.kind.name].weighted or target.range == "mse"
     }
-    if not groups:
+    if not wanted:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
         return []
-    names = {spec.name for spec in targets}
-    weights = weigh(imatrix, groups, names, lambda what, about: say(f"{what} {_quoted(about)}"))
-    for spec, columns in weights.items():
-        targets[spec] = targets[spec]._replace(weights=columns)
-    return imatrix.fields(path)
+    found = weigh(imatrix, wanted, {spec.name for spec in targets}, say)
+    for spec in targets:
+        targets[spec] = targets[spec]._replace(weights=found.get(spec.name))
+    return _fields(imatrix, path)
+
+
+def _may_differ(spec: GgufTensor) -> bool:
+    """Return whether llama-imatrix may count other columns than those of the tensor, as of embeddings."""
+    return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
 def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say: Say) -> None:
@@ -193,8 +210,7 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
     if target.scale is not None:
         values *= target.scale
     if target.kind.block > 1:
-        options = {} if target.weights is None else {"imatrix": target.weights}
-        stored = gguf.quantize(values, name, **options)
+        stored = gguf.quantize(values, name, range=target.range, imatrix=target.weights)
         return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
         stored = _finite(values.astype(container.numpy_dtype(target.kind)), target.kind)
@@ -216,134 +232,15 @@ def _failure(spec: GgufTensor, target: TensorType, rows: Array, start: int, erro
     return f"tensor {spec.name!r} can't become {target}: {why}"
 
 
-@dataclass(frozen=True)
-class Imatrix:
-    """An importance matrix."""
-
-    # for each tensor, its columns; for one of several matrices those of each in turn
-    values: dict[str, NDArray[np.float32]]
-    datasets: list[str] = field(default_factory=list)  # what it was computed from
-    chunks: int = 0  # from how many pieces of text
-    uncounted: dict[str, int] = field(default_factory=dict)  # of how many matrices of a tensor nothing was counted
-
-    def fields(self, path: str) -> list[MetadataField]:
-        """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
-        fields = [container.string("quantize.imatrix.file", _shortened(path))]
-        if self.datasets:
-            fields.append(container.string("quantize.imatrix.dataset", _shortened(self.datasets[0])))
-        fields.append(container.uint32("quantize.imatrix.entries_count", len(self.values)))
-        if self.chunks > 0:
-            fields.append(container.uint32("quantize.imatrix.chunks_count", self.chunks))
-        return fields
-
-
-def load_imatrix(path: Path) -> Imatrix:
-    """Return the importance matrix of a file, of the newer or the older format.
-
-    ValueError if the file is neither, ends too early, or has values that are negative or not finite.
-    """
-    if not path.is_file():
-        raise ValueError(f"importance matrix {path.name} is not a file")
-    with path.open("rb") as file:
-        is_gguf = file.read(4) == container.MAGIC
-    with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
-        imatrix = _from_gguf(container.open_gguf(path)) if is_gguf else _from_legacy(path.read_bytes())
-        if not imatrix.values:
-            raise ValueError("it has no entries")
-        for name, values in imatrix.values.items():
-            if not np.isfinite(values).all():
-                raise ValueError(f"{name!r} has values that are not finite")
-            if (values < 0).any():
-                raise ValueError(f"{name!r} has values that are negative")
-    return imatrix
-
-
-def weigh(
-    imatrix: Imatrix, groups: Mapping[GgufTensor, int], names: Collection[str], say: Callable[[str, list[str]], None]
-) -> dict[GgufTensor, NDArray[np.float32]]:
-    """Return the importance of the columns of the tensors that depend on it, a row for each matrix.
-
-    `groups` tells how many neighbours share a scale. What the matrix lacks, or has and is not used, is told with names.
-    ValueError if it has nothing for any of the tensors.
-    """
-    found = {}
-    for spec in groups:
-        values, size = imatrix.values.get(spec.name), spec.shape[-1] * math.prod(spec.shape[:-2])
-        if values is not None and values.size == size:
-            found[spec] = values.reshape(-1, spec.shape[-1])
-        # of embeddings llama-imatrix may count other columns
-        elif values is not None and mixes.purpose_of(spec.name) != mixes.EMBEDDING:
-            raise ValueError(f"the importance matrix has {values.size:,} values for {spec.name!r}, not {size:,}")
-    if not found:
-        raise ValueError(
-            f"the importance matrix is that of another model: it has none of {len(groups):,} tensors, such as "
-            f"{next(iter(groups)).name!r}, but has {next(iter(imatrix.values))!r}"
-        )
-    partly = [f"{spec.name}, {n} of {len(found[spec])}" for spec in found if (n := imatrix.uncounted.get(spec.name))]
-    flat = [spec.name for spec, rows in found.items() if counting(rows, groups[spec]) is not rows]
-    for what, about in (
-        ("lacks, or has with other columns:", [spec.name for spec in groups if spec not in found]),
-        ("has what no tensor is called, which is not used:", [name for name in imatrix.values if name not in names]),
-        ("has matrices that were never counted, which are weighed alike:", partly),
-        ("has 0 for all columns of some blocks, which are weighed alike, in", flat),
-    ):
-        if about:
-            say(f"the importance matrix {what}", about)
-    return found
-
-
-def _from_gguf(source: GgufSource) -> Imatrix:
-    names = {name.removesuffix(part) for part in (SUMS, COUNTS) for name in source.tensors if name.endswith(part)}
-    values, uncounted = {}, {}
-    for name in sorted(names):
-        values[name], uncounted[name] = _means(source, name)
-    datasets, chunks = source.get("imatrix.datasets", []), source.get("imatrix.chunk_count", 0)
-    datasets = [str(each) for each in (datasets if isinstance(datasets, list) else [datasets])]
-    return Imatrix(values, datasets, chunks if isinstance(chunks, int) else 0, uncounted)
-
-
-def _means(source: GgufSource, name: str) -> tuple[NDArray[np.float32], int]:
-    """Return sums over counts, and how many counts are 0, as of experts that were never chosen: ones for them."""
-    for part, other in ((SUMS, COUNTS), (COUNTS, SUMS)):
-        if name + part not in source.tensors:
-            raise ValueError(f"{name + other!r} is there without {name + part!r}")
-        if (kind := source.tensors[name + part].kind).name != "F32":
-            raise ValueError(f"{name + part!r} is {kind}, not F32")
-    sums, counts = source.load(name + SUMS).reshape(-1), np.rint(source.load(name + COUNTS).reshape(-1, 1))
-    if not counts.size or sums.size % counts.size:
-        raise ValueError(f"{name!r} has {counts.size:,} counts for {sums.size:,} sums")
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        means = sums.reshape(counts.size, -1) / counts
-    return np.where(counts > 0, means, np.float32(1)).reshape(-1), int(np.sum(~(counts > 0)))
-
-
-def _from_legacy(data: bytes) -> Imatrix:
-    try:
-        (count,), at = struct.unpack_from("<i", data), 4
-        values: dict[str, NDArray[np.float32]] = {}
-        for _ in range(count):
-            name, at = _legacy_text(data, at)
-            calls, size = struct.unpack_from("<ii", data, at)
-            if size < 1 or at + 8 + 4 * size > len(data):
-                raise ValueError(f"it is not an importance matrix: {name!r} would have {size:,} values")
-            sums = np.frombuffer(data, "<f4", size, at + 8)
-            values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
-            at += 8 + 4 * size
-        chunks, datasets = 0, []
-        if at < len(data):
-            (chunks,), at = struct.unpack_from("<i", data, at), at + 4
-            datasets = [_legacy_text(data, at)[0]] if at < len(data) else []
-    except struct.error:
-        raise ValueError("it is not an importance matrix, or it is truncated") from None
-    return Imatrix(values, datasets, chunks)
-
-
-def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from("<i", data, at)
-    if not 0 <= length <= len(data) - at - 4:
-        raise ValueError("it is not an importance matrix, or it is truncated")
-    end = at + 4 + length
-    return data[at + 4 : end].split(b"\0")[0].decode("utf-8", "replace"), end
+def _fields(imatrix: Imatrix, path: str) -> list[MetadataField]:
+    """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
+    fields = [container.string("quantize.imatrix.file", _shortened(path))]
+    if imatrix.datasets:
+        fields.append(container.string("quantize.imatrix.dataset", _shortened(imatrix.datasets[0])))
+    fields.append(container.uint32("quantize.imatrix.entries_count", len(imatrix.values)))
+    if imatrix.chunks > 0:
+        fields.append(container.uint32("quantize.imatrix.chunks_count", imatrix.chunks))
+    return fields
 
 
 def _shortened(text: str) -> str:

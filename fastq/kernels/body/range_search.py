@@ -21,40 +21,43 @@ from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 
-STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two below
-# Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
-PIECE = 1 << 11
+STEP_BITS = 7  # a unit is 2**-7 steps between codes, or the next power of two below
+PIECE = 64  # elements whose errors are summed in float32 first, which is exact below 2**24
+LARGEST = {types.float32: 2.0**128 - 2.0**104, types.float64: 1.7976931348623157e308}
 LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 
 
 @njit
-def shrink_range(spec, operands, args, p, i, end):
-    """Shrink range p to the candidate with the least error of the elements i..end, of equal ones the largest."""
+def search_range(spec, operands, args, p, i, end):
+    """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
     lo, hi = operands.lo[p], operands.hi[p]
-    errors = v.scratch(LANES, types.float64)
-    unit, least, chosen, first = _units_of_one(spec, operands, args, lo, hi), MOST_ERROR, 0, 0
-    while unit > 0 and first < args.candidates and least > 0.0:
-        group = _group(spec, operands, args, lo, hi, unit, first)
-        v.store(errors, 0, _errors_below(spec, operands, args, group, i, end, least))
-        for k in range(min(_lanes(spec, operands), args.candidates - first)):
-            if errors[k] < least:
-                least, chosen = errors[k], first + k
-        first += _lanes(spec, operands)
-    ratio = v.convert((args.grid - chosen) / args.grid, formulas.compute_type(spec, operands.scale))
-    operands.lo[p], operands.hi[p] = lo * ratio, hi * ratio
+    group = _first_group(spec, operands, args, lo, hi)
+    least, chosen, first, n = MOST_ERROR, 0, 0, _lanes(spec, operands)
+    while group.unit > 0 and least > 0.0:
+        errors = _errors_below(spec, operands, args, group, i, end, least)
+        best = v.reduce_min(errors)
+        if best < least:
+            least, chosen = best, first + v.first_lane(errors <= best)
+        first += n
+        if first >= args.candidates:
+            break
+        group = _next_group(spec, operands, args, lo, hi, group, first)
+    if chosen > 0:  # the whole range stays, which may be infinite
+        dtype = formulas.compute_type(spec, operands.scale)
+        operands.lo[p], operands.hi[p] = _ends(spec, args, lo, hi, chosen, dtype)
     return 0
 
 
 @njit
 def _errors_below(spec, operands, args, group, i, end, least):
     """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
-    errors, bound = v.full_like(0.0, group.bound), group.bound
-    while i < end and v.any_lane(bound < least):
-        stop = min(i + PIECE, end)
+    errors = _no_errors(spec, operands)
+    while i < end and v.any_lane(v.maximum(group.bound, errors) < least):
+        stop = _end_of_piece(args, i, end)
         errors = _add_errors(spec, operands, args, group, i, stop, errors)
-        bound = v.maximum(group.bound, errors)
         i = stop
-    return v.maximum(group.bound, errors)
+    errors = v.maximum(group.bound, errors)
+    return v.minimum(errors, v.full_like(MOST_ERROR, errors))  # of NaN that, in this order
 
 
 @njit
@@ -62,16 +65,28 @@ def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
     lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
     errors = v.scratch(LANES, types.float64)
-    unit, n = _units_of_one(spec, operands, args, lo, hi), _lanes(spec, operands)
-    while i < end and unit > 0:
-        stop = min(i + PIECE, end)
-        for first in range(0, args.candidates, n):
-            group = _group(spec, operands, args, lo, hi, unit, first)
-            v.store(errors, 0, _add_errors(spec, operands, args, group, i, stop, v.full_like(0.0, group.bound)))
-            for k in range(min(n, args.candidates - first)):
-                operands.errors[sums + first + k] += errors[k]
-        i = stop
+    group, first, n = _first_group(spec, operands, args, lo, hi), 0, _lanes(spec, operands)
+    while group.unit > 0:
+        total, at = _no_errors(spec, operands), i
+        while at < end:
+            stop = _end_of_piece(args, at, end)
+            total = _add_errors(spec, operands, args, group, at, stop, total)
+            at = stop
+        v.store(errors, 0, total)
+        for k in range(min(n, args.candidates - first)):
+            operands.errors[sums + first + k] += errors[k]
+        first += n
+        if first >= args.candidates:
+            break
+        group = _next_group(spec, operands, args, lo, hi, group, first)
     return 0
+
+
+@njit
+def _end_of_piece(args, i, end):
+    """Return where the piece from i on ends: where the weights begin anew at the latest."""
+    end = min(i + PIECE, end)
+    return min(end, i + args.period - i % args.period) if args.period > 0 else end
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
@@ -84,8 +99,8 @@ class _Group(NamedTuple):
     zero_point: Any
     prepared: Any  # the prepared scales
     ready: Any  # whether all of these can be used
-    bound: Any  # what their errors are at least: that of either end of the range, which is an element
-    unit: Any  # how many units an error of 1 has
+    unit: Any  # how many units an error of 1 has, by the step of the whole range; 0 if that is infinite
+    bound: Any  # what the errors are at least: that of either end of the range, which is an element
 
 
 @njit
@@ -93,43 +108,85 @@ def _lanes(spec, operands):
     return v.count(compute_lanes(spec, operands.scale, 1))
 
 
-@njit
-def _group(spec, operands, args, lo, hi, unit, first):
-    """Compute parameters and bounds of the candidates of the range lo..hi from `first` on."""
-    ratios = _ratios(spec, operands, args, first)
-    low, high = ratios * lo, ratios * hi
-    scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
-    s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
-    ready = not v.any_lane(formulas.needs_division(spec, scale))
-    bound = v.full(0.0, v.lanes_like(compute_lanes(spec, operands.scale, 1), v.pointer(0, types.float64)))
-    if ready:
-        at_low = _add_power(spec, _units(spec, v.full_like(lo, ratios), s, unit), bound)
-        at_high = _add_power(spec, _units(spec, v.full_like(hi, ratios), s, unit), bound)
-        bound = v.maximum(at_low, at_high)
-    return _Group(scale, zero_point, s, ready, bound, unit)
+@traced
+def _no_errors(spec, operands):
+    lanes = compute_lanes(spec, operands.scale, 1)
+    return v.full(0.0, v.lanes_like(lanes, v.pointer(0, types.float64)))
 
 
 @njit
-def _ratios(spec, operands, args, first):
-    """Return by what the candidates from `first` on multiply both ends of the range."""
-    dtype = formulas.compute_type(spec, operands.scale)
-    parts = v.scratch(LANES, types.float64)
-    for k in range(_lanes(spec, operands)):
-        parts[k] = args.grid - min(first + k, args.candidates - 1)
-    of_grid = v.load(parts, 0, v.lanes_like(compute_lanes(spec, operands.scale, 1), parts))
-    return v.convert(of_grid / v.convert(args.grid, types.float64), dtype)
+def _first_group(spec, operands, args, lo, hi):
+    """Compute the parameters of the first candidates of the range lo..hi, of which one is the whole range."""
+    group = _group(spec, operands, args, lo, hi, 0, lo)
+    unit, zero = _units_of_one(spec, args, v.first(group.scale), lo), v.constant(0, lo)
+    return _with(group, zero if lo - lo != zero or hi - hi != zero else unit, group.bound)
+
+
+@njit
+def _next_group(spec, operands, args, lo, hi, group, first):
+    """Compute the parameters of the candidates from `first` on, and what their errors are at least.
+
+    Where importance counts nothing is known of that.
+    """
+    group = _group(spec, operands, args, lo, hi, first, group.unit)
+    if not group.ready or args.period > 0:
+        return group
+    at_low = _units(spec, v.full(lo, compute_lanes(spec, operands.scale, 1)), group.prepared, group.unit)
+    at_high = _units(spec, v.full(hi, compute_lanes(spec, operands.scale, 1)), group.prepared, group.unit)
+    one = types.float32(1)
+    at_low, at_high = _add_power(spec, at_low, one, group.bound), _add_power(spec, at_high, one, group.bound)
+    return _with(group, group.unit, v.maximum(at_low, at_high))
 
 
 @traced
-def _units_of_one(spec, operands, args, lo, hi):
-    """Return how many units an error of 1 has, by the step between codes of the whole range; 0 if that is infinite.
+def _with(group, unit, bound):
+    return group._replace(unit=unit, bound=bound)
+
+
+@njit
+def _group(spec, operands, args, lo, hi, first, unit):
+    """Compute the parameters of the candidates of the range lo..hi from `first` on."""
+    low, high = _ends(spec, args, lo, hi, first, compute_lanes(spec, operands.scale, 1))
+    scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
+    s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
+    ready = not v.any_lane(formulas.needs_division(spec, scale))
+    return _Group(scale, zero_point, s, ready, unit, _no_errors(spec, operands))
+
+
+@traced
+def _ends(spec, args, lo, hi, first, kind):
+    """Return the ends of the candidates of the range lo..hi from `first` on, as many as `kind` has lanes."""
+    table = v.pointer(args.table, v.lane_type(kind))
+    rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4 if _ends_apart(spec) else 1)]
+    if _ends_apart(spec):
+        return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
+    low, high = _finite(rows[0] * lo), _finite(rows[0] * hi)
+    if spec.rule.range is not None and spec.rule.range.signed:  # of a negative share the ends change places
+        low, high = v.minimum(low, high), v.maximum(low, high)
+    return low, high
+
+
+@traced
+def _finite(ends):
+    """Return ends of ranges, those that are infinite as the largest number."""
+    most = v.constant(LARGEST[v.lane_type(ends)], ends)
+    return v.minimum(v.maximum(ends, -most), most)
+
+
+def _ends_apart(spec: Any) -> bool:
+    """Return whether both ends are searched for: where a zero point may be any number."""
+    return spec.range_scheme == "asymmetric" and (spec.rule.zero == "offset" or not spec.rule.range.rounding)
+
+
+@traced
+def _units_of_one(spec, args, scale, like):
+    """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite.
 
     Of float codes the step is that between the largest ones.
     """
-    dtype = formulas.computes_in(spec, operands.scale)
+    dtype = v.lane_type(like)
     place = spec.code.row.place if spec.code is not None else 0
     word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
-    scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
     step = v.absolute(v.convert(scale, dtype))
     if spec.scale_kind == "tensor":
         step = step * args.tensor
@@ -144,18 +201,40 @@ def _units_of_one(spec, operands, args, lo, hi):
 
 @njit
 def _add_errors(spec, operands, args, group, i, end, errors):
-    """Add the errors of the elements i..end under each candidate of a group."""
+    """Add the errors of the elements i..end, a piece, under each candidate of a group."""
     if not group.ready:
         return _add_errors_by_division(spec, operands, args, group, i, end, errors)
+    if args.period == 0:
+        even, odd = _short_sums(spec, operands, group, i, end)
+        if not v.any_lane(v.maximum(even, odd) >= v.constant(2.0**24, even)):
+            return errors + v.convert(even, types.float64) + v.convert(odd, types.float64)
+    weights, step, first = _weights(args, i)
+    for k in range(end - i):
+        units = _units(spec, _element(spec, operands, i + k), group.prepared, group.unit)
+        errors = _add_power(spec, units, weights[step * (first + k)], errors)
+    return errors
+
+
+@njit
+def _weights(args, i):
+    """Return the weights of elements, how far one is from the next, and the place of the one of element i."""
+    weights = v.pointer(args.weights, types.float32)
+    return (weights, 1, i % args.period) if args.period > 0 else (weights, 0, 0)
+
+
+@njit
+def _short_sums(spec, operands, group, i, end):
+    """Sum errors in float32: those of every second element, so that no sum waits for the one before."""
     s, unit = group.prepared, group.unit
+    even = odd = v.full_like(v.constant(0, unit), _element(spec, operands, i))
     while i + 2 <= end:
         x, y = _element(spec, operands, i), _element(spec, operands, i + 1)
-        first, second = _units(spec, x, s, unit), _units(spec, y, s, unit)
-        errors = _add_power(spec, second, _add_power(spec, first, errors))
+        even = _add_short(spec, _units(spec, x, s, unit), even)
+        odd = _add_short(spec, _units(spec, y, s, unit), odd)
         i += 2
     if i < end:
-        errors = _add_power(spec, _units(spec, _element(spec, operands, i), s, unit), errors)
-    return errors
+        even = _add_short(spec, _units(spec, _element(spec, operands, i), s, unit), even)
+    return even, odd
 
 
 @njit
@@ -167,11 +246,12 @@ def _element(spec, operands, i):
 @njit
 def _add_errors_by_division(spec, operands, args, group, i, end, errors):
     like = v.pointer(0, formulas.compute_type(spec, operands.scale))
-    while i < end:
-        x = _element(spec, operands, i)
+    weights, step, first = _weights(args, i)
+    for k in range(end - i):
+        x = _element(spec, operands, i + k)
         value = apply_op(spec, x, group.scale, group.zero_point, args, like)
-        errors = _add_power(spec, v.rint((x - value) * group.unit), errors)
-        i += 1
+        units = v.rint((x - value) * group.unit)
+        errors = _add_power(spec, units, weights[step * (first + k)], errors)
     return errors
 
 
@@ -203,13 +283,24 @@ def _prepared_for_search(spec, s):
 
 
 @traced
-def _add_power(spec, units, total):
-    """Add a power of whole numbers to a sum of float64, exactly."""
+def _add_short(spec, units, total):
+    """Add a power of whole numbers to a sum of float32; exactly, where that stays below 2**24."""
+    return total + v.absolute(units) if spec.norm == 1.0 else _multiplied_and_added(units, units, total)
+
+
+@traced
+def _add_power(spec, units, weight, total):
+    """Add the weighed power of whole numbers to a sum of float64; exactly, where that stays below 2**53."""
+    number, weight = v.convert(units, types.float64), v.convert(weight, types.float64)
     if spec.norm == 1.0:
-        return total + v.convert(v.absolute(units), types.float64)
-    number = v.convert(units, types.float64)
-    return v.fma(number, number, total) if formulas.HAS_FMA else number * number + total
+        return total + v.absolute(number) * weight
+    return _multiplied_and_added(number * weight, number, total)
 
 
-BODIES[SearchOperands] = Body(shrink_range)
+@traced
+def _multiplied_and_added(a, b, total):
+    return v.fma(a, b, total) if formulas.HAS_FMA else a * b + total
+
+
+BODIES[SearchOperands] = Body(search_range)
 BODIES[CandidateOperands] = Body(add_candidates, partials={"errors": ""})

@@ -8,8 +8,9 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, njit, traced
 from fastq.engine.simd.vector import call_llvm
-from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, CodebookFormat, FloatFormat
-from fastq.kernels.ggml.fields import LANES, mins_of, scales_of, units_of, with_all_codes
+from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, BinaryFormat, CodebookFormat, FloatFormat, GridFormat
+from fastq.kernels.ggml.fields import LANES, least_bits, mins_of, scales_of, unit_bits, units_of, with_all_codes
+from fastq.kernels.ggml.grids import points_of
 from fastq.kernels.ggml.spec import from_half, negative_where_made, scale_beside, signed, step_of
 from fastq.kernels.parameters import in_memory
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
@@ -48,7 +49,7 @@ def decode_block(spec, src, dst):
     steps = steps_in(spec, src)
     if not spec.row.has_minimum:
         steps = in_memory(steps)
-        store_all(spec, src, (dst, steps, steps))
+        (store_points if isinstance(spec.row, GridFormat) else store_all)(spec, src, (dst, steps, steps))
     else:
         least = minima_in(spec, src)
         store_all(spec, src, (dst, in_memory(scale_beside(least, steps)), in_memory(least)))
@@ -68,6 +69,7 @@ def store_sixteen(spec, n, codes, context):
 
 
 store_all = with_all_codes(store_sixteen)
+store_points = with_all_codes(store_sixteen, points_of)
 
 
 @traced
@@ -82,12 +84,6 @@ def of_sub_block(spec, parameters, n):
 
 
 @traced
-def half_of(spec, src, at):
-    """Load the bits of the float16 parameter at a byte of the block at src: of scales, or of smallest values."""
-    return v.load(v.cast_pointer(v.advance(src, at), types.uint16), 0, types.uint16)
-
-
-@traced
 def steps_in(spec, src):
     """Return the scale of each sub-block, in every lane if there is one.
 
@@ -98,16 +94,20 @@ def steps_in(spec, src):
     if isinstance(spec.row, FloatFormat):
         steps = step_of(spec, v.convert(units_of(spec, src), types.int32))
         return v.full(v.first(steps), _FLOATS) if is_one else steps
-    unit = half_of(spec, src, spec.row.fields_of("d")[0].at)
+    unit = unit_bits(spec, src)
     if is_one:
         return from_half(spec, v.full(unit, _HALVES))
+    if isinstance(spec.row, GridFormat):
+        codes = scales_of(spec, src)
+        steps = from_half(spec, unit) * signed(codes + codes + v.constant(1, codes), 0)
+        return steps * v.constant(spec.row.unit, steps)
     return _times(from_half(spec, unit), signed(scales_of(spec, src), spec.row.scale_zero))
 
 
 @traced
 def minima_in(spec, src):
     """Return the smallest value of each sub-block, in super-blocks times -1."""
-    unit = half_of(spec, src, spec.row.fields_of("min")[0].at)
+    unit = least_bits(spec, src)
     if spec.size == spec.row.sub:
         return from_half(spec, v.full(unit, _HALVES))
     return _times(from_half(spec, unit), signed(mins_of(spec, src), 0))
@@ -154,4 +154,6 @@ def number_of(spec, codes):
     if isinstance(spec.row, (CodebookFormat, FloatFormat)):
         numbers = (in_codebook if isinstance(spec.row, CodebookFormat) else doubled)(codes)
         return v.convert(v.convert(numbers, types.int32), types.float32)
-    return signed(codes, spec.row.zero)
+    if isinstance(spec.row, BinaryFormat):
+        return signed(codes + codes, 1)
+    return signed(codes, 0 if isinstance(spec.row, GridFormat) else spec.row.zero)

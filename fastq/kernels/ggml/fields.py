@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ def _placed(builder, form: BlockFormat, field: Field, number, k: int):
     number = _shifted(builder, number, -field.shift)
     if field.shift + field.bits < form.width(field.of):
         number = _masked(builder, number, field.bits)
-    return _shifted(builder, number, field.low + k * field.bits)
+    return _shifted(builder, number, field.low + k * field.pitch)
 
 
 def _digits(builder, numbers: list[Any]):
@@ -138,7 +139,7 @@ def keep_stored(context, builder, sig, spec, numbers):
     for field in fields:
         for at, _, firsts in _runs(field, 1):
             for k, n in enumerate(firsts):
-                bits = _masked(builder, _shifted(builder, rows[at], -field.low - k * field.bits), field.bits)
+                bits = _masked(builder, _shifted(builder, rows[at], -field.low - k * field.pitch), field.bits)
                 bits = _shifted(builder, bits, field.shift)
                 found[field.of, n] = builder.or_(found[field.of, n], bits) if (field.of, n) in found else bits
     for (name, n), value in found.items():
@@ -173,38 +174,63 @@ def _codes_in(builder, form: BlockFormat, field: Field, codes):
 # --- read -------------------------------------------------------------------------------------------------------------
 
 
-def _emit_numbers(builder, form: BlockFormat, of: str, src, first: int, n: int):
-    """Emit n numbers of a kind of the block at src, as bytes."""
+def emit_numbers(builder, form: BlockFormat, of: str, src, first: int, n: int, kind: ir.IntType = _I8):
+    """Emit n numbers of a kind of the block at src, as bytes or wider integers."""
     value = None
     for field in form.fields_of(of):
         if field.first <= first < field.first + field.numbers:
-            bits = _emit_field(builder, field, src, first - field.first, n)
+            bits = _emit_field(builder, field, src, first - field.first, n, kind)
             value = bits if value is None else builder.or_(value, bits)
     return value
 
 
-def _emit_field(builder, field: Field, src, first: int, n: int):
+def _emit_field(builder, field: Field, src, first: int, n: int, kind: ir.IntType):
     """Emit the bits that a field has of n of its numbers."""
-    lanes = ir.VectorType(_I8, n)
-    if field.bits == field.stride == 1:  # those bits are a mask of lanes
+    lanes = ir.VectorType(kind, n)
+    if field.bits == field.stride == field.pitch == field.word == kind.width // 8 == 1:  # bits that are a mask of lanes
         word = _loaded(builder, src, _I64(field.at + first // 8), n // 8)
         mask = builder.bitcast(word, ir.VectorType(ir.IntType(1), n))
         return builder.select(mask, _splat(lanes, 1 << field.shift), _splat(lanes, 0))
-    if n > field.stride:
-        halves = [_emit_field(builder, field, src, k, n // 2) for k in (first, first + n // 2)]
+    if n > field.stride > 1:
+        halves = [_emit_field(builder, field, src, k, n // 2, kind) for k in (first, first + n // 2)]
         return v.emit_shuffle(builder, halves[0], list(range(n)), halves[1])
-    part, i = divmod(first, field.stride)
-    group, k = divmod(part, field.parts)
-    word = _loaded(builder, src, _I64(field.at + group * field.stride + i), n)
+    places = [_place_of(field, number) for number in range(first, first + n)]
+    words = _words(builder, field, src, [word for word, _ in places])
     if field.base == 3:  # the highest digit, after a multiplication of which a byte is left
-        word, wide = builder.mul(word, _splat(lanes, 3**k % 256)), ir.VectorType(ir.IntType(16), n)
+        word, wide = builder.mul(words, _splat(lanes, 3 ** places[0][1] % 256)), ir.VectorType(ir.IntType(16), n)
         return builder.trunc(_shifted(builder, builder.mul(builder.zext(word, wide), _splat(wide, 3)), -8), lanes)
-    bits = _masked(builder, _shifted(builder, word, -field.low - k * field.bits), field.bits)
+    if field.word < kind.width // 8:
+        words = builder.zext(words, lanes)
+    shifts = [field.low + part * field.pitch for _, part in places]
+    bits = _masked(builder, builder.lshr(words, ir.Constant(words.type, shifts)), field.bits)
+    if field.word > kind.width // 8:
+        bits = builder.trunc(bits, lanes)
     return _shifted(builder, bits, field.shift)
 
 
-def with_all_codes(each: Any) -> Any:
-    """Make what calls ``each(spec, n, codes, context)`` with sixteen codes at a time of a block, from number n on."""
+def _place_of(field: Field, number: int) -> tuple[int, int]:
+    """Return the word of a number, and which part of it that is."""
+    part, i = divmod(number, field.stride)
+    group, k = divmod(part, field.parts)
+    return group * field.stride + i, k
+
+
+def _words(builder, field: Field, src, places: list[int]):
+    """Load words of a field, which are in these places."""
+    first, count = min(places), max(places) - min(places) + 1
+    kind = ir.VectorType(ir.IntType(8 * field.word), count)
+    where = builder.gep(src, [_I64(field.at + first * field.word)])
+    words = builder.load(builder.bitcast(where, kind.as_pointer()))
+    words.align = 1
+    places = [place - first for place in places]
+    return words if places == list(range(count)) else v.emit_shuffle(builder, words, places)
+
+
+def with_all_codes(each: Any, prepared: Any = None) -> Any:
+    """Make what calls ``each(spec, n, codes, context)`` with sixteen codes at a time of a block, from number n on.
+
+    ``prepared(builder, form, src)`` returns what emits other bytes than codes from number n on.
+    """
 
     @intrinsic
     def call_each(typingctx, spec, src, context):
@@ -213,8 +239,10 @@ def with_all_codes(each: Any) -> Any:
 
         def emit(target, builder, sig, args):
             function = target.get_function(called, signature)
+            of_codes = partial(emit_numbers, builder, spec.row, "codes", args[1], n=LANES)
+            emit_bytes = of_codes if prepared is None else prepared(builder, spec.row, args[1])
             for n in range(0, spec.row.size, 2 * LANES):
-                both = [_emit_numbers(builder, spec.row, "codes", args[1], k, LANES) for k in (n, n + LANES)]
+                both = [emit_bytes(first=k) for k in (n, n + LANES)]
                 for k, codes in zip((n, n + LANES), both, strict=True):
                     function(builder, [args[0], _I64(k), codes, args[2]])
             target.add_linking_libs(getattr(function, "libs", ()))
@@ -232,7 +260,7 @@ def _whole(of: str, doc: str) -> Any:
     def all_of(context, builder, sig, spec, src):
         form, value = sig.args[0].row, None
         for first, stop in pairwise([*sorted({field.first for field in form.fields_of(of)}), form.count(of)]):
-            part = _emit_numbers(builder, form, of, src, first, stop - first)
+            part = emit_numbers(builder, form, of, src, first, stop - first)
             value = part if value is None else v.emit_shuffle(builder, value, list(range(stop)), part)
         return value
 
@@ -242,3 +270,18 @@ def _whole(of: str, doc: str) -> Any:
 scales_of = _whole("scales", "Load the scales of sub-blocks.")
 mins_of = _whole("mins", "Load the smallest values of sub-blocks.")
 units_of = _whole("d", "Load scales of 8 bits.")
+
+
+def _half(of: str, doc: str) -> Any:
+    """Make an instruction that loads the bits of a float16 parameter of the block at src."""
+
+    @v.instruction(lambda spec, src: types.uint16(spec, src), f"{of}_bits", doc)
+    def bits_of(context, builder, sig, spec, src):
+        bits = emit_numbers(builder, sig.args[0].row, of, src, 0, 1, ir.IntType(16))
+        return builder.extract_element(bits, ir.IntType(32)(0))
+
+    return bits_of
+
+
+unit_bits = _half("d", "Load the bits of the scale, or of the unit of scales.")
+least_bits = _half("min", "Load the bits of the smallest value, or of the unit of smallest values.")

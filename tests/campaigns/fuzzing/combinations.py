@@ -10,7 +10,7 @@ from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
 from fastq.formats.conventions import Convention
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
 
@@ -33,11 +33,15 @@ OPERATIONS = {
     "calibrate": 2,
     "nest_scale": 1,
     "cast_value": 1,
+    "unpack_array": 1,
     "minmax": 2,
     "compare": 3,
     "pack": 1,
     "unpack": 1,
     "binarize": 1,
+    "bitround": 2,
+    "bit_information": 1,
+    "requantize": 2,
     "gguf_quantize": 2,
     "gguf_dequantize": 1,
 }
@@ -100,7 +104,12 @@ SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # op
 RANGES = (
     "minmax",
     "mse",
-    *(fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS),
+    "mse-llm-compressor",
+    *(
+        fastq.MSERange(grid, shrink, grow, norm=norm)
+        for grid, shrink, grow in ((1, 0.2, 1), (7, 0.8, 0.3), (20, 0.2, 0.1), (None, None, 0), (None, 0.8, None))
+        for norm in NORMS
+    ),
 )
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
@@ -133,15 +142,16 @@ def own_row(random):
 
 _UNBLOCKED = {name: weight for name, weight in FORMATS.items() if not QTYPES[name].block_size}
 _PACKED = dict.fromkeys([name for name, row in QTYPES.items() if row.packed], 1)
-_OF_GGUF = dict.fromkeys(BLOCK_FORMATS, 1)
 # formats of operations, and how often each is drawn, where they are not those of most
 _FORMATS_OF = {
     "pack": _PACKED,
     "unpack": _PACKED,
-    "gguf_quantize": _OF_GGUF,
-    "gguf_dequantize": _OF_GGUF,
+    "gguf_quantize": dict.fromkeys(WRITTEN, 1),
+    "gguf_dequantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "nest_scale": {"dynamic8": 1},
+    "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
+    "unpack_array": dict.fromkeys(CASTS[:6], 1),
     "quantize_linear": _UNBLOCKED,
     "dequantize_linear": _UNBLOCKED,
     "calibrate": _UNBLOCKED,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cast_values
 import numpy as np
+import unpacked
 from fuzzing import exact
 
 import fastq
@@ -53,7 +54,7 @@ def _calibrate(pieces, dtype, *, parts, kept_as, method, **options):
             whole |= other
     name, how = method
     state = whole.count, whole.minimum, whole.maximum, whole.counts, whole.edges
-    return state, whole.clipping_range(name, **how), whole.qparams(name, **how)
+    return state, whole.clipping_range(name, **how), whole.qparams(name, **how), whole.importance()
 
 
 def _calibrate_plainly(pieces, dtype, *, parts, kept_as, method, **options):
@@ -68,7 +69,7 @@ def _calibrate_plainly(pieces, dtype, *, parts, kept_as, method, **options):
     name, how = method
     ends = (each.astype(calibrator.compute) for each in (lo, hi))
     state = np.asarray(counts.sum(axis=-1)), *ends, counts, edges
-    return state, calibrator.clipping_range(name, **how), calibrator.qparams(name, **how)
+    return state, calibrator.clipping_range(name, **how), calibrator.qparams(name, **how), calibrator.importance()
 
 
 # --- nested scales, casts ---------------------------------------------------------------------------------------------
@@ -232,9 +233,14 @@ _PAIRS = {
     "gguf_quantize": (lambda *args, **options: fastq.gguf.quantize(*args, **options), reference.gguf.quantize),
     "gguf_dequantize": (lambda *args, **options: fastq.gguf.dequantize(*args, **options), reference.gguf.dequantize),
     "dequantize_method": (QuantizedArray.dequantize, reference.dequantize),
+    "bit_information": (
+        lambda *args, **options: fastq.bit_information(*args, **options).counts,
+        lambda *args, **options: reference.bit_information(*args, **options).counts,
+    ),
     "calibrate": (_calibrate, _calibrate_plainly),
     "nest_scale": (_nest_scale, reference.nest_scale),
     "cast_value": (_cast_value, _cast_value_plainly),
+    "unpack_array": (lambda *args, **options: fastq.xarray.unpack_array(*args, **options), unpacked.unpack_array),
     "part": (_part, _part_plainly),
     "reshape": (_reshape, _reshape_plainly),
     "explain": (_explain, _explain_plainly),

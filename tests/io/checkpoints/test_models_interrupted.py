@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from commands import refused, run, told
+from commands import invoke, refused, run, told
 from model_folders import INDEX, contents
 
 from fastq.formats.compressed_tensors import as_scheme
@@ -52,7 +52,9 @@ def test_an_interrupted_conversion_goes_on(model, quantized, interrupted, after)
     finished = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
     assert len(finished) == (after > 5)
     assert not (out / INDEX).exists()
-    assert run("convert", model, out, *OPTIONS) == quantized[1]
+    result = invoke("convert", model, out, *OPTIONS)
+    assert (result.exit_code, result.stdout) == (0, quantized[1])
+    assert (f"{out}: 1 of 2 shards are there already: it goes on\n" in result.stderr) == (after > 5)
     assert contents(out) == contents(quantized[0])
     assert all((out / name).stat().st_ino == inode for name, inode in finished.items())
 

@@ -7,18 +7,20 @@ import tracemalloc
 from pathlib import Path
 
 import gguf
+import gguf_files
 import gguf_models
 import numpy as np
 import pytest
 from commands import run, told
+from gguf_blocks import some_blocks
 from gguf_models import MODELS
 
 import fastq.gguf
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.io import imatrix
 from fastq.io.gguf import converting
 from fastq.io.gguf.container import open_gguf
-from fastq.io.gguf.converting import load_imatrix
 from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES
 
 SMALL = MODELS["narrow"]
@@ -221,6 +223,22 @@ def test_dequantized_values_are_those_of_the_gguf_package(model, kind):
         assert after[name][1].tobytes() == expected.tobytes()
 
 
+def test_files_of_types_that_are_decoded_alone(here):
+    x, kinds = np.zeros((6, 512), np.float32), [name for name in BLOCK_FORMATS if name not in WRITTEN]
+    tensors = {f"blk.{i}.{name}.weight": (some_blocks(x, name), name) for i, name in enumerate(kinds)}
+    gguf_files.write("q.gguf", tensors)
+    run("gguf", "--dequantize", "q.gguf", "out.gguf")
+    run("gguf", "q.gguf", "q8.gguf", "Q8_0", "--allow-requantize")
+    assert "IQ3_XXS" in run("inspect", "q.gguf")
+    assert "inf" in run("compare", "q.gguf", "out.gguf")
+    opened = fastq.load("q.gguf")
+    for name, (blocks, kind) in tensors.items():
+        expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[kind])
+        assert read("out.gguf")[1][name][1].tobytes() == expected.tobytes()
+        assert np.asarray(opened[name]).tobytes() == expected.tobytes()
+        assert read("q8.gguf")[1][name][1].tobytes() == fastq.gguf.quantize(expected, "Q8_0").tobytes()
+
+
 def test_dequantize_is_to_float32_by_default(model):
     run("gguf", "--dequantize", model, "out.gguf")
     assert {kind for kind, _ in read("out.gguf")[1].values()} == {"F32"}
@@ -234,7 +252,7 @@ def test_dequantize_is_to_float32_by_default(model):
 @pytest.mark.parametrize("write", [gguf_models.write_imatrix, gguf_models.write_legacy])
 def test_an_importance_matrix_is_read(here, write):
     model = MODELS["llama"]  # one matrix a tensor: the older format has one count for all
-    loaded = load_imatrix(write(here / "imatrix", model))
+    loaded = imatrix.read(write(here / "imatrix", model))
     expected = gguf_models.means(model)
     assert set(loaded.values) == set(expected)
     for name, values in loaded.values.items():
@@ -243,7 +261,7 @@ def test_an_importance_matrix_is_read(here, write):
 
 
 def test_each_matrix_of_a_tensor_has_its_own_importance(here):
-    loaded = load_imatrix(gguf_models.write_imatrix(here / "imatrix.gguf", MODELS["many"]))
+    loaded = imatrix.read(gguf_models.write_imatrix(here / "imatrix.gguf", MODELS["many"]))
     values = loaded.values["blk.0.ffn_down_exps.weight"].reshape(8, 256)
     assert (values[1] == 1).all()  # never chosen
     assert values.tobytes() == gguf_models.means(MODELS["many"])["blk.0.ffn_down_exps.weight"].tobytes()
@@ -259,8 +277,8 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
 
     monkeypatch.setattr(fastq.gguf, "quantize", quantize)
     path = gguf_models.write(here / "in.gguf", model)
-    imatrix = gguf_models.write_imatrix(here / "some imatrix.gguf", model)
-    output = run("gguf", path, "out.gguf", "--type", "Q4_0", "--pure", "--imatrix", imatrix, "--json")
+    of_columns = gguf_models.write_imatrix(here / "some imatrix.gguf", model)
+    output = run("gguf", path, "out.gguf", "--type", "Q4_0", "--pure", "--imatrix", of_columns, "--json")
     expected = []
     for row in json.loads(output)["tensors"]:
         name = row["name"]
@@ -272,7 +290,7 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
     assert seen == expected
     count = len(gguf_models.means(model))
     assert [(key, value) for key, _, value in read("out.gguf")[0][-4:]] == [
-        ("quantize.imatrix.file", str(imatrix)),
+        ("quantize.imatrix.file", str(of_columns)),
         ("quantize.imatrix.dataset", "some text.txt"),
         ("quantize.imatrix.entries_count", count),
         ("quantize.imatrix.chunks_count", 5),

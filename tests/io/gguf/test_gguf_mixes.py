@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fastq.cli.app import cli
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import WRITTEN
 from fastq.formats.tensor_types import FLOATS, TENSOR_TYPES
 from fastq.io.gguf import mixes
 from fastq.io.gguf.container import GgufTensor, open_gguf
@@ -79,7 +79,7 @@ def test_a_row_of_a_table_that_is_missing_is_noticed(sources, monkeypatch, table
 def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
     cases = [case for case in CASES if case[1] == mix]
     types = {kind for case in cases for kind in stored(*case)[1]}
-    if missing := sorted(types - set(BLOCK_FORMATS) - set(FLOATS)):
+    if missing := sorted(types - set(WRITTEN) - set(FLOATS)):
         pytest.skip(f"fastq does not quantize to {', '.join(missing)}")
     for name, _, weighted in cases:
         source, out, options = sources[name].path, tmp_path / "out.gguf", []

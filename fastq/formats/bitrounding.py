@@ -1,0 +1,98 @@
+"""Round floats to fewer bits of their significands: fields of IEEE floats, and what decimal digits need in each binade.
+
+The significant digits are those of Granular BitRound in netCDF-C, in its arithmetic of doubles.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from bisect import bisect_left
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# ties of the conventions: of BitRound in numcodecs and BitInformation.jl, and of netCDF-C
+TIES = {"numcodecs": "half_even", "netcdf": "half_away"}
+COLUMNS = 3  # of a row of the table of a binade: two magnitudes from which on other bits are dropped, and these
+_BITS_OF_DIGIT, _DIGITS_OF_BIT = math.log(10.0) / math.log(2.0), math.log(2.0) / math.log(10.0)
+_NEAR = 1 << 14  # numbers above a power of two of which the first ones may be taken for it, 1023 * 2**-52 of it
+
+
+def of_width(bits: int) -> tuple[int, int]:
+    """Return the mantissa bits and the bias of the IEEE float of so many bits."""
+    return {16: (10, 15), 32: (23, 127), 64: (52, 1023)}[bits]
+
+
+def most_digits(bits: int) -> int:
+    """Return how many significant digits a float of so many bits has at most: 7 of float32, 15 of float64."""
+    return int((of_width(bits)[0] + 1) * _DIGITS_OF_BIT)
+
+
+def field_bits(bits: int) -> int:
+    """Return the width of each of the three fields that tell dropped bits."""
+    return bits // 3
+
+
+def digits_before_point(fraction: float, exponent: int) -> int:
+    """Return the digits before the decimal point of ``fraction * 2**exponent``, 0.5 <= fraction < 1."""
+    return math.floor(exponent * _DIGITS_OF_BIT + math.log10(fraction)) + 1
+
+
+def places_before_point(fraction: float, exponent: int) -> int:
+    """Return the exponent, and one more of a power of two."""
+    return math.floor(exponent - _BITS_OF_DIGIT * math.log10(fraction))
+
+
+def kept_bits(fraction: float, exponent: int, digits: int) -> int:
+    """Return the bits of the mantissa that digits need of ``fraction * 2**exponent``, 0.5 <= fraction < 1."""
+    last = math.floor(_BITS_OF_DIGIT * (digits_before_point(fraction, exponent) - digits))
+    return abs(places_before_point(fraction, exponent) - last) - 1
+
+
+@functools.cache
+def _binades(bits: int) -> list[tuple[int, int, int, int]]:
+    """Return the exponent of each binade from the least subnormal number on, and the magnitudes where it changes.
+
+    Those are its first one, that after what is taken for a power of two, and that of a power of ten; the latter is of
+    the next binade where there is none.
+    """
+    (mantissa, bias), rows = of_width(bits), []
+    for row in range(1, 2 * bias + 1 + mantissa):
+        places, exponent = min(row - 1, mantissa), row - bias - mantissa + 1
+        first = (row - mantissa) << mantissa if row > mantissa else 1 << places
+        numbers = range(first, first + (1 << places))
+
+        def differs(
+            magnitude: int, of: Any, first: int = first, places: int = places, exponent: int = exponent
+        ) -> bool:
+            fraction = math.ldexp((1 << places) + magnitude - first, -places - 1)
+            return bool(of(fraction, exponent) != of(0.5, exponent))
+
+        after = bisect_left(numbers[:_NEAR], True, key=lambda each: differs(each, places_before_point))
+        has_ten = differs(numbers[-1], digits_before_point)
+        ten = (
+            bisect_left(numbers, True, key=lambda each: differs(each, digits_before_point)) if has_ten else len(numbers)
+        )
+        rows.append((exponent, first, first + after, first + ten))
+    return rows
+
+
+@functools.lru_cache(64)
+def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
+    """Return the table of binades for floats of so many bits: row 1 is of the least subnormal number alone.
+
+    A row has two magnitudes as bits, from which on other bits are dropped than below, and three fields of `field_bits`
+    that tell how many.
+    """
+    mantissa, width = of_width(bits)[0], field_bits(bits)
+    table = np.zeros((1 + len(_binades(bits)), COLUMNS), f"i{bits // 8}")
+    for row, (exponent, first, *bounds) in enumerate(_binades(bits), 1):
+        places, fields = min(row - 1, mantissa), 0
+        for k, magnitude in enumerate((first, *sorted(bounds))):
+            fraction = math.ldexp((1 << places) + magnitude - first, -places - 1)
+            kept = kept_bits(fraction, exponent, digits) if fraction < 1 else mantissa
+            fields |= min(max(mantissa - kept, 0), mantissa) << k * width
+        table[row] = *sorted(bounds), fields
+    return table

@@ -1,0 +1,61 @@
+"""Requantization: whose arithmetic takes sums of products to codes, one table."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import NamedTuple
+
+from fastq.system.arguments import as_choice
+
+
+class Requantization(NamedTuple):
+    """The arithmetic with which one system takes an int32 accumulator to a code.
+
+    Attributes
+    ----------
+    name : str
+        What the caller writes.
+    system : str
+        Whose functions these are.
+    arithmetic : {"twice_away", "twice_up", "once", "float"}
+        A product by a 31 bit integer, rounded half up to 32 bits, which are shifted and rounded again, half away from
+        zero or half up; or the shifted product, rounded half up once; or a product in float32, rounded half to even.
+    below : float
+        A multiplier must be less: any that is has a shift of at most 30, or is finite in float32.
+    float_bias : bool
+        Whether a bias may be a float, which is added in float32.
+    """
+
+    name: str
+    system: str
+    arithmetic: str
+    below: float
+    float_bias: bool = False
+
+
+_SHIFTED, _FLOAT = 2.0**30 - 0.25, 2.0**128 - 2.0**103
+
+_ROWS = (
+    Requantization(
+        "tflite", "TensorFlow Lite: MultiplyByQuantizedMultiplier, as in its Quantize of int32", "twice_away", _SHIFTED
+    ),
+    Requantization(
+        "tflite-single",
+        "TensorFlow Lite: its reference products of matrices, all of it built with TFLITE_SINGLE_ROUNDING; ruy on ARM",
+        "once",
+        _SHIFTED,
+    ),
+    Requantization(
+        "ruy-x86", "ruy on x86: products of matrices of TensorFlow Lite without XNNPACK", "twice_up", _SHIFTED
+    ),
+    Requantization("xnnpack", "XNNPACK, to which TensorFlow Lite delegates by default", "float", _FLOAT),
+    Requantization("onnxruntime", "ONNX Runtime: QLinearMatMul, QLinearConv", "float", _FLOAT),
+    Requantization("torch", "PyTorch: quantized linear of FBGEMM and QNNPACK", "float", _FLOAT, float_bias=True),
+)
+
+REQUANTIZATIONS = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def as_requantization(name: object) -> Requantization:
+    """Return the row that a name stands for."""
+    return REQUANTIZATIONS[as_choice(name, "convention", tuple(REQUANTIZATIONS))]

@@ -1,0 +1,219 @@
+"""Importance matrices: how much each column of a model's weights counts, from files of llama-imatrix and of tensors.
+
+llama-imatrix measures the mean of the squares of what each column of a matrix is multiplied with. Its newer files are
+GGUF files that hold, for each tensor, sums of squares and how many there were; older ones have a format of their own,
+with means already multiplied by the number of calls. A .safetensors or .npz file has the means themselves, by the name
+of the weight or of its module, as `Calibrator.importance` gives them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.io.containers import SOURCES, TensorSource, open_source
+from fastq.io.gguf import container
+from fastq.io.gguf.container import GgufSource
+from fastq.io.pipeline import naming, some_of
+from fastq.io.records import FLOATS
+from fastq.operations.file_parts import as_path
+from fastq.system.arguments import counting
+
+Weights = NDArray[np.float32]
+Say = Callable[[str], None]  # told in one line each what an importance matrix lacks, and what of it is not used
+Names = tuple[tuple[str, int | None], ...]  # of tensors, with which of their matrices it is; None: all
+SUMS, COUNTS = ".in_sum2", ".counts"
+
+
+@dataclass(frozen=True)
+class Imatrix:
+    """An importance matrix."""
+
+    # for each tensor its columns; for one of several matrices those of each, as rows or in turn
+    values: dict[str, Weights]
+    datasets: list[str] = field(default_factory=list)  # what it was computed from
+    chunks: int = 0  # from how many pieces of text
+    uncounted: dict[str, int] = field(default_factory=dict)  # of how many matrices of a tensor nothing was counted
+
+
+class Wanted(NamedTuple):
+    """A matrix, or several of one tensor, whose columns are weighed."""
+
+    names: Names  # under which an importance matrix may have it; the first that it has counts
+    shape: tuple[int, ...]
+    group: int = 0  # how many neighbours share a scale, of which one counts at least; 0 if none needs to
+    may_differ: bool = False  # whether it may have other columns there, and is as good as lacking then
+
+
+def load_imatrix(path: str | os.PathLike[str]) -> dict[str, Weights]:
+    """Return the importance of the columns of each tensor that a file tells.
+
+    Parameters
+    ----------
+    path : str or path
+        What llama-imatrix wrote, of its newer format, which is GGUF, or of the older one; or a .safetensors or .npz
+        file of floats by the name of the weight, the mean of the squares of what each column is multiplied with.
+
+    Returns
+    -------
+    dict of str to ndarray of float32
+        By the names in the file, shape (columns,), or of experts (matrices, columns), which the older format has one
+        after the other. Of matrices that were never counted all are 1.
+
+    Raises
+    ------
+    TypeError
+        If path is neither.
+    ValueError
+        If the file is none of these, ends too early, or has values that are negative or not finite.
+    OSError
+        If it can't be read.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq.io, tempfile, pathlib
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name) / "columns.npz"
+    >>> np.savez(path, **{"layers.0.down_proj": np.float32([4, 0.25])})
+    >>> fastq.io.load_imatrix(path)
+    {'layers.0.down_proj': array([4.  , 0.25], dtype=float32)}
+    >>> folder.cleanup()
+    """
+    return read(as_path(path)).values
+
+
+def read(path: Path) -> Imatrix:
+    """Return the importance matrix of a file; errors as of `load_imatrix`."""
+    if not path.is_file():
+        raise ValueError(f"importance matrix {path.name} is not a file")
+    with path.open("rb") as file:
+        is_gguf = file.read(4) == container.MAGIC
+    with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
+        if is_gguf:
+            imatrix = _from_gguf(container.open_gguf(path))
+        else:
+            imatrix = _from_tensors(open_source(path)) if path.suffix in SOURCES else _from_legacy(path.read_bytes())
+        if not imatrix.values:
+            raise ValueError("it has no entries")
+        for name, values in imatrix.values.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name!r} has values that are not finite")
+            if (values < 0).any():
+                raise ValueError(f"{name!r} has values that are negative")
+    return imatrix
+
+
+def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str], say: Say) -> dict[str, Weights]:
+    """Return the importance of the columns of what is wanted, by its keys, a row for each matrix.
+
+    `known` are other names that may stand in the matrix unused. What it lacks, or has and is not used, is told with
+    names. ValueError if it has nothing for any.
+    """
+    found, used, partly, flat = {}, set(known), {}, []
+    for key, want in wanted.items():
+        name, index = next((pair for pair in want.names if pair[0] in imatrix.values), ("", None))
+        if not name:
+            continue
+        values, columns, matrices = imatrix.values[name], want.shape[-1], math.prod(want.shape[:-2])
+        used.add(name)
+        rows, rest = divmod(values.size, columns)
+        if (rows, rest) == (matrices, 0) if index is None else index < rows and not rest:
+            each = values.reshape(rows, columns)[slice(None) if index is None else slice(index, index + 1)]
+            found[key] = counting(each, want.group)
+            flat += [key] if found[key] is not each else []
+            if count := imatrix.uncounted.get(name):
+                partly[name] = f"{name}, {count} of {rows}"
+        elif not want.may_differ:
+            raise ValueError(
+                f"the importance matrix has {values.size:,} values for {name!r}, not {columns * matrices:,}"
+            )
+    if not found:
+        raise ValueError(
+            f"the importance matrix is that of another model: it has none of {len(wanted):,} tensors, such as "
+            f"{next(iter(wanted))!r}, but has {next(iter(imatrix.values))!r}"
+        )
+    for what, about in (
+        ("lacks, or has with other columns:", [key for key in wanted if key not in found]),
+        ("has what no tensor is called, which is not used:", [name for name in imatrix.values if name not in used]),
+        ("has matrices that were never counted, which are weighed alike:", list(partly.values())),
+        ("has 0 for all columns of some blocks, which are weighed alike, in", flat),
+    ):
+        if about:
+            say(f"the importance matrix {what} {some_of([repr(name) for name in about])}")
+    return found
+
+
+# Files
+
+
+def _from_gguf(source: GgufSource) -> Imatrix:
+    names = {name.removesuffix(part) for part in (SUMS, COUNTS) for name in source.tensors if name.endswith(part)}
+    values, uncounted = {}, {}
+    for name in sorted(names):
+        values[name], uncounted[name] = _means(source, name)
+    datasets, chunks = source.get("imatrix.datasets", []), source.get("imatrix.chunk_count", 0)
+    datasets = [str(each) for each in (datasets if isinstance(datasets, list) else [datasets])]
+    return Imatrix(values, datasets, chunks if isinstance(chunks, int) else 0, uncounted)
+
+
+def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
+    """Return sums over counts, and how many counts are 0, as of experts that were never chosen: ones for them."""
+    for part, other in ((SUMS, COUNTS), (COUNTS, SUMS)):
+        if name + part not in source.tensors:
+            raise ValueError(f"{name + other!r} is there without {name + part!r}")
+        if (kind := source.tensors[name + part].kind).name != "F32":
+            raise ValueError(f"{name + part!r} is {kind}, not F32")
+    sums, counts = source.load(name + SUMS).reshape(-1), np.rint(source.load(name + COUNTS).reshape(-1, 1))
+    if not counts.size or sums.size % counts.size:
+        raise ValueError(f"{name!r} has {counts.size:,} counts for {sums.size:,} sums")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        means = np.asarray(sums.reshape(counts.size, -1) / counts, np.float32)
+    means[counts[:, 0] <= 0] = 1
+    return means if counts.size > 1 else means[0], int(np.sum(~(counts > 0)))
+
+
+def _from_tensors(source: TensorSource) -> Imatrix:
+    values = {}
+    for name, spec in source.tensors.items():
+        if spec.dtype not in FLOATS or len(spec.shape) not in (1, 2) or not spec.size:
+            raise ValueError(f"{name!r} is {spec.dtype} of shape {spec.shape}, not floats for columns")
+        with np.errstate(over="ignore"):  # an infinity is refused where all files are checked
+            values[name] = np.array(source.load(name), np.float32)
+    return Imatrix(values)
+
+
+def _from_legacy(data: bytes) -> Imatrix:
+    try:
+        (count,), at = struct.unpack_from("<i", data), 4
+        values: dict[str, Weights] = {}
+        for _ in range(count):
+            name, at = _legacy_text(data, at)
+            calls, size = struct.unpack_from("<ii", data, at)
+            if size < 1 or at + 8 + 4 * size > len(data):
+                raise ValueError(f"it is not an importance matrix: {name!r} would have {size:,} values")
+            sums = np.frombuffer(data, "<f4", size, at + 8)
+            values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
+            at += 8 + 4 * size
+        chunks, datasets = 0, []
+        if at < len(data):
+            (chunks,), at = struct.unpack_from("<i", data, at), at + 4
+            datasets = [_legacy_text(data, at)[0]] if at < len(data) else []
+    except struct.error:
+        raise ValueError("it is not an importance matrix, or it is truncated") from None
+    return Imatrix(values, datasets, chunks)
+
+
+def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from("<i", data, at)
+    if not 0 <= length <= len(data) - at - 4:
+        raise ValueError("it is not an importance matrix, or it is truncated")
+    end = at + 4 + length
+    return data[at + 4 : end].split(b"\0")[0].decode("utf-8", "replace"), end

@@ -1,0 +1,96 @@
+"""Round floats to fewer bits of the significand: the same number of all, or as decimal digits need them.
+
+Elements are the bits of floats as signed integers: a carry out of the significand goes to the exponent, as it should.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, traced
+from fastq.formats.bitrounding import COLUMNS, field_bits, of_width
+from fastq.kernels.args import BitRoundOperands
+from fastq.kernels.body import BODIES, Body, rebase
+from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
+from fastq.kernels.traversal.stores import stream_by_lines
+
+
+@traced
+def _row_of(magnitude, src):
+    """Return the row of the table for magnitudes: 1 for the least subnormal number, then one for each binade."""
+    wide, narrow = (types.float64, types.int64) if src.dtype.bitwidth == 64 else (types.float32, types.int32)
+    mantissa, own = of_width(narrow.bitwidth)[0], of_width(src.dtype.bitwidth)[0]
+    one = v.constant(1, magnitude)
+    leading = v.bitcast(v.convert(magnitude | one, wide), narrow) >> v.constant(mantissa, narrow)
+    subnormal = v.convert(leading - v.constant(of_width(narrow.bitwidth)[1] - 1, leading), src.dtype)
+    normal = (magnitude >> v.constant(own, magnitude)) + v.constant(own, magnitude)
+    return v.select(magnitude < v.constant(1 << own, magnitude), subnormal, v.convert(normal, src.dtype))
+
+
+@traced
+def _dropped(spec, operands, args, magnitude):
+    """Return how many bits of the significand are dropped."""
+    kind = operands.src.dtype
+    if spec.op == "bitround":
+        return v.full_like(v.convert(args.size, kind), v.convert(magnitude, kind))
+    place = v.convert(_row_of(magnitude, operands.src), types.int32) * COLUMNS
+    first, second, bits = (v.look_up(operands.table, place + k) for k in range(COLUMNS))
+    width = field_bits(kind.bitwidth)
+    steps = v.select(magnitude >= second, v.constant(2 * width, bits), v.constant(width, bits))
+    shift = v.select(magnitude >= first, steps, v.constant(0, bits))
+    return (bits >> shift) & v.constant((1 << width) - 1, bits)
+
+
+@traced
+def _rounded(spec, bits, dropped):
+    """Round to a multiple of 2**dropped of the last place; a tie goes to the even one, or away from zero."""
+    one = v.constant(1, bits)
+    odd = (bits >> dropped) & one if spec.rule.rounding == "half_even" else one
+    half = ((one << dropped) - one + odd) >> one
+    return ((bits + half) >> dropped) << dropped
+
+
+@traced
+def _rounded_at(context, i, kind):
+    """Return the bits of the rounded elements of a Vec or scalar type from src[i] on, and that nothing is reported."""
+    spec, operands, args = context
+    bits = v.load(operands.src, i, kind)
+    mantissa, bias = of_width(operands.src.dtype.bitwidth)
+    magnitude = bits & v.constant((1 << operands.src.dtype.bitwidth - 1) - 1, bits)
+    rounded = _rounded(spec, bits, _dropped(spec, operands, args, magnitude))
+    infinity = v.constant((2 * bias + 1) << mantissa, magnitude)
+    if spec.op == "bitround":
+        return v.select(magnitude > infinity, bits, v.convert(rounded, operands.src.dtype)), False
+    return v.select(magnitude >= infinity, bits, v.convert(rounded, operands.src.dtype)), False
+
+
+@traced
+def _prefetched_at(context, i, vec):
+    prefetch_lanes(context[1].src, i + prefetch_distance(context[1].src), vec)
+    return _rounded_at(context, i, vec)
+
+
+_stream_lines = stream_by_lines(_prefetched_at)
+
+
+@njit
+def round_elements(spec, operands, args, units):
+    """Round elements start..stop; src and dst hold those from `origin` on."""
+    operands = rebase(operands, args, units)
+    src, dst, i, stop = operands.src, operands.dst, units.start, units.stop
+    context, vec = (spec, operands, args), v.lanes(src, dst)
+    if args.streaming:
+        i, _ = _stream_lines(spec, context, src, dst, i, stop, vec)
+    while i <= stop - v.count(vec):
+        rounded, _ = _prefetched_at(context, i, vec)
+        v.store(dst, i, rounded)
+        i += v.count(vec)
+    while i < stop:
+        rounded, _ = _rounded_at(context, i, v.dtype_of(src))
+        v.store(dst, i, rounded)
+        i += 1
+    return 0
+
+
+BODIES[BitRoundOperands] = Body()

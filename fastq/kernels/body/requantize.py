@@ -1,0 +1,107 @@
+"""Requantize accumulators: runs of one channel, rows of neighbours of different channels; the words of channels."""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, traced
+from fastq.kernels.args import RequantizeOperands
+from fastq.kernels.body import BODIES, Body
+from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
+from fastq.kernels.requantization import first_word, requantized, second_word
+from fastq.kernels.spec import status_of
+from fastq.kernels.traversal.stores import stream_by_lines, streams_row
+
+
+@njit
+def channels(spec, operands, args, units):
+    """Write the words of channels start..stop; report a multiplier that is too large."""
+    zero_point, fits = operands.zero_point[0], True
+    for p in range(units.start, units.stop):
+        multiplier = v.convert(operands.multiplier[p], types.float64)
+        fits &= multiplier < spec.below
+        operands.first[p] = first_word(spec, multiplier)
+        operands.second[p] = second_word(spec, _bias_at(spec, operands, p), zero_point)
+    return status_of(False, not fits)
+
+
+@traced
+def _lanes(where, n):
+    """Vec type of n elements of a pointer."""
+    return v.Vec(where.dtype, n)
+
+
+@traced
+def _bias_at(spec, operands, p):
+    return operands.bias[p] if spec.bias else None
+
+
+def _visiting(words):
+    """Make what visits i..end; ``words(where, index, i, kind)`` gives the words of the lanes from i on."""
+
+    @traced
+    def piece(context, i, vec):
+        spec, operands, p, bounds = context
+        prefetch_lanes(operands.src, i + prefetch_distance(operands.src), vec)
+        kind = v.with_lane_type(vec, types.int64)
+        first, second = words(operands.scale, p, i, kind), words(operands.zero_point, p, i, kind)
+        codes = requantized(spec, v.load(operands.src, i, vec), first, second, *bounds)
+        return v.convert(codes, operands.dst.dtype), False
+
+    stream_lines = stream_by_lines(piece)
+
+    @njit
+    def visit_whole(context, i, end, kind):
+        while i + v.count(kind) <= end:
+            v.store(context[1].dst, i, piece(context, i, kind)[0])
+            i += v.count(kind)
+        return i
+
+    @njit
+    def visit(spec, operands, p, bounds, i, end, streaming):
+        src, dst, context = operands.src, operands.dst, (spec, operands, p, bounds)
+        vec, line = v.lanes(src, src), v.lanes_of_line(src, dst)
+        few, one = _lanes(src, 4), _lanes(src, 1)
+        if streaming:
+            i, _ = stream_lines(spec, context, src, dst, i, end, vec)
+        i = visit_whole(context, i, end, line)
+        i = visit_whole(context, i, end, vec)
+        i = visit_whole(context, i, end, few)
+        visit_whole(context, i, end, one)
+
+    return visit
+
+
+@traced
+def _of_run(where, p, i, kind):
+    return v.full(where[p], kind)
+
+
+@traced
+def _of_row(where, p, i, kind):
+    return v.load(where, p + i, kind)
+
+
+visit_run, _visit_row = _visiting(_of_run), _visiting(_of_row)
+
+
+@traced
+def _bounds(args):
+    """Return the first and the last code."""
+    return v.bounded_to_integer(args.lowest, types.int32), v.bounded_to_integer(args.highest, types.int32)
+
+
+@traced
+def _run(spec, operands, args, p, i, end):
+    visit_run(spec, operands, p, _bounds(args), i, end, args.streaming)
+    return 0
+
+
+@traced
+def _row(spec, operands, args, p, i, end):
+    _visit_row(spec, operands, p, _bounds(args), i, end, streams_row(spec, operands, args, i, end))
+    return 0
+
+
+BODIES[RequantizeOperands] = Body(_run, row=_row)

@@ -1,0 +1,74 @@
+"""Requests to round floats to fewer bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastq.formats.bitrounding import TIES, most_digits, of_width
+from fastq.formats.floats import FLOATS
+from fastq.requests.options import BitPairOptions, BitRoundOptions
+from fastq.system.arguments import as_choice, as_float, as_int, native, within_array
+
+
+class BitRounding(NamedTuple):
+    """All of a call of `fastq.bitround` but its arrays; one of the three numbers is given."""
+
+    dtype: np.dtype[Any]
+    keepbits: int | None
+    digits: int | None
+    max_error: float | None
+    rounding: str  # what becomes of a tie
+
+    @property
+    def bits(self) -> int:
+        """Width of the floats."""
+        return 8 * self.dtype.itemsize
+
+    def keepbits_within(self, largest: float) -> int:
+        """Return the fewest bits to keep for which no finite number up to the largest one is off by more than asked.
+
+        Bits that would make the largest one infinite are too few.
+        """
+        (mantissa, bias), bound = of_width(self.bits), self.max_error
+        if not largest:
+            return 0
+        exponent = max(math.frexp(largest)[1] - 1, 1 - bias)
+        kept = exponent - math.frexp(min(bound, float(np.finfo(self.dtype).max)))[1] if bound else mantissa
+        kept = min(max(kept, 0), mantissa)
+        while kept < mantissa and largest >= math.ldexp(2 - 2.0 ** -(kept + 1), bias):
+            kept += 1
+        return kept
+
+
+def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
+    """Return the request of `fastq.bitround`, for values of a dtype."""
+    as_floats(dtype)
+    dtype, given = native(dtype), {name: each for name, each in options._asdict().items() if name != "convention"}
+    named = [name for name, each in given.items() if each is not None]
+    if len(named) != 1:
+        raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(named) or 'none'}")
+    rounding = TIES[as_choice(options.convention, "convention", tuple(TIES))]
+    if options.max_error is not None:
+        given["max_error"] = as_float(options.max_error, "max_error", 0.0, math.inf)
+    else:
+        (name,), bits = named, 8 * dtype.itemsize
+        least, most = (0, of_width(bits)[0]) if name == "keepbits" else (1, most_digits(bits))
+        given[name] = as_int(given[name], name)
+        if not least <= given[name] <= most:
+            raise ValueError(f"{name} must be from {least} to {most} for {dtype}, not {given[name]}")
+    return BitRounding(dtype, **given, rounding=rounding)
+
+
+def bit_information(dtype: np.dtype[Any], ndim: int, options: BitPairOptions) -> int:
+    """Return the axis of `fastq.bit_information`, for values of a dtype."""
+    as_floats(dtype)
+    return within_array((as_int(options.axis, "axis"),), ndim, "x")[0]
+
+
+def as_floats(dtype: np.dtype[Any]) -> None:
+    """Raise an error unless an array of a dtype has IEEE floats of up to 64 bits."""
+    if native(dtype) not in FLOATS:
+        raise TypeError(f"x must be float16, float32 or float64, not {dtype}")

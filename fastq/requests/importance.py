@@ -1,0 +1,67 @@
+"""The importance of elements, by which a search for ranges weighs their errors: validated, and made whole numbers.
+
+Sums of errors stay exact, so that no order shows in them: within what a parameter belongs to, the largest importance
+becomes ``2**bits - 1`` and others the nearest whole share of that. There are as many bits, 16 at most, as leave sums of
+2**20, the square of an error of half a step or less, below 2**53 for all elements of the part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.floats import is_real
+from fastq.formats.granularity import Granularity
+from fastq.requests.values import INTEGERS, Request
+from fastq.system.arguments import as_array, native
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+MOST_BITS, ALL_BITS = 16, 33  # of a weight, and of the sum of the weights of a part
+
+
+def weighed_axis(ndim: int, where: Granularity) -> int:
+    """Return the axis that has a weight for each of its elements, where importance is a vector.
+
+    It is that along which blocks run, else the last one whose elements share parameters, else the last one.
+    """
+    if where.block_size:
+        return where.kept[0]
+    return max((axis for axis in range(ndim) if axis not in where.kept), default=ndim - 1)
+
+
+def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request: Request) -> int:
+    """Return the axis that importance of a dtype and a shape has weights for: of a vector. Raise what is wrong."""
+    if request.search is None:
+        raise ValueError("importance needs a range that is searched for: range='mse', or a fastq.MSERange")
+    if not is_real(dtype) and native(dtype) not in INTEGERS:
+        raise TypeError(f"importance must be an array of floats or integers, not of {dtype}")
+    axis = weighed_axis(len(shape), request.granularity)
+    vector = shape[axis : axis + 1] if shape else ()
+    if weights not in (vector, shape):
+        raise ValueError(
+            f"importance has shape {weights}, but for x of shape {shape} it must have that, or {vector}, a weight for "
+            f"each element of axis {axis}"
+        )
+    return axis
+
+
+def as_importance(importance: Any, shape: Shape, request: Request) -> Array:
+    """Return importance as an array of float64 with the axes of an array of a shape, 1 long where it has none."""
+    weights = as_array(importance, "importance")
+    axis = check_importance(weights.dtype, weights.shape, shape, request)
+    weights = weights.astype(np.float64)
+    if not ((weights >= 0) & (weights < np.inf)).all():
+        raise ValueError("importance must be finite and nowhere negative")
+    return weights if weights.shape == shape else weights.reshape([n if k == axis else 1 for k, n in enumerate(shape)])
+
+
+def bits_of_weights(shape: Shape, where: Granularity) -> int:
+    """Return how many bits a weight has for an array of a shape, by how many elements a parameter belongs to."""
+    parts = math.prod(where.parameter_shape(shape))
+    elements = where.block_size or -(-math.prod(shape) // max(parts, 1))
+    return max(1, min(MOST_BITS, ALL_BITS - max(elements - 1, 0).bit_length()))

@@ -1,0 +1,138 @@
+"""Requests to requantize accumulators: validated from dtypes, shapes and options, then multipliers and biases."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import CONVENTIONS, DEFAULT
+from fastq.formats.floats import is_real
+from fastq.formats.granularity import ARRAY, Granularity, granularity
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.requantization import Requantization, as_requantization
+from fastq.requests.options import RequantizeOptions
+from fastq.requests.parameters import ParameterRules
+from fastq.system import arguments
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+SUMS = np.dtype(np.int32)
+_FORMATS = "int8", "uint8", "int16"
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_ONE = np.ones(())
+
+
+class RequantizeRequest(NamedTuple):
+    """All of a call that requantizes but its arrays."""
+
+    qtype: QType  # the code format
+    row: Requantization  # whose arithmetic to follow
+    where: Granularity  # what each multiplier and bias belongs to; the array, where there is one of each
+    shape: Shape  # of multipliers and biases that are not one number
+    codes: tuple[int, int]  # the first and the last code in use
+    bias: np.dtype[Any] | None  # the dtype in which biases are added, None where there are none
+
+    @property
+    def channels(self) -> int:
+        """How many multipliers and biases there are."""
+        return math.prod(self.shape)
+
+    def ready(self, multiplier: Any, zero_point: Any, bias: Array | None) -> tuple[Array, Array, Array | None]:
+        """Return numbers in the dtypes that kernels read: one for each channel, but for the zero point."""
+        multipliers = self._each(_ready_multiplier(multiplier), "multiplier")
+        zero = arguments.as_array(zero_point, "zero_point")
+        if zero.size != 1:
+            raise ValueError(f"zero_point must be one number, not of shape {zero.shape}")
+        zero = ParameterRules(self.qtype, CONVENTIONS[DEFAULT], _FLOAT64).ready_zero_point(zero.reshape(()), _ONE)
+        return multipliers, zero, None if bias is None else self._each(_ready_bias(bias, self.bias), "bias")
+
+    def _each(self, numbers: Array, name: str) -> Array:
+        """Return one number for each channel."""
+        if numbers.size == 1:
+            return np.full(self.shape, numbers.reshape(()))
+        if numbers.shape != self.shape:
+            raise ValueError(f"{name} has shape {numbers.shape}, but acc and axis need {self.shape} or one number")
+        return numbers
+
+    def refuse(self, multiplier: Any) -> None:
+        """Raise the error for multipliers of which one is too large."""
+        below, name, largest = self.row.below, self.row.name, np.max(multiplier)
+        raise ValueError(f"multiplier must be less than {below} for convention {name!r}, not {largest}")
+
+
+def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *numbers: Shape) -> RequantizeRequest:
+    """Return the request of `fastq.requantize`; `numbers` are the shapes of multiplier and bias."""
+    if arguments.native(dtype) != SUMS:
+        raise TypeError(f"acc must be an int32 array, as of sums of products, not {dtype}")
+    qtype, row, axis = as_qtype(options.dtype), as_requantization(options.convention), arguments.as_axis(options.axis)
+    if qtype.name not in _FORMATS:
+        raise TypeError(f"dtype must be one of {', '.join(_FORMATS)}, not {qtype}")
+    where = granularity(axis, 0, len(shape), "acc")
+    wanted = where.parameter_shape(shape)
+    if all(math.prod(each) == 1 for each in numbers):
+        where, wanted = ARRAY, ()
+    bias = None if options.key is None else _bias_dtype(options.key[0], row)
+    return RequantizeRequest(qtype, row, where, wanted, _clamped(options.clamp, qtype), bias)
+
+
+def _clamped(clamp: object, qtype: QType) -> tuple[int, int]:
+    """Return the first and the last code in use."""
+    if clamp is None:
+        return int(qtype.qmin), int(qtype.qmax)
+    first, last = as_clamp(clamp)
+    if not qtype.qmin <= first <= last <= qtype.qmax:
+        raise ValueError(
+            f"clamp must be two codes of {qtype} in order, from {qtype.qmin} to {qtype.qmax}, not {first}, {last}"
+        )
+    return first, last
+
+
+def as_clamp(clamp: Any) -> tuple[int, int]:
+    """Return two integers."""
+    items = arguments.as_items(clamp, "clamp", "two codes")
+    if len(items) != 2:
+        raise ValueError(f"clamp must be two codes, not {arguments.shown(clamp)}")
+    return arguments.as_int(items[0], "clamp[0]"), arguments.as_int(items[1], "clamp[1]")
+
+
+def _bias_dtype(dtype: np.dtype[Any], row: Requantization) -> np.dtype[Any]:
+    """Return the dtype in which biases of a dtype are added."""
+    if dtype.kind in "iu":
+        return SUMS
+    if is_real(dtype) and row.float_bias:
+        return _FLOAT32
+    raise TypeError(f"bias must be of an integer dtype for convention {row.name!r}, not {dtype}")
+
+
+def check_multiplier(dtype: np.dtype[Any] | None) -> None:
+    """Raise an error unless multipliers may be of a dtype."""
+    if dtype is None or not (is_real(dtype) or dtype.kind in "iu"):
+        raise TypeError(f"multiplier must be of a float or integer dtype, not {dtype}")
+
+
+def _ready_multiplier(multiplier: Any) -> Array:
+    """Return multipliers in float32 or float64, finite and not negative."""
+    given = arguments.as_array(multiplier, "multiplier")
+    check_multiplier(given.dtype)
+    kind = arguments.native(given.dtype)
+    ready = given.astype(kind if kind == _FLOAT32 else _FLOAT64, copy=False)
+    bad = ~((ready >= 0) & (ready < np.inf))
+    if bad.any():
+        first, count = ready[bad].flat[0], np.count_nonzero(bad)
+        raise ValueError(f"multiplier must be finite and not negative; {count} of {bad.size} are not, as {first}")
+    return ready
+
+
+def _ready_bias(bias: Array, dtype: np.dtype[Any] | None) -> Array:
+    """Return biases in the dtype in which they are added, whose numbers they are."""
+    with np.errstate(over="ignore", under="ignore"):
+        ready = bias.astype(dtype)
+    if dtype == SUMS and not np.array_equal(ready, bias):
+        raise ValueError(f"bias must be from {-(2**31)} to {2**31 - 1}, not {bias.min()}..{bias.max()}")
+    if dtype != SUMS and not np.isfinite(ready).all():
+        raise ValueError("bias must be finite in float32")
+    return ready

@@ -1,0 +1,118 @@
+"""Unpack variables as xarray decodes them: which ones kernels take, by which numbers, and lazily."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from fastq.dispatch.callers import in_own_thread
+from fastq.system import lazy
+from fastq.system.arguments import is_a, native
+from fastq.system.dtypes import Array
+from fastq.xarray.cf import OF_GAPS, OF_SCALE
+
+_NUMBERS = (int, float, np.integer, np.float32, np.float64)  # which xarray multiplies and adds in the dtype of values
+_MEANT = {"true": ("i", "u"), "false": ("u", "i")}  # kinds of codes by _Unsigned, as stored and as they are
+_AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords": False, "concat_characters": False}
+
+
+class Unpacking(NamedTuple):
+    """How codes become values: see `fastq.dispatch.casting.unpack_integers`."""
+
+    meant: np.dtype[Any]  # of the codes
+    dtype: np.dtype[Any]  # of the values
+    scale: Array
+    offset: Array
+    gaps: tuple[int, ...]
+
+    def values(self, codes: Array) -> Array:
+        """Return the values of codes as they are stored."""
+        unpack = lazy.module("fastq.dispatch.casting").unpack_integers
+        codes = codes.view(self.meant.newbyteorder(codes.dtype.byteorder))
+        values: Array = unpack(codes, self.dtype, self.scale, self.offset, self.gaps)
+        return values
+
+
+class _Unpacked(BackendArray):
+    """A variable that is unpacked where it is read."""
+
+    def __init__(self, packed: xarray.Variable, unpacking: Unpacking) -> None:
+        self.packed, self.unpacking = packed, unpacking
+        self.shape, self.dtype = packed.shape, unpacking.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Return the values of a part."""
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
+
+    def _part(self, key: tuple[Any, ...]) -> Array:
+        return self.unpacking.values(self.packed[key].values)
+
+
+def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
+    """Return a Dataset as xarray decodes it, times left out; variables of packed integers in a dtype, if one is given.
+
+    What tells how is what xarray makes of a few codes, so that its rules stand nowhere else.
+    """
+    packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
+    decoded = xarray.decode_cf(xarray.Dataset(packed), **_AS_THEY_ARE).variables
+    found = {}
+    for name, each in packed.items():
+        found[name] = decoded[name]
+        if name not in ds.indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
+            found[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
+    coordinates = {name: each for name, each in found.items() if name in ds.coords}
+    data = {name: each for name, each in found.items() if name not in coordinates}
+    return ds.assign(data).assign_coords(coordinates)
+
+
+def _is_packed(variable: xarray.Variable) -> bool:
+    """Return whether an attribute tells of packing, and none of times, which xarray decodes otherwise."""
+    attributes = variable.attrs
+    are_times = "since" in str(attributes.get("units"))
+    return not are_times and not attributes.keys().isdisjoint((*OF_SCALE, *OF_GAPS, "_Unsigned"))
+
+
+def _unpacking(
+    name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
+) -> Unpacking | None:
+    """Return how kernels decode a variable to what xarray does; None where it has to do so itself."""
+    attributes, stored, casting = packed.attrs, native(packed.dtype), lazy.module("fastq.dispatch.casting")
+    units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
+    gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
+    are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
+    if not (
+        are_numbers
+        and np.isfinite(units).all()
+        and stored in casting.TARGETS
+        and decoded.dtype in (np.float32, np.float64)
+    ):
+        return None
+    kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
+    meant = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
+    # xarray 2026.9 has the bytes of a fill value in another order, and compares codes with it that it has rounded
+    if meant != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
+        return None
+    with np.errstate(invalid="ignore"):
+        candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
+    with warnings.catch_warnings(action="ignore"):
+        probe = xarray.Dataset({name: xarray.Variable("gap", candidates, attributes)})
+        are_gaps = np.isnan(xarray.decode_cf(probe, **_AS_THEY_ARE)[name].values)
+    found = tuple(dict.fromkeys(candidates[are_gaps].view(meant).tolist()))
+    computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
+    scale, offset = (np.array([unit], computed) for unit in units)
+    return Unpacking(meant, dtype or decoded.dtype, scale, offset, found)
+
+
+def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:
+    """Return the values of a variable: of dask lazily, others when they are looked at, and kept then."""
+    if packed.chunks is None:
+        lazily = indexing.LazilyIndexedArray(_Unpacked(packed, unpacking))
+        return indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazily))
+    meta = np.empty((0,) * packed.ndim, unpacking.dtype)
+    return packed.data.map_blocks(functools.partial(in_own_thread, unpacking.values), dtype=unpacking.dtype, meta=meta)

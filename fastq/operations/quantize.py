@@ -67,6 +67,11 @@ def quantize(
     range : {"minmax", "mse"} or MSERange
         All of what each parameter belongs to, from minimum to maximum; or the part of it that has the least error of
         the round trip, which clips a few values and rounds the others less: see `MSERange`.
+    importance : array_like, optional
+        What the squared error of an element counts where the range is searched for, as the mean of squares of the
+        activations that a column meets: a weight, finite and not negative, for each element of the axis along which
+        blocks run, else of the last axis whose elements share parameters; or an array of x's shape. Of what a
+        parameter belongs to only the ratios of weights count.
     rounding : {None, "stochastic"}
         To the nearest code, as the convention has it; or to either neighbour at random, to the upper one with the
         probability of the distance from the lower one, so that means stay what they are. Which one depends on `rng`
@@ -75,11 +80,6 @@ def quantize(
     rng : None, int, SeedSequence, BitGenerator or Generator
         The seed of "stochastic", as ``numpy.random.default_rng`` takes it: an int gives the same codes at each call, a
         generator others, for which it is advanced; None draws a seed from the system.
-    importance : array_like, optional
-        What the squared error of an element counts where the range is searched for, as the mean of squares of the
-        activations that a column meets: a weight, finite and not negative, for each element of the axis along which
-        blocks run, else of the last axis whose elements share parameters; or an array of x's shape. Of what a
-        parameter belongs to only the ratios of weights count.
 
     Returns
     -------

@@ -83,6 +83,8 @@ PEERS = {
         ),
         Peer("ml_dtypes", "ml_dtypes", "ml_dtypes", "does not saturate; the values here are in range"),
         Peer("ggml", "llama_cpp", "llama-cpp-python", "as gguf_py"),
+        Peer("piquant", "piquant", "pypiquant", "multiplies by the reciprocal of the scale: another code at some ties"),
+        Peer("numkong", "numkong", "numkong", "one thread; casts saturate"),
         Peer("roofline", "numba", "numba", "moves the bytes of the case and computes nothing"),
         Peer(
             "roofline_c", "ctypes", "", "C with AVX-512: moves the bytes, or multiplies by the reciprocal of the scale"
@@ -104,6 +106,7 @@ _RANGE = ("quantize/float32/uint8/tensor", "fake_quantize_range/*")
 _SYMMETRIC = ("quantize/float32/int8/*",)
 _BLOCKS_OF_4_BITS = ("quantize/float32/int4/blocks32",)
 _FLOATS = ("quantize_linear/float32/float*",)
+_FLOAT8 = ("quantize_linear/float32/float8*",)
 
 CONTENDERS = (
     Contender("fastq", "", ("*",)),
@@ -153,6 +156,11 @@ CONTENDERS = (
     ),
     Contender("ml_dtypes", "astype", _FLOATS, True),
     Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS, *_DECODED[2:], *_UNPACKED)),
+    Contender("torch_eager", "to(float8)", _FLOAT8, True),
+    Contender("onnxruntime", "QuantizeLinear to float8", _FLOAT8),
+    Contender("piquant", "", _GIVEN[:2]),
+    Contender("numkong", "minmax", ("minmax/*",)),
+    Contender("numkong", "astype", _FLOAT8, True),
     Contender("roofline", "store", ("*",)),
     Contender("roofline", "stream", ("*quantize*", "*pack/*")),
     Contender("roofline_c", "move", ("*",)),

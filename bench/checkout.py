@@ -95,6 +95,42 @@ def gguf_types(weights_file: Path | None) -> None:
     click.echo(f"{types.PAGE} and {types.PICTURE} written")
 
 
+@main.command()
+@click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+def signal(weights_file: Path | None) -> None:
+    """Write the tables of docs/choose.md: what each way to choose scales leaves of real weights and of outputs.
+
+    llm-compressor takes part where it is installed. Of a file of your own the tables are printed, not written.
+    """
+    from . import signals
+
+    try:
+        found = signals.measured(weights_file, lambda line: click.echo(line, err=True))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if weights_file:
+        click.echo("\n".join(signals.lines(found)))
+        return
+    signals.store(found, signals.STORED)
+    signals.PAGE.write_text(signals.page(signals.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    click.echo(f"{signals.STORED} and {signals.PAGE} written")
+
+
+@main.command()
+def embeddings() -> None:
+    """Write the table of docs/howto/models.md: embeddings of a model before and after `fastq convert`; minutes."""
+    from . import embeddings as compared
+    from . import signals
+
+    try:
+        found = compared.measured(lambda line: click.echo(line, err=True))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    signals.store(found, compared.STORED)
+    compared.PAGE.write_text(compared.page(compared.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    click.echo(f"{compared.STORED} and {compared.PAGE} written")
+
+
 @main.command(name="show")
 @results_argument
 def show_stored(results_file: Path) -> None:

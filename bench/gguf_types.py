@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
-from fastq.formats.gguf import WRITTEN
+from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
 
 from .markdown import markdown, with_part
@@ -34,11 +34,12 @@ class Quality:
     name: str
     bits: float
     sqnr_db: float
+    least_db: float | None = None  # by the search for the least error, where there is one
 
     @property
-    def beyond_db(self) -> float:
-        """Decibels beyond what so many bits are worth, 6.02 each."""
-        return self.sqnr_db - 20 * math.log10(2) * self.bits
+    def worth_db(self) -> float:
+        """Decibels that the bits are worth, 6.02 each."""
+        return 20 * math.log10(2) * self.bits
 
 
 def weights(path: Path | None = None) -> tuple[str, Weights]:
@@ -66,15 +67,20 @@ def qualities(matrices: Weights) -> list[Quality]:
     flat = np.concatenate([x.astype(np.float32).reshape(-1)[: x.size // ROW * ROW] for x in matrices.values()])
     x, found = flat.reshape(-1, ROW), []
     for name in WRITTEN:
-        decoded = fastq.gguf.dequantize(fastq.gguf.quantize(x, name), name)
-        found.append(Quality(name, TENSOR_TYPES[name].bits, fastq.compare(x, decoded).sqnr_db))
+        methods = RANGES[: 1 + (name in LEAST_ERROR)]
+        blocks = (fastq.gguf.quantize(x, name, range=method) for method in methods)
+        decibels = [fastq.compare(x, fastq.gguf.dequantize(each, name)).sqnr_db for each in blocks]
+        found.append(Quality(name, TENSOR_TYPES[name].bits, *decibels))
     return sorted(found, key=lambda each: (each.bits, each.sqnr_db))
 
 
 def table(found: Iterable[Quality]) -> str:
-    """Bits, decibels, and decibels above what so many bits are worth: 6.02 each."""
-    rows = [(q.name, f"{q.bits:.4g}", f"{q.sqnr_db:.2f}", f"{q.beyond_db:.2f}") for q in found]
-    return markdown(("type", "bits a weight", "SQNR dB", "less 6.02 dB a bit"), rows)
+    """Bits, decibels, decibels above what so many bits are worth, 6.02 each, and decibels of the least error."""
+    rows = []
+    for q in found:
+        least = "" if q.least_db is None else f"{q.least_db:.2f}"
+        rows.append((q.name, f"{q.bits:.4g}", f"{q.sqnr_db:.2f}", f"{q.sqnr_db - q.worth_db:.2f}", least))
+    return markdown(("type", "bits a weight", "SQNR dB", "less 6.02 dB a bit", '`range="mse"`, SQNR dB'), rows)
 
 
 def page(text: str, title: str, found: Iterable[Quality]) -> str:
@@ -88,9 +94,12 @@ def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    axis.plot([q.bits for q in found], [q.beyond_db for q in found], "o", color="#d62728")
+    axis.plot([q.bits for q in found], [q.sqnr_db - q.worth_db for q in found], "o", color="#d62728", label="ggml")
+    least = [(q.bits, q.least_db - q.worth_db) for q in found if q.least_db is not None]
+    axis.plot([bits for bits, _ in least], [beyond for _, beyond in least], "^", color="#1f77b4", label='range="mse"')
     for q in found:
-        axis.annotate(q.name, (q.bits, q.beyond_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
+        axis.annotate(q.name, (q.bits, q.sqnr_db - q.worth_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
+    axis.legend()
     axis.set_xlabel("bits a weight")
     axis.set_ylabel("SQNR less 6.02 dB a bit, dB: higher is better")
     axis.margins(x=0.1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastq.formats.conventions import CONVENTIONS, Convention
 from fastq.formats.describe import code_formula, scale_formula, value_formula, zero_point_formula
+from fastq.formats.requantization import REQUANTIZATIONS, Requantization
 
 PARTS = ("array", "channels", "blocks")
 
@@ -37,7 +38,9 @@ def page(verified: Path) -> str:
         {"system", "version", "values", "undefined"}}``; it may be missing.
     """
     compared = json.loads(verified.read_text()) if verified.exists() else {}
-    return _HEAD + "\n".join(_section(row, compared.get(row.name)) for row in CONVENTIONS.values())
+    sections = [_section(row, compared.get(row.name)) for row in CONVENTIONS.values()]
+    rows = [_requantization(row, compared.get(f"requantize {row.name}")) for row in REQUANTIZATIONS.values()]
+    return _HEAD + "\n".join([*sections, _OF_ACCUMULATORS, *rows])
 
 
 _HEAD = """# Conventions
@@ -74,6 +77,30 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation but that of values is rounded to the dtype of x")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
+    return "\n".join([*lines, *_verification(compared), ""])
+
+
+_OF_ACCUMULATORS = """## requantize
+
+The arithmetic of `fastq.requantize`, generated from `fastq/formats/requantization.py`. `acc` and `bias` are int32,
+whose sum wraps around. A multiplier is `units * 2**(shift - 31)`, with units from 2**30 to 2**31 - 1, rounded half
+away from zero; one with a shift below -31 counts as 0. `up` rounds ties up, `away` away from zero, `rint` to even;
+`<<` and the sum with the zero point wrap around as int32, and codes are clamped last.
+"""
+
+_UNITS = {
+    "twice_away": "away(up(((acc + bias) << max(shift, 0)) * units / 2**31) / 2**max(-shift, 0))",
+    "twice_up": "up(up(((acc + bias) << max(shift, 0)) * units / 2**31) / 2**max(-shift, 0))",
+    "once": "up((acc + bias) * units / 2**(31 - shift))",
+    "float": "rint(float32(acc + bias) * float32(multiplier))",
+}
+
+
+def _requantization(row: Requantization, compared: dict[str, Any] | None) -> str:
+    lines = [f"### {row.name}\n", f"{row.system}.\n", f"- code: `clamp({_UNITS[row.arithmetic]} + zero_point)`"]
+    if row.float_bias:
+        lines.append("- a bias that is a float: `float32(acc) + float32(bias)`")
+    lines.append("- formats: int8, uint8, int16")
     return "\n".join([*lines, *_verification(compared), ""])
 
 

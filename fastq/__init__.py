@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
     from fastq.operations.requantize import requantize
-    from fastq.operations.rounding import bitround
+    from fastq.operations.rounding import bit_information, bitround
     from fastq.operations.saving import load
     from fastq.operations.warmup import warmup
-    from fastq.results import Comparison, QParams, QuantizedArray
+    from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError(
@@ -49,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CONVENTIONS",
+    "BitInformation",
     "Calibrator",
     "Comparison",
     "Convention",
@@ -58,6 +59,7 @@ __all__ = [
     "QType",
     "QuantizedArray",
     "binarize",
+    "bit_information",
     "bitround",
     "choose_qparams",
     "compare",
@@ -109,10 +111,10 @@ _HOMES = {
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
     "fastq.operations.requantize": ("requantize",),
-    "fastq.operations.rounding": ("bitround",),
+    "fastq.operations.rounding": ("bit_information", "bitround"),
     "fastq.operations.saving": ("load",),
     "fastq.operations.warmup": ("warmup",),
-    "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
+    "fastq.results": ("BitInformation", "Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear", "requantize")  # that compiled code can call

@@ -23,6 +23,7 @@ from fastq.cli.convert import convert_command
 from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.quantizing import dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts
+from fastq.cli.science import bitround, pack
 from fastq.cli.tables import print_table
 from fastq.config import versions
 from fastq.operations.warmup import make_ready
@@ -186,7 +187,7 @@ def completion(shell: str) -> None:
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
 
 
-for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest):
+for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest, bitround, pack):
     cli.add_command(command)
 
 

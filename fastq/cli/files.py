@@ -192,7 +192,7 @@ def method_with(imatrix: Path | None, method: str) -> str:
 
 def is_given(name: str) -> bool:
     """Whether an argument of the command was written, be it what it is by default."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+    return click.get_current_context().get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from fastq.cli import files
 from fastq.cli.report import entry_of, print_converted, print_json
 from fastq.cli.tables import Entry, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.gguf import LEAST_ERROR, RANGES
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import imatrix as imatrices
@@ -217,6 +218,9 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 @click.option("--dequantize", is_flag=True, help="Turn all blocks into floats: F32, or TYPE F16 or BF16.")
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
 @click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
+@files.choice(
+    "--range", RANGES, "method", help=f"Scales: minmax as ggml, mse of least error: {', '.join(LEAST_ERROR)}."
+)
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
 @files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="REGEX=TYPE", help=TENSOR_TYPE)
 @type_option("--output-tensor-type", "output_type", help="Type of output.weight.")
@@ -234,12 +238,13 @@ def gguf(
 
     What was not used, left out or copied without being known is said on standard error. Exit codes: 0; 1 for a file
     that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors; 2 for
-    wrong arguments; 4 where an option gave no tensor its type.
+    wrong arguments; 4 where an option gave no tensor its type, or --range mse was for none.
     """  # fmt: skip
     order = files.order_of(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
+    method = given.pop("method")
     overrides = TypeOverrides(**given)
-    if dequantize and (imatrix or requantize or overrides != TypeOverrides()):
+    if dequantize and (imatrix or requantize or method != "minmax" or overrides != TypeOverrides()):
         raise click.UsageError("--dequantize goes with F32, F16 or BF16 only")
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
@@ -254,7 +259,7 @@ def gguf(
         for part in opened.parts:
             files.check_replaceable(out, "OUT", {"a part of IN": part})
         weights = (str(imatrix), imatrices.read(imatrix)) if imatrix else None
-        request = Request(found, overrides, weights, requantize, dequantize)
+        request = Request(found, overrides, weights, method, requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
     if not as_json:

@@ -34,7 +34,7 @@ TITLES = {
     "mse": "mean squared error",
     "max_relative_error": "largest relative error",
 }
-TEXT = ("name", "scheme", "type", "from", "to", "key", "value", "a", "b")
+TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # of which none is a dash
 SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # of rows that become one
 STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}

@@ -31,6 +31,7 @@ __all__ = [
     "QuantizedArray",
     "calibrate",
     "choose_qparams",
+    "compare",
     "dequantize_linear",
     "fake_quantize",
     "minmax",
@@ -182,6 +183,28 @@ def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     array([0.        , 0.33333333, 0.66666667, 1.        ])
     """
     return coding.fake_quantize(_as_lazy(x), dtype, **options)
+
+
+@_by_chunks
+def compare(x: da.Array, q: results.QuantizedArray | da.Array) -> Any:
+    """Measure how far an approximation is from an array, in one pass: `fastq.compare`.
+
+    Sums of chunks are added up, so that the last bits of a measure depend on the chunks; tasks and their order change
+    nothing.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Its ``compute()`` is a `fastq.Comparison`.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> x = dask.array.linspace(0, 1, 1000, chunks=100)
+    >>> round(fastq.dask.compare(x, fastq.dask.quantize(x, "uint8")).compute().sqnr_db, 2)
+    54.13
+    """
+    return measure.compare(_as_lazy(x), q)
 
 
 def calibrate(

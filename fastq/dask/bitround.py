@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -13,6 +16,8 @@ from fastq.dispatch.bitround import largest
 from fastq.dispatch.cache import Call
 from fastq.dispatch.callers import in_own_thread
 from fastq.requests import bitrounding
+from fastq.requests.options import BitPairOptions
+from fastq.results import BitInformation
 from fastq.system.dtypes import Array
 
 
@@ -35,3 +40,32 @@ def _within(x: Array, found: Any, *, asked: Call, request: bitrounding.BitRoundi
     """Round a chunk to the bits that the largest magnitude of all chunks asks for."""
     options = asked.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
     return tasks.computed(x, asked=asked._replace(options=options, types=(int, type(None), type(None))))
+
+
+def bit_information(call: Call, x: da.Array) -> BitInformation:
+    """Compute `fastq.bit_information` chunk by chunk."""
+    axis = bitrounding.bit_information(dtype_in(x, "x"), x.ndim, call.options)
+    blocks = np.moveaxis(np.array(x.to_delayed(), object).reshape(x.numblocks), axis, 0)
+    blocks = blocks[[k for k, n in enumerate(x.chunks[axis]) if n]]  # an empty chunk has no neighbours
+    counted = []
+    for k, *others in np.ndindex(blocks.shape):
+        edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
+        counted.append(dask.delayed(_counted)(blocks[(k, *others)], edge, axis))
+    nothing = np.empty((0,) * x.ndim, x.dtype)
+    found: BitInformation = functools.reduce(operator.add, dask.compute(counted)[0], _counted(nothing, None, axis))
+    return found
+
+
+def _first(x: Array, axis: int) -> Array:
+    return x.take([0], axis)
+
+
+def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
+    """Count the pairs of a chunk, and of its last elements and the first ones of the next chunk."""
+    asked = Call("bit_information", tasks.NOTHING, None, BitPairOptions(axis), (int,), None)
+    found: BitInformation = tasks.computed(x, asked=asked)
+    if edge is None:
+        return found
+    across = np.concatenate([x.take([-1], axis), edge], axis)
+    of_edge: BitInformation = tasks.computed(across, asked=asked)
+    return found + of_edge

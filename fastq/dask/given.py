@@ -11,7 +11,7 @@ import numpy as np
 from fastq import results
 from fastq.dask import tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
-from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks
+from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
@@ -40,49 +40,55 @@ from fastq.system.arguments import is_a
 
 def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
-    params, parts, operands = _values_by_qparams(call, x)
+    call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
-    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **_told(call, params))
+    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **told_by_qparams(call, params))
     return without_checks(QuantizedArray, codes, params, x.shape)
 
 
 def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
-    params, parts, operands = _values_by_qparams(call, x)
+    call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
-    options = {**_told(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
+    options = {**told_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
     return blockwise(tasks.computed, parts.all_axes, *operands, **options)
 
 
-def _told(call: Call, params: results.QParams) -> dict[str, Any]:
+def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     """Return what tasks are told, whose plans depend on the parameters that are ready, not on the caller's."""
     return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
 
 
-def _values_by_qparams(call: Call, x: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
-    """Return parameters in the dtypes that tasks need, which chunks have which, and the operands of tasks."""
+def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
+    """Return the call, parameters in the dtypes that tasks need, which chunks have which, and the operands of tasks."""
     dtype = dtype_in(x, "x")
     params = _ready(call.qparams, x.shape, check_input(dtype))
     by_qparams(dtype, x.ndim, params, call.options)
     parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
-    return params, parts, [x, parts.all_axes, *_operands(params, parts)]
+    call, places = with_noise(call, x.chunks)
+    return call, params, parts, [x, parts.all_axes, *_operands(params, parts), *places]
 
 
 def dequantize(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `QuantizedArray.dequantize`."""
+    params, parts, operands = codes_by_qparams(call, codes)
+    wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
+    options = told_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
+    if params.dtype.packed and call.shape:
+        options["adjust_chunks"] = {parts.all_axes[-1]: parts.chunks[-1]}
+    return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+
+
+def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
+    """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
     shape, given = call.shape, call.qparams
     params = _ready(given, shape, given.compute_dtype)
     qtype, where = params.dtype, granularity(params.axis, params.block_size, len(shape))
     parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
     parts.check_aligned(qtype)
-    wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
-    operands = codes, index, *last, *_operands(params, parts)
-    options = _told(call, params) | {"concatenate": True, "token": "dequantize"}
-    if qtype.packed and shape:
-        options["adjust_chunks"] = {index[-1]: parts.chunks[-1]}
-    return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+    return params, parts, [codes, index, *last, *_operands(params, parts)]
 
 
 def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:
@@ -124,8 +130,9 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _placed(call, request)
     parts.check_aligned(request.qtype)
-    asked = _told_placed(call, request, request.qtype)
-    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, asked=asked)
+    call, places = with_noise(call, x.chunks)
+    asked, of_array = _told_placed(call, request, request.qtype), (None, None)
+    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, *of_array, *places, asked=asked)
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastq.dask import bitround, given, ranged
+from fastq.dask import bitround, given, measured, ranged
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 
-_HOMES = {"given": given, "ranged": ranged, "bitround": bitround}
+_HOMES = {"given": given, "ranged": ranged, "bitround": bitround, "measured": measured}
 
 
 def call(asked: Call) -> Any:
@@ -19,6 +19,6 @@ def call(asked: Call) -> Any:
         raise TypeError(
             f"{array} is a dask array, which {name} can't take by chunks: pass {array}.compute(), all of it"
         )
-    if asked.operands[1] is not None:
+    if row.operands[1:2] != ("q",) and asked.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write what is returned, as by dask.array.store")
     return getattr(_HOMES[row.graph], asked.operation)(asked, asked.operands[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from fastq.dispatch.callers import in_own_thread
 from fastq.formats.granularity import Granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
+from fastq.results.measures import Totals
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -29,11 +30,16 @@ def computed(
     scale: Array | None = None,
     zero_point: Array | None = None,
     tensor_scale: Array | None = None,
-    *,
+    *places: Any,
     asked: Call,
     template: QParams | None = None,
 ) -> Any:
-    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams by a template."""
+    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams by a template.
+
+    `places` add up to that of its first element, by which random numbers are drawn.
+    """
+    if asked.noise is not None:
+        asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
         asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
         scale, zero_point = asked.qparams.scale, asked.qparams.zero_point
@@ -48,7 +54,21 @@ def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: 
     return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
 
 
-def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None) -> QParams:
+def totals(
+    x: Array, q: Array, last: Array | None = None, *numbers: Array | None, asked: Call, template: QParams | None = None
+) -> Totals:
+    """Return the totals of the errors of a chunk, by codes and parameters or by values."""
+    if not x.size:
+        return Totals.of_nothing(has_codes=template is not None)
+    asked = asked._replace(operation=f"totals_of_{asked.operation.removeprefix('compare_')}")
+    if template is None:
+        return cast(Totals, in_own_thread(asked._replace(operands=(x, q, None, None)).made))
+    p = with_values(template, *numbers)
+    asked = asked._replace(operands=(x, q, p.scale, p.zero_point), qparams=p, shape=x.shape)
+    return cast(Totals, in_own_thread(asked.made))
+
+
+def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
     """Return parameters like others with other numbers."""
     params = template.with_values(np.asarray(scale), np.asarray(zero_point))
     vars(params)["tensor_scale"] = None if tensor_scale is None else np.asarray(tensor_scale)

@@ -22,7 +22,8 @@ from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
-from fastq.results import Comparison, QParams
+from fastq.results import QParams
+from fastq.results.measures import Totals, total_of
 
 Array = NDArray[Any]
 
@@ -54,6 +55,12 @@ def _launcher_of_errors(
 
 def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.compare` with codes."""
+    measure = totals_of_codes(call, x, q, scale, zero_point)
+    return lambda *operands: measure(*operands).comparison()
+
+
+def totals_of_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve what `fastq.compare` takes of codes, of which chunks of an array are added up."""
     check_input(x.dtype)
     check_comparable(x.shape, call.shape)
     compute = call.qparams.compute_dtype
@@ -68,18 +75,24 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     launch = way.bound_to(rules, x, None, 0, given, scale, zero_point)
     settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
 
-    def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
+    def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Totals:
         sums = np.zeros(shape)
         status = launch(x, q, scale, zero_point, sums)
         if status:
             settle(status, x, q, scale, zero_point, qparams.tensor_scale, sums)
-        return _comparison(sums, x.size, has_codes=True)
+        return _totals(sums, x.size, has_codes=True)
 
     return measure
 
 
-def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
+def compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array."""
+    measure = totals_of_values(call, x, q)
+    return lambda *operands: measure(*operands).comparison()
+
+
+def totals_of_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
+    """Resolve what `fastq.compare` takes of an array."""
     compute = check_input(x.dtype)
     check_approximation(q.dtype)
     check_comparable(x.shape, q.shape)
@@ -87,41 +100,22 @@ def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
     launch = way.bound(driver.Checks((0, 0, 0, 0)))
 
-    def measure(x: Array, q: Array, *_: object) -> Comparison:
+    def measure(x: Array, q: Array, *_: object) -> Totals:
         sums = np.zeros(shape)
         status = launch(x, np.asarray(q), given.scale, given.zero_point, sums)
         refuse_nan_in_compare(status, x)
-        return _comparison(sums, x.size, has_codes=False)
+        return _totals(sums, x.size, has_codes=False)
 
     return measure
 
 
 @in_standard_mode
-def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
+def _totals(sums: Array, size: int, has_codes: bool) -> Totals:
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
-    noise, signal, total, relative, zeros, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
-    nonzero = size - zeros
-    return Comparison(
-        mse=noise / size,
-        sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
-        max_abs_error=_largest(columns[4], total),
-        mean_abs_error=total / size,
-        max_relative_error=_largest(columns[5], relative),
-        mean_relative_error=relative / nonzero if nonzero else 0.0,
-        clipped=int(clipped) if has_codes else None,
-    )
-
-
-def _sum(parts: list[float]) -> float:
-    """Add up what is not negative, rounded once; infinite where the sum is too large for a float."""
-    try:
-        return math.fsum(parts)
-    except OverflowError:
-        return sum(parts)
-
-
-def _log10(power: float) -> float:
-    return math.log10(power) if power else -math.inf
+    noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
+    largest, largest_relative = _largest(columns[4], total), _largest(columns[5], relative)
+    clipped_or_none = int(clipped) if has_codes else None
+    return Totals(size, noise, signal, total, relative, largest, largest_relative, int(zeros), clipped_or_none)
 
 
 def _largest(parts: list[float], total: float) -> float:

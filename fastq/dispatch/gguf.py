@@ -21,7 +21,7 @@ from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.addresses import block_address
 from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
-from fastq.requests.values import INTEGERS
+from fastq.requests.values import INTEGERS, as_least_error
 from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]
@@ -44,12 +44,13 @@ class _Task(NamedTuple):
     dtype: np.dtype[Any]
     streams: bool
     weighted: bool = False
+    least_error: bool = False
     rows_each: int = 0  # that share a row of the importance of columns
 
     @property
     def searches(self) -> bool:
         """Whether scales are searched for."""
-        return self.dtype == _UINT8 and self.row.searches(self.weighted)
+        return self.least_error or (self.dtype == _UINT8 and self.row.searches(self.weighted))
 
     @property
     def needs_rows(self) -> bool:
@@ -68,12 +69,13 @@ class _Task(NamedTuple):
 def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(call.options.qtype, to_write=True)
+    least_error = as_least_error(call.options.range, row)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
     importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape, row.group)
-    weighted = row.weighted and importance is not None
-    in_lanes = weighted or not isinstance(row, ScaledFormat)
+    weighted = importance is not None and (row.weighted or least_error)
+    in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
     task = _Task(
         row,
         "ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
@@ -82,6 +84,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
         _UINT8,
         stores_past_cache(codes=True) and not in_lanes,
         weighted,
+        least_error,
         rows_each,
     )
     launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
@@ -172,7 +175,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
     """Plan the launch of a kernel on all blocks."""
     row, width, args = task.row, task.row.size, None
-    kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted)
+    kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
     if task.searches:
         width *= _SEARCH
     if task.weighted:

@@ -21,6 +21,7 @@ class Operation(NamedTuple):
 
 
 _WEIGHED = "x", "out", "importance"
+_COMPARED = "x", "q", "scale", "zero_point"
 _CODES = "codes", "out", "scale", "zero_point"
 
 OPERATIONS = {
@@ -43,12 +44,15 @@ OPERATIONS = {
     ),
     "dequantize_linear": Operation("elementwise", named.ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", named.DequantizeOptions, _CODES, "elements", "given"),
-    "compare_codes": Operation("errors", named.CompareOptions, ("x", "q", "scale", "zero_point"), function="compare"),
-    "compare_values": Operation("errors", named.NoOptions, ("x", "q"), function="compare"),
+    "compare_codes": Operation("errors", named.CompareOptions, _COMPARED, graph="measured", function="compare"),
+    "compare_values": Operation("errors", named.NoOptions, _COMPARED, graph="measured", function="compare"),
+    "totals_of_codes": Operation("errors", named.CompareOptions, _COMPARED, function="compare"),
+    "totals_of_values": Operation("errors", named.NoOptions, _COMPARED, function="compare"),
     "pack": Operation("subbyte", named.PackOptions, ("codes",)),
     "unpack": Operation("subbyte", named.PackOptions, ("packed",)),
     "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
+    "bit_information": Operation("bitround", named.BitPairOptions, ("x",), graph="bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
-    "gguf_dequantize": Operation("gguf", named.BlockOptions, ("data", "out"), function="gguf.dequantize"),
+    "gguf_dequantize": Operation("gguf", named.BlockValuesOptions, ("data", "out"), function="gguf.dequantize"),
 }

@@ -57,7 +57,7 @@ class RangeSearch:
     @property
     def candidates(self) -> int:
         """How many ranges are tried for each part."""
-        return self.shares.shape[1]
+        return int(self.shares.shape[1])
 
     def _has_parts_for_all(self) -> bool:
         return self.threads == 1 or self.layout.parameters >= 4 * self.threads
@@ -102,10 +102,12 @@ class RangeSearch:
             plan = plan.with_args(weights=weights.ctypes.data, period=weights.size)
         run(plan, x, None, None, None, errors, low, high)
         if self.sums_of:
-            low, high = self._chosen(low, high, np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1))
+            best = np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)
+            found = self._chosen(low, high, best)
+            low, high = np.where(best, found[0], low), np.where(best, found[1], high)
         return self._from_parts(low), self._from_parts(high)
 
-    @np.errstate(over="ignore", under="ignore")
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def _chosen(self, low: Array, high: Array, best: Array) -> Ends:
         """Return the ends of the candidates of these numbers."""
         shares, most = self.shares[:, best], np.finfo(self.compute).max

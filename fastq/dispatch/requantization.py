@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +55,8 @@ def requantize(call: Call, acc: Array, out: Any, multiplier: Any, zero_point: An
     def execute_for(acc: Array, out: Array | None) -> Execute:
         return _Launcher.of(asked, acc, out, kinds).execute
 
-    def refuse(status: int, acc: Array, out: Any, factors: Array, *_: Any) -> None:
-        asked.refuse(factors)
+    def refuse(status: int, acc: Array, out: Any, multiplier: Any, *_: Any) -> None:
+        asked.refuse(multiplier)
 
     launch, execute = never_fits, nothing
     if acc.size:
@@ -116,23 +117,27 @@ class _Launcher(NamedTuple):
 
     def bound(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
         """Return what runs on arrays and numbers as callers give them, once they pass checks."""
-        launch, channels, new = (
-            bind(self.plan.checked(checks)),
-            self.channels,
-            functools.partial(np.empty, self.channels, _WORDS),
-        )
         if self.arrangement.parameter_order:
             return never_fits
+        launch, new = bind(self.plan.checked(checks)), functools.partial(np.empty, self.channels, _WORDS)
+        fill_factors, fill_biases = (self._filling(each) for each in (factors, bias))
 
         def launch_all(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
             return launch(acc, out, multiplier, zero_point, bias, new(), new())
 
-        def launch_spread(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
-            biases = None if bias is None else np.full(channels, bias)
-            return launch(acc, out, np.full(channels, multiplier), zero_point, biases, new(), new())
+        def launch_filled(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
+            return launch(acc, out, fill_factors(multiplier), zero_point, fill_biases(bias), new(), new())
 
-        is_one = any(each is not None and each.size < channels for each in (factors, bias))
-        return launch_spread if is_one else launch_all
+        return launch_all if fill_factors is fill_biases is _as_it_is else launch_filled
+
+    def _filling(self, numbers: Array | None) -> Callable[[Any], Any]:
+        """Return what makes a number for each channel of one for all of them, of others nothing."""
+        is_one = numbers is not None and numbers.size < self.channels
+        return functools.partial(np.full, self.channels) if is_one else _as_it_is
+
+
+def _as_it_is(numbers: Any) -> Any:
+    return numbers
 
 
 def _checks(asked: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:

@@ -50,9 +50,7 @@ _ROWS = (
     ),
     Requantization("xnnpack", "XNNPACK, to which TensorFlow Lite delegates by default", "float", _FLOAT),
     Requantization("onnxruntime", "ONNX Runtime: QLinearMatMul, QLinearConv", "float", _FLOAT),
-    Requantization(
-        "torch", "PyTorch: quantized linear and conv of FBGEMM and QNNPACK", "float", _FLOAT, float_bias=True
-    ),
+    Requantization("torch", "PyTorch: quantized linear of FBGEMM and QNNPACK", "float", _FLOAT, float_bias=True),
 )
 
 REQUANTIZATIONS = MappingProxyType({row.name: row for row in _ROWS})

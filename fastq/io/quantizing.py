@@ -134,7 +134,7 @@ def _weighed(
             wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
     if not wanted:
         raise ValueError(
-            "an importance matrix is for tensors of two dimensions and more with range mse, and none is so"
+            "an importance matrix counts in the search of range mse, which is for no tensor of two dimensions or more"
         )
     found = weigh(imatrix, wanted, set(source.tensors), say)
     for name, rows in found.items():

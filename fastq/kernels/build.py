@@ -21,6 +21,7 @@ from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.args import (
+    BitPairOperands,
     BitRoundOperands,
     CandidateOperands,
     CopyOperands,
@@ -29,6 +30,7 @@ from fastq.kernels.args import (
     HistogramOperands,
     MagnitudeOperands,
     MinMaxOperands,
+    NoisyOperands,
     PartialOperands,
     RequantizeOperands,
     SearchOperands,
@@ -42,6 +44,7 @@ from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_t
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat, is_wide
+from fastq.kernels.traversal.at_random import in_pieces
 from fastq.system import lazy
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
@@ -50,8 +53,10 @@ ADDRESSES = 5  # addresses that every kernel gets; those past its operands are n
 # modules of bodies by the operands that they are for; imported here, all of them would be in the key of each kernel
 _HOMES = {
     ElementOperands: "convert",
+    NoisyOperands: "convert",
     CopyOperands: "repack",
     BitRoundOperands: "bitround",
+    BitPairOperands: "bit_pairs",
     ErrorOperands: "errors",
     MinMaxOperands: "min_max",
     PartialOperands: "min_max",
@@ -107,9 +112,18 @@ def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
 
 
 @traced
+def _run(kernel, operands, args, units):
+    return kernel.loop(spec_of(kernel), operands, args, units)
+
+
+_run_pieces = in_pieces(_run)
+
+
+@traced
 def run_loop(kernel, operands, args, units):
     """Call the loop of a kernel."""
-    return kernel.loop(spec_of(kernel), operands, load_args(args, args_type(kernel.spec, operands)), units)
+    run = _run_pieces if isinstance(operands, NoisyOperands) else _run
+    return run(kernel, operands, load_args(args, args_type(kernel.spec, operands)), units)
 
 
 def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
@@ -188,12 +202,18 @@ def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, bel
 
 
 def block_address(
-    loop: str, row: BlockFormat, src: ElementType, dst: ElementType, streaming: bool, weighted: bool
+    loop: str,
+    row: BlockFormat,
+    src: ElementType,
+    dst: ElementType,
+    streaming: bool,
+    weighted: bool,
+    least_error: bool,
 ) -> int:
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
     source, target = element_type(src), element_type(dst)
     spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
-        row, element_type(np.dtype(np.float16)), source, streaming, weighted
+        row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
     )
     elements = getattr(source, "bits", source), target
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)

@@ -60,7 +60,8 @@ def second_word(spec, bias, zero_point):
 @traced
 def _halves(words):
     """Return the lower and the upper half of words, as int32."""
-    return v.convert(words, types.int32), v.convert(words >> 32, types.int32)
+    pairs = v.bitcast(words, types.int32)
+    return v.even(pairs), v.odd(pairs)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------
@@ -87,13 +88,25 @@ def _rounded_twice(spec, x, multiplier, shift):
     """Round the product to 32 bits, half up, and what is shifted right half up or half away from zero."""
     zero, one = (v.full_like(v.constant(number, shift), shift) for number in (0, 1))
     left, right = v.maximum(shift, zero), v.maximum(zero - shift, zero)
-    product = v.convert(x << left, types.int64) * v.convert(multiplier, types.int64)
-    high = v.convert((product + (1 << 30)) >> 31, types.int32)
+    high = _high_half(x << left, multiplier)
     mask = (one << right) - one
     threshold = mask >> one
     if spec.arithmetic == "twice_away":
         threshold = threshold + v.select(high < zero, one, zero)
     return (high >> right) + v.select((high & mask) > threshold, one, zero)
+
+
+@traced
+def _high_half(x, multiplier):
+    """Return the high half of twice the product, rounded half up: of even and of odd lanes, as CPUs multiply them."""
+    if x.n % 2:
+        product = v.convert(x, types.int64) * v.convert(multiplier, types.int64)
+        return v.convert((product + (1 << 30)) >> 31, types.int32)
+    x, multiplier = v.bitcast(x, types.int64), v.bitcast(multiplier, types.int64)
+    low = ((x << 32) >> 32) * ((multiplier << 32) >> 32) + (1 << 30)
+    high = (x >> 32) * (multiplier >> 32) + (1 << 30)
+    low_bits = (1 << 32) - 1
+    return v.bitcast(((low >> 31) & low_bits) | ((high << 1) & ~low_bits), types.int32)
 
 
 @traced
@@ -108,7 +121,7 @@ def _rounded_once(spec, x, multiplier, shift):
 @traced
 def _by_float(spec, x, first, bias, zero_point, lowest, highest):
     """Round the product of float32, half to even; it is clamped before, or it might have no int32."""
-    factor = v.bitcast(v.convert(first, types.int32), types.float32)
+    factor = v.bitcast(_halves(first)[0], types.float32)
     if spec.bias == "float32":
         sums = v.convert(x, types.float32) + v.bitcast(bias, types.float32)
     else:

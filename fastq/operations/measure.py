@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from fastq.dispatch.cache import call
 from fastq.results import Axis, Comparison, QuantizedArray
-from fastq.system.arguments import as_array, is_a
+from fastq.system.arguments import as_array, is_a, is_lazy
 from fastq.system.dtypes import Array
 
 
@@ -108,8 +108,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     0.25
     """
     if not is_a(q, QuantizedArray):
-        result: Comparison = call("compare_values", x, as_array(q, "q"), None, None, None, ())
+        result: Comparison = call("compare_values", x, q if is_lazy(x) else as_array(q, "q"), None, None, None, ())
         return result
-    p, codes = q.qparams, as_array(q.codes, "q.codes")
+    p, codes = q.qparams, q.codes if is_lazy(x) else as_array(q.codes, "q.codes")
     errors: Comparison = call("compare_codes", x, codes, p.scale, p.zero_point, p, (p.key,), (), q.shape)
     return errors

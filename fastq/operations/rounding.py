@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch.cache import call
+from fastq.results import BitInformation
 
 
 def bitround(
@@ -64,4 +65,42 @@ def bitround(
     """
     options, types = (keepbits, digits, max_error, convention), (type(keepbits), type(digits), type(max_error))
     result: NDArray[Any] = call("bitround", x, out, None, None, None, options, types)
+    return result
+
+
+def bit_information(x: ArrayLike, *, axis: int = -1) -> BitInformation:
+    """Count the bits of neighbouring floats, to find how much information each bit has: which ones to keep.
+
+    The mutual information of each bit and the same bit of the next element, as Kloewer et al. (2021) define it and
+    xbitinfo computes it. Bits are counted in one pass; those of a dask array chunk by chunk, at once, with the pairs
+    across chunks.
+
+    Parameters
+    ----------
+    x : array_like
+        Of float16, float32 or float64, any shape and memory layout. Pairs with NaN are left out.
+    axis : int
+        Along which elements are neighbours.
+
+    Returns
+    -------
+    BitInformation
+        Its ``keepbits(0.99)`` are the bits for `bitround`; a sum of two is that of all pairs of both.
+
+    Raises
+    ------
+    TypeError, AxisError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.sin(np.linspace(0, 9, 10_000)).astype(np.float32)
+    >>> found = fastq.bit_information(x)
+    >>> found
+    <BitInformation: 9,999 pairs of float32, keepbits(0.99) = 8>
+    >>> fastq.bitround(x, keepbits=found.keepbits(0.99)).dtype
+    dtype('float32')
+    """
+    result: BitInformation = call("bit_information", x, None, None, None, None, (axis,), (type(axis),))
     return result

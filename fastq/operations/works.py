@@ -23,6 +23,7 @@ from fastq.operations.dequantize import dequantize_linear
 from fastq.operations.measure import compare, magnitudes, minmax
 from fastq.operations.packing import binarize, pack, unpack
 from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
 from fastq.system import lazy
 from fastq.system.dtypes import Array
@@ -142,8 +143,14 @@ def _binarize(x: Array, name: str) -> None:
     binarize(x, dtype=name)
 
 
-def _to_blocks(x: Array, name: str) -> Array:
-    blocks: Array = call("gguf_quantize", x, None, None, None, None, (name,), (str,))
+def _round_bits(x: Array, _: str) -> None:
+    for options in ((7, None, None), (None, 3, None)):
+        call("bitround", x, None, None, None, None, (*options, "numcodecs"), (*map(type, options),))
+    call("bit_information", x, None, None, None, None, (-1,), (int,))
+
+
+def _to_blocks(x: Array, name: str, **options: str) -> Array:
+    blocks: Array = call("gguf_quantize", x, None, None, None, None, BlockOptions(name, **options), (str,))
     return blocks
 
 
@@ -214,6 +221,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
         Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
         Calls((_unpack_cf,), "int8 uint8 int16 uint16", "float32 float64"),
+        Calls((_round_bits,), "float32 float64", "-"),
     ),
     "measures": (
         Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8", "-", (WHOLE, ROWS, COLUMNS)),
@@ -223,6 +231,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     ),
     "gguf": (
         Calls((_to_blocks,), "float32", "Q8_0 Q4_0 Q4_1 Q5_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
+        Calls((_to_blocks,), "float32", "Q4_0", ({"range": "mse"},), SHAPES[2:4]),
         Calls((_from_blocks,), "float32", "Q8_0 Q4_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
     ),
 }

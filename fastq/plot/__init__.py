@@ -1,7 +1,8 @@
 """Pictures of what quantization does to an array; needs matplotlib, the extra ``[plot]``."""
 
 from fastq.plot.distributions import calibration, channels, histogram
+from fastq.plot.information import bit_information
 from fastq.plot.panels import errors
 from fastq.plot.schemes import compare, sqnr
 
-__all__ = ["calibration", "channels", "compare", "errors", "histogram", "sqnr"]
+__all__ = ["bit_information", "calibration", "channels", "compare", "errors", "histogram", "sqnr"]

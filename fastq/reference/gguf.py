@@ -20,8 +20,9 @@ from fastq.formats.gguf import (
 from fastq.reference import gguf_small, gguf_super
 from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
+from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
-from fastq.requests.values import as_input
+from fastq.requests.values import as_input, as_least_error
 from fastq.system.arguments import as_array, as_importance
 from fastq.system.dtypes import Array
 
@@ -32,7 +33,12 @@ BYTES = np.dtype(np.uint8)
 
 
 def quantize(
-    data: ArrayLike, qtype: object, *, imatrix: ArrayLike | None = None, out: Array | None = None
+    data: ArrayLike,
+    qtype: object,
+    *,
+    range: str = "minmax",
+    imatrix: ArrayLike | None = None,
+    out: Array | None = None,
 ) -> NDArray[np.uint8]:
     """Return the blocks of `data`.
 
@@ -42,13 +48,18 @@ def quantize(
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
     form, data = as_block_format(qtype, to_write=True), as_input(data, "data")
+    least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
     weights = None if imatrix is None else as_importance(imatrix, data.shape, form.group)[0]
     check_place(out, shape, BYTES)
-    weights = np.broadcast_to(weights, data.shape) if weights is not None and form.weighted else None
+    weights = None if weights is None else np.broadcast_to(weights, data.shape)
     with np.errstate(all="ignore"):
         x = rows.astype(F)
-        numbers = _numbers(x, weights, form) if len(x) else unpack(np.empty((0, form.nbytes), BYTES), form)
+        numbers = unpack(np.empty((0, form.nbytes), BYTES), form)
+        if len(x):
+            numbers = _numbers(x, weights if form.weighted else None, form)
+        if len(x) and least_error:
+            numbers = lessen(x, None if weights is None else weights.reshape(x.shape), numbers, form)
         finite = are_finite(numbers, form) & np.isfinite(x).all(axis=1)
         if form.searches(weights is not None):
             finite &= ~(np.abs(x) >= TOO_LARGE).any(axis=1)

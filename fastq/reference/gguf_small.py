@@ -29,13 +29,14 @@ def quantize_float(x: Array, form: FloatFormat) -> Numbers:
     parts = x.reshape(len(x), -1, form.sub)
     largest = np.abs(parts).max(axis=2)
     scales = _exponents(largest) if form.scale == "e8m0" else _e4m3(largest / F(6))
-    step = float_steps(scales, form)[:, :, None]
-    # of two numbers as near, the one nearer to 0; a scale of 0 makes all as near
-    code = (step > 0) * sum(
-        (np.abs(parts) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10)
-    )
-    codes = code | ((parts < 0) & (code > 0)).astype(np.uint8) << 3
+    codes = nearest_floats(parts, float_steps(scales, form)[:, :, None])
     return {"d": scales, "codes": codes.reshape(len(x), -1)}
+
+
+def nearest_floats(x: Array, step: Array) -> Array:
+    """Codes of the nearest numbers: of two as near, the one nearer to 0; a step of 0 makes all as near."""
+    code = (step > 0) * sum((np.abs(x) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10))
+    return np.asarray(code | ((x < 0) & (code > 0)).astype(np.uint8) << 3)
 
 
 def _exponents(largest: Array) -> Array:

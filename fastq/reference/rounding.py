@@ -1,4 +1,4 @@
-"""Round floats to fewer bits, element by element, as netCDF-C does for significant digits."""
+"""Round floats to fewer bits, as netCDF-C does for significant digits; count bits of neighbours, bit by bit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastq.requests.bitrounding import BitRounding
+from fastq.results import BitInformation
 from fastq.system.dtypes import Array
 
 _LOG10 = np.frompyfunc(math.log10, 1, 1)  # NumPy's own is not that of C
@@ -41,3 +42,22 @@ def _kept(x: Array, digits: int) -> Any:
     before_point = np.floor(exponent * (math.log(2.0) / math.log(10.0)) + log10) + 1
     least = np.floor(places * (before_point - digits))
     return (np.abs(np.floor(exponent - places * log10) - least) - 1).astype(np.int64)
+
+
+def counted(x: Array, axis: int) -> BitInformation:
+    """Return how often bits of neighbours along an axis were 00, 01, 10 and 11; pairs with NaN are left out."""
+    unsigned, info = np.dtype(f"u{x.dtype.itemsize}").type, np.finfo(x.dtype)
+    bits, lowest = x.view(unsigned).astype(object), 1 << info.nmant
+    field = bits // lowest % (1 << info.iexp)
+    exponent = field - (info.maxexp - 1)
+    signed = np.where(exponent < 0, 1 << info.iexp - 1, 0) | np.abs(exponent)
+    words = np.moveaxis(bits + (signed - field) * lowest, axis, 0)
+    known = ~np.moveaxis(np.isnan(x), axis, 0)
+    both = known[:-1] & known[1:]
+    first, second = words[:-1][both], words[1:][both]
+    counts = np.zeros((info.bits, 2, 2), np.int64)
+    for k, pairs in enumerate(counts):
+        place = info.bits - 1 - k
+        codes = ((first >> place & 1) * 2 + (second >> place & 1)).astype(np.int64)
+        pairs[...] = np.bincount(codes, minlength=4).reshape(2, 2)
+    return BitInformation(x.dtype, counts)

@@ -9,8 +9,8 @@ import numpy as np
 
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOATS
-from fastq.requests.options import BitRoundOptions
-from fastq.system.arguments import as_choice, as_float, as_int, native
+from fastq.requests.options import BitPairOptions, BitRoundOptions
+from fastq.system.arguments import as_choice, as_float, as_int, native, within_array
 
 
 class BitRounding(NamedTuple):
@@ -28,7 +28,7 @@ class BitRounding(NamedTuple):
         return 8 * self.dtype.itemsize
 
     def keepbits_within(self, largest: float) -> int:
-        """Return the fewest bits to keep for which no finite number up to the largest one is off by more than the bound.
+        """Return the fewest bits to keep for which no finite number up to the largest one is off by more than asked.
 
         Bits that would make the largest one infinite are too few.
         """
@@ -60,6 +60,12 @@ def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
         if not least <= given[name] <= most:
             raise ValueError(f"{name} must be from {least} to {most} for {dtype}, not {given[name]}")
     return BitRounding(dtype, **given, rounding=rounding)
+
+
+def bit_information(dtype: np.dtype[Any], ndim: int, options: BitPairOptions) -> int:
+    """Return the axis of `fastq.bit_information`, for values of a dtype."""
+    as_floats(dtype)
+    return within_array((as_int(options.axis, "axis"),), ndim, "x")[0]
 
 
 def as_floats(dtype: np.dtype[Any]) -> None:

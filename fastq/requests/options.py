@@ -21,6 +21,7 @@ class RangeOptions(NamedTuple):
     convention: str | Convention = "onnx"
     nan: str = "raise"
     range: str | MSERange = "minmax"
+    rounding: str | None = None
 
 
 class QuantizeOptions(NamedTuple):
@@ -29,6 +30,7 @@ class QuantizeOptions(NamedTuple):
     saturate: bool = True
     nan: str = "raise"
     key: Any = None
+    rounding: str | None = None
 
 
 class LinearOptions(NamedTuple):
@@ -40,6 +42,7 @@ class LinearOptions(NamedTuple):
     dtype: object = None
     convention: str | Convention = "onnx"
     nan: str = "raise"
+    rounding: str | None = None
 
 
 class RequantizeOptions(NamedTuple):
@@ -95,7 +98,14 @@ class HistogramOptions(NamedTuple):
 
 
 class BlockOptions(NamedTuple):
-    """Options of `fastq.gguf.quantize` and `fastq.gguf.dequantize`."""
+    """Options of `fastq.gguf.quantize`."""
+
+    qtype: object
+    range: str = "minmax"
+
+
+class BlockValuesOptions(NamedTuple):
+    """Options of `fastq.gguf.dequantize`."""
 
     qtype: object
 
@@ -107,6 +117,12 @@ class BitRoundOptions(NamedTuple):
     digits: int | None = None
     max_error: float | None = None
     convention: str = "numcodecs"
+
+
+class BitPairOptions(NamedTuple):
+    """Options of `fastq.bit_information`."""
+
+    axis: int = -1
 
 
 class PackOptions(NamedTuple):

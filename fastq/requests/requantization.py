@@ -58,11 +58,10 @@ class RequantizeRequest(NamedTuple):
             raise ValueError(f"{name} has shape {numbers.shape}, but acc and axis need {self.shape} or one number")
         return numbers
 
-    def refuse(self, multiplier: Array) -> None:
+    def refuse(self, multiplier: Any) -> None:
         """Raise the error for multipliers of which one is too large."""
-        raise ValueError(
-            f"multiplier must be less than {self.row.below} for convention {self.row.name!r}, not {multiplier.max()}"
-        )
+        below, name, largest = self.row.below, self.row.name, np.max(multiplier)
+        raise ValueError(f"multiplier must be less than {below} for convention {name!r}, not {largest}")
 
 
 def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *numbers: Shape) -> RequantizeRequest:

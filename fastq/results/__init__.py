@@ -1,8 +1,18 @@
-"""Hold what operations return: QuantizedArray and QParams (codes and their parameters) and Comparison (errors)."""
+"""Hold what operations return: QuantizedArray and QParams (codes and parameters), Comparison, BitInformation."""
 
 from fastq.formats.granularity import Axis
 from fastq.results.arrays import QuantizedArray
+from fastq.results.bit_information import BitInformation
 from fastq.results.measures import Comparison, Histogram
 from fastq.results.parameters import ParameterKey, QParams, without_checks
 
-__all__ = ["Axis", "Comparison", "Histogram", "ParameterKey", "QParams", "QuantizedArray", "without_checks"]
+__all__ = [
+    "Axis",
+    "BitInformation",
+    "Comparison",
+    "Histogram",
+    "ParameterKey",
+    "QParams",
+    "QuantizedArray",
+    "without_checks",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -85,6 +87,70 @@ class Comparison:
     def __repr__(self) -> str:
         measures = ", ".join(f"{name}={_short(value)}" for name, value in self.to_dict().items())
         return f"Comparison({measures})"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over elements, and the largest errors, of which a `Comparison` is made; those of parts can be added up."""
+
+    size: int
+    noise: float  # sums of squared errors, of squares, of absolute and of relative errors
+    signal: float
+    absolute: float
+    relative: float
+    largest: float
+    largest_relative: float
+    zeros: int  # elements without a relative error
+    clipped: int | None
+
+    @classmethod
+    def of_nothing(cls, has_codes: bool) -> Totals:
+        """Return what no elements have."""
+        return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None)
+
+    def comparison(self) -> Comparison:
+        """Return the measures."""
+        nonzero = self.size - self.zeros
+        noise, signal = self.noise, self.signal
+        return Comparison(
+            mse=noise / self.size,
+            sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
+            max_abs_error=self.largest,
+            mean_abs_error=self.absolute / self.size,
+            max_relative_error=self.largest_relative,
+            mean_relative_error=self.relative / nonzero if nonzero else 0.0,
+            clipped=self.clipped,
+        )
+
+
+def comparison_of(parts: Sequence[Totals]) -> Comparison:
+    """Return the measures of all parts of an array, whose order does not matter.
+
+    ValueError if they have no elements.
+    """
+    columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
+    if not sum(columns["size"]):
+        raise ValueError("x is empty: there is no error to measure")
+    found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
+    found |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
+    found |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
+    return Totals(**found).comparison()
+
+
+def _greatest(numbers: list[float]) -> float:
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers)
+
+
+def total_of(parts: list[float]) -> float:
+    """Add up what is not negative, rounded once; infinite where the sum is too large for a float."""
+    try:
+        return math.fsum(parts)
+    except OverflowError:
+        return sum(parts)
+
+
+def _log10(power: float) -> float:
+    return math.log10(power) if power else -math.inf
 
 
 def _short(value: float | None) -> str:

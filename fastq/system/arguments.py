@@ -99,7 +99,10 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
         raise TypeError(f"{name} must be a number, not {shown(value)}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # of an int that no float is as large as, where any number is in range
+        return math.inf if value > 0 else -math.inf
 
 
 def as_bool(value: object, name: str) -> bool:

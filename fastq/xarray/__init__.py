@@ -1,4 +1,4 @@
-"""Pack Datasets of xarray under the CF conventions and unpack them; needs xarray, the extra ``[xarray]``."""
+"""Pack Datasets of xarray under the CF conventions, unpack and round them; needs xarray, the extra ``[xarray]``."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.dispatch.callers import in_own_thread, in_standard_mode
-from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
-from fastq.xarray import cf, packing
+from fastq.xarray import cf, datasets, packing
+from fastq.xarray.rounding import bitround
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
-__all__ = ["pack", "unpack", "unpack_array"]
+__all__ = ["bitround", "pack", "unpack", "unpack_array"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 _NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with
 # encodings and attributes for floats: of a zarr store, and of a netCDF file that rounds them
-_OF_FLOATS = (
-    *("filters", "fill_value", "serializer", "least_significant_digit", "significant_digits", "quantize_mode"),
-    *("quantization", "quantization_nsb", "quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits"),
-    *("_QuantizeBitGroomNumberOfSignificantDigits", "_QuantizeGranularBitRoundNumberOfSignificantDigits"),
-)
+_OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
 
 
 @in_standard_mode
@@ -106,25 +102,24 @@ def pack(
     >>> fastq.xarray.pack(ds + 1, like=packed, out_of_range="clamp").t.values
     array([-122, -128,  127], dtype=int8)
     """
-    xarray = _library("pack")
-    _check_dataset(xarray, "ds", ds)
-    if like is not None:
-        _check_dataset(xarray, "like", like)
+    xarray = datasets.library("fastq.xarray.pack")
+    for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
+        datasets.check(each, argument)
     qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
-    floats = {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
+    floats = datasets.floats(ds)
     alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
     kept |= unpacked
     data = {name: each for name, each in floats.items() if name not in kept}
     bounds = {
         name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf)
-        for name, bound in _by_name("max_error", "numbers", max_error, data, kept).items()
+        for name, bound in datasets.by_name("max_error", "numbers", max_error, data, kept).items()
     }
     pairs = {
         name: _pair(name, pair, data[name])
-        for name, pair in _by_name("ranges", "pairs of numbers", ranges, data, kept).items()
+        for name, pair in datasets.by_name("ranges", "pairs of numbers", ranges, data, kept).items()
     }
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
@@ -196,7 +191,8 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     >>> fastq.xarray.unpack(ds).t.values
     array([250. ,   nan, 300.5], dtype=float32)
     """
-    _check_dataset(_library("unpack"), "ds", ds)
+    datasets.library("fastq.xarray.unpack")
+    datasets.check(ds, "ds")
     result: Dataset = lazy.module("fastq.xarray.unpacking").unpacked(ds, None if dtype is None else _float(dtype))
     return result
 
@@ -259,21 +255,7 @@ def unpack_array(
     return values
 
 
-def _library(function: str) -> Any:
-    try:
-        return importlib.import_module("xarray")
-    except ModuleNotFoundError as error:
-        needed = f"fastq.xarray.{function} needs xarray: pip install xarray"
-        raise ModuleNotFoundError(needed) from error
-
-
 # --- arguments --------------------------------------------------------------------------------------------------------
-
-
-def _check_dataset(xarray: Any, argument: str, ds: Any) -> None:
-    if not is_a(ds, xarray.Dataset):
-        hint = ": to_dataset() makes one" if hasattr(ds, "to_dataset") else ""
-        raise TypeError(f"{argument} must be a Dataset, not {type(ds).__name__}{hint}")
 
 
 def _gaps(fill_value: Any, info: np.iinfo[Any]) -> tuple[int, ...]:
@@ -294,17 +276,6 @@ def _format(dtype: Any) -> QType:
     with contextlib.suppress(TypeError):  # which tells all formats that there are
         dtype = as_qtype(dtype).name
     return as_qtype(as_choice(dtype, "dtype", FORMATS))
-
-
-def _by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
-    """Return an argument of a mapping by names of variables that are packed."""
-    if given is not None and not is_a(given, Mapping):
-        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
-    for name in given or {}:
-        if name not in data:
-            why = f"stays as it is: {kept[name]}" if name in kept else "is no variable of floats"
-            raise TypeError(f"{argument} names {name!r}, which {why}")
-    return given or {}
 
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:

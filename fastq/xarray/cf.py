@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 OF_SCALE = ("scale_factor", "add_offset")
 OF_GAPS = ("_FillValue", "missing_value")
 OF_LIMITS = ("valid_range", "valid_min", "valid_max")
+# what tells, in attributes and encodings, how floats were rounded, or are to be by netCDF
+OF_QUANTIZATION = (
+    *("least_significant_digit", "significant_digits", "quantize_mode", "quantization", "quantization_nsb"),
+    *("quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits", "_QuantizeBitGroomNumberOfSignificantDigits"),
+    "_QuantizeGranularBitRoundNumberOfSignificantDigits",
+)
 
 # attributes that name parts of a coordinate system: of cells, grids, geometries, meshes and subsampled coordinates
 _NAMES_PARTS = re.compile(

@@ -1,4 +1,4 @@
-"""Codecs of zarr 3: cast_value and scale_offset of zarr-extensions, computed by kernels; the extra ``[zarr]``."""
+"""Codecs of zarr 3: cast_value, scale_offset and bitround of zarr-extensions, by kernels; the extra ``[zarr]``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ __all__ = ["cast_value", "register"]
 
 
 def register() -> None:
-    """Register the codecs ``cast_value`` and ``scale_offset``, and have zarr use them from now on in this process.
+    """Register ``cast_value``, ``scale_offset`` and ``bitround``, and have zarr use them from now on in this process.
 
-    Arrays that are written have the metadata and the chunks of any other implementation of these codecs. zarr itself
-    has both from 3.2 on, cast_value by way of cast-value-rs; its configuration then names these instead, and its own
-    are used for data types other than integers and floats of up to 64 bits.
+    ``bitround`` is registered as ``numcodecs.bitround``, too. Arrays that are written have the metadata and the chunks
+    of any other implementation of these codecs. zarr itself has the first two from 3.2 on, cast_value by way of
+    cast-value-rs, and the last one by way of numcodecs; its configuration then names these instead, and its own are
+    used for data types other than integers and floats of up to 64 bits.
 
     Raises
     ------
@@ -38,4 +39,6 @@ def register() -> None:
             if (own := registry.get_codec_class(name)) is not codec:
                 codec.own = own
         registry.register_codec(name, codec)
-        zarr.config.set({f"codecs.{name}": f"{codec.__module__}.{codec.__qualname__}"})
+        # as a whole: a dot in a name would be taken for one between the keys of a setting
+        known = zarr.config.get("codecs", {})
+        zarr.config.set({"codecs": {**known, name: f"{codec.__module__}.{codec.__qualname__}"}})

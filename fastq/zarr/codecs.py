@@ -17,7 +17,8 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.common import parse_named_configuration
 from zarr.core.dtype import get_data_type_from_json
 
-from fastq.system.arguments import as_choice, native, shown
+from fastq.dispatch.cache import call
+from fastq.system.arguments import as_choice, as_int, native, shown
 from fastq.system.dtypes import Array
 from fastq.zarr.casting import ROUNDINGS, cast_value
 
@@ -38,9 +39,10 @@ def _number(written: Any, dtype: Any, name: str) -> Any:
 
 
 class _Codec(ArrayArrayCodec):
-    """What both have in common: one function of arrays for each direction, and for which arrays."""
+    """What all have in common: one function of arrays for each direction, and for which arrays."""
 
     is_fixed_size = True
+    takes: ClassVar[str] = "integers and floats of up to 64 bits"
     own: ClassVar[type[Codec] | None] = None  # the class that zarr has under this name
 
     @abstractmethod
@@ -63,7 +65,7 @@ class _Codec(ArrayArrayCodec):
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse arrays that this is not for."""
         if not self.is_for(dtype):
-            raise ValueError(f"{self.to_dict()['name']} is for integers and floats of up to 64 bits, not {dtype}")
+            raise ValueError(f"{self.to_dict()['name']} is for {self.takes}, not {dtype}")
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return type(chunk_array).from_ndarray_like(self.encoded(np.asarray(chunk_array.as_ndarray_like()), chunk_spec))
@@ -274,4 +276,67 @@ def _refuse_outside(dtype: np.dtype[Any], *numbers: int) -> None:
         raise ValueError(f"values, and the fill value, must be in range of {dtype} with offset and scale as without")
 
 
-CODECS = {"cast_value": CastValue, "scale_offset": ScaleOffset}
+@dataclass(frozen=True)
+class BitRound(_Codec):
+    """Rounds floats to fewer bits of the mantissa when they are stored, as `fastq.bitround` does.
+
+    Parameters
+    ----------
+    keepbits : int
+        How many are kept.
+    """
+
+    keepbits: int
+    takes: ClassVar[str] = "floats of 16, 32 and 64 bits"
+    name: ClassVar[str] = "bitround"
+    least: ClassVar[int] = 1  # bits to keep
+
+    def __post_init__(self) -> None:
+        if as_int(self.keepbits, "keepbits") < self.least:
+            raise ValueError(f"keepbits must be at least {self.least}, not {self.keepbits}")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> BitRound:
+        """Read the metadata."""
+        return cls(**parse_named_configuration(data, cls.name)[1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the metadata."""
+        return {"name": self.name, "configuration": {"keepbits": self.keepbits}}
+
+    def is_for(self, dtype: Any) -> bool:
+        """Return whether a data type of arrays is one of floats of up to 64 bits."""
+        return super().is_for(dtype) and dtype.to_native_dtype().kind == "f"
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        """Refuse arrays of which there are not so many bits."""
+        super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+        if self.keepbits > (most := np.finfo(dtype.to_native_dtype()).nmant):
+            raise ValueError(f"keepbits must be at most {most} for {dtype.to_native_dtype()}, not {self.keepbits}")
+
+    def encoded(self, x: Array, spec: ArraySpec) -> Array:
+        """Round."""
+        options, types = (self.keepbits, None, None, "numcodecs"), (int, type(None), type(None))
+        rounded: Array = call("bitround", x, None, None, None, None, options, types)
+        return np.asarray(rounded, x.dtype)
+
+    def decoded(self, codes: Array, spec: ArraySpec) -> Array:
+        """Return what is stored, which are floats."""
+        return codes
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Return the bytes of a chunk that is stored."""
+        return input_byte_length
+
+
+class BitRoundOfNumcodecs(BitRound):
+    """The same under its name in numcodecs, by which older arrays have it."""
+
+    name, least = "numcodecs.bitround", 0
+
+
+CODECS: dict[str, type[_Codec]] = {
+    "cast_value": CastValue,
+    "scale_offset": ScaleOffset,
+    **{codec.name: codec for codec in (BitRound, BitRoundOfNumcodecs)},
+}

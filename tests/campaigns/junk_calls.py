@@ -331,10 +331,10 @@ CALLS = {
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
     "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
     "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
-    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse"}),
+    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse", "importance": np.ones(4)}),
     "MSERange": (
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "norm": 2.0},
+        {"grid": 10, "shrink": 0.8, "grow": 0.1, "signs": 1, "norm": 2.0},
     ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),
@@ -352,10 +352,26 @@ CALLS = {
         {"x": X, "dtype": "uint8", "nan": "raise", "saturate": True} | GIVEN | {"convention": "faiss"},
     ),
     "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
+    "requantize": (
+        of_both("requantize"),
+        {"acc": np.arange(12, dtype=np.int32).reshape(3, 4), "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8"}
+        | {"axis": 1, "bias": np.arange(4, dtype=np.int32), "clamp": (0, 9), "convention": "tflite", "out": None},
+    ),
     "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "magnitudes": (of_both("magnitudes"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "compare": (of_both("compare"), {"x": X, "q": Q}),
     "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
+    "bitround": (
+        of_both("bitround"),
+        {"x": X, "keepbits": 3, "digits": None, "max_error": None, "convention": "netcdf", "out": None},
+    ),
+    "bitround, digits": (of_both("bitround"), {"x": X, "digits": 3}),
+    "bitround, max_error": (of_both("bitround"), {"x": X, "max_error": 0.1}),
+    "bit_information": (
+        [lambda api=api, **options: api.bit_information(**options).counts for api in (fastq, reference)],
+        {"x": X, "axis": 0},
+    ),
+    "BitInformation.keepbits": ([fastq.bit_information(X).keepbits], {"level": 0.9}),
     "binarize": (
         of_both("binarize"),
         {"x": X, "axis": -1, "dtype": "uint8", "bitorder": "big", "nan": "raise", "out": None},
@@ -418,6 +434,10 @@ CALLS = {
     ),
     "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),
     "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
+    "plot.bit_information": (
+        [functools.partial(drawn, fastq.plot.bit_information)],
+        {"found": fastq.bit_information(X), "level": 0.9, "ax": None},
+    ),
     "plot.channels": ([functools.partial(drawn, fastq.plot.channels)], {"x": X, "q": Q, "axis": 0, "ax": None}),
     "plot.compare": ([functools.partial(drawn, fastq.plot.compare)], {"x": X, "schemes": {"int8": Q}, "ax": None}),
     "plot.histogram": ([functools.partial(drawn, fastq.plot.histogram)], {"x": X, "q": Q, "ax": None}),
@@ -462,6 +482,14 @@ CALLS = {
     "zarr.cast_value": (
         [fastq.zarr.cast_value],
         {"x": X, "dtype": "int8", "rounding": "nearest-even", "out_of_range": "clamp", "scalar_map": {1.0: 2.0}},
+    ),
+    "xarray.bitround": (
+        [lambda **options: fastq.xarray.bitround(**options).load()],
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "keepbits": {"t": 3}, "convention": "netcdf"},
+    ),
+    "xarray.bitround, information": (
+        [lambda **options: fastq.xarray.bitround(**options).load()],
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "information": 0.9, "dim": "x"},
     ),
     "xarray.pack": (
         [lambda **options: fastq.xarray.pack(**options).load()],

@@ -18,8 +18,10 @@ from unpacked import unpack_array
 
 import fastq
 from fastq import reference
-from fastq.dispatch.cache import plans
+from fastq.dispatch.cache import call, plans
 from fastq.formats.codebooks import CODEBOOKS
+from fastq.reference.noise import numbers
+from fastq.requests.noise import Noise
 from fastq.system import tuning
 
 APIS = fastq, reference
@@ -72,6 +74,58 @@ def rules(*wanted):
             for options in ({"axis": None}, {"axis": 0, "block_size": 32}):
                 half = y.clip(-9e3, 9e3).astype(np.float16)
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
+
+
+def requantizations(*wanted):
+    rng = np.random.default_rng(11)
+    shape, ends = (61, 37), [-(2**31), 2**31 - 1, 0, -1, 2**30]
+    middles = np.arange(-300, 300) * 512 + 256  # between two codes, in units of 2**-9
+    acc = np.concatenate([middles - 1, middles, middles + 1, ends, np.arange(-30, 30)])
+    others = rng.integers(-70000, 70000, shape[0] * shape[1] - acc.size)
+    acc = rng.permutation(np.concatenate([acc, others]).astype(np.int32)).reshape(shape)
+    sizes = [2.0**-9, 0.00345, 0.0988, 1.0 - 2.0**-40, 1.0 + 2.0**-31, 3.0, 2.0**-32, 0.75 * 2.0**-31, 1 / 3, 0.0]
+    sizes += [0.5 + 0.75 * 2.0**-31]  # whose units are rounded up
+    for convention in wanted:
+        for multiplier in (*sizes, np.exp2(rng.uniform(-12, 0, shape[1]))):
+            options = {"axis": 1, "convention": convention}
+            biases = [None, rng.integers(-50000, 50000, shape[1]).astype(np.int32)]
+            if convention == "torch":
+                biases.append(rng.standard_normal(shape[1]) * 500)
+            for bias, zero_point in itertools.product(biases, (0, -100)):
+                found, expected = both("requantize", acc, multiplier, zero_point, "int16", bias=bias, **options)
+                same_bytes(found, expected)
+        try:
+            fastq.requantize(acc, 2.0**31 if convention != "torch" else 1e300, 0, "int8", convention=convention)
+        except ValueError:
+            continue
+        raise AssertionError("different: a multiplier that is too large was taken")
+
+
+def bits():
+    """Bits that are kept, of numbers next to powers of two and ten too, and bits of neighbours."""
+    rng = np.random.default_rng(0)
+    known = np.concatenate([np.float32(10.0) ** np.arange(-30, 30), np.ldexp(np.float32(1), np.arange(-149, 120))])
+    near = np.concatenate([known.view(np.int32) + step for step in range(-2, 3)])
+    x = np.concatenate([near, rng.integers(-(2**31), 2**31, 4000, dtype=np.int32)]).view(np.float32)
+    for convention in ("numcodecs", "netcdf"):
+        for options in ({"keepbits": 0}, {"keepbits": 9}, {"keepbits": 23}, {"digits": 1}, {"digits": 5}):
+            same_bytes(*both("bitround", x, convention=convention, **options))
+    same_bytes(*(found.counts for found in both("bit_information", x)))
+
+
+def at_random():
+    noise = {"rounding": "stochastic", "rng": 3}
+    x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
+    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1]):
+        for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
+            same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
+            same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
+    half = np.full(40, 0.5, np.float32)
+    for first in (2**32 - 20, 2**34):
+        drawn = Noise(1 << 63 | 7, first)
+        options = None, 0, True, "int8", "onnx", "raise", "stochastic"
+        codes = call("quantize_linear", half, None, 1.0, 0, None, options, (type(None), int, bool), None, drawn)
+        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 22).astype(np.int8))
 
 
 def searches():
@@ -193,6 +247,28 @@ def block_rules(*cases):
 
     for case in cases:
         check_digests(reference.gguf, case)
+
+
+def grids(*names):
+    from test_gguf_formats import check_values
+
+    for name, api in itertools.product(names, APIS):
+        check_values(api.gguf, name)
+
+
+def least_error(*cases):
+    from test_gguf_least_error import check_kernel
+
+    for case in cases:
+        check_kernel(case)
+
+
+def least_error_rules(*cases):
+    from test_gguf_least_error import check_gain, check_never_worse
+
+    for case in cases:
+        check_never_worse(case)
+        check_gain(case)
 
 
 def large(*names):

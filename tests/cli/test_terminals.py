@@ -22,8 +22,8 @@ import termios
 
 FASTQ = "import sys; sys.argv[0] = 'fastq'; from fastq_command import main; main()"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-COMMANDS = ["bench", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize", "gguf"]
-COMMANDS += ["info", "inspect", "quantize", "suggest"]
+COMMANDS = ["bench", "bitround", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize"]
+COMMANDS += ["gguf", "info", "inspect", "pack", "quantize", "suggest", "warmup"]
 
 
 class Terminal:

@@ -1,4 +1,4 @@
-"""ggml's C code, from the libraries of llama-cpp-python: what blocks of GGUF are compared with."""
+"""ggml's C code, from the library of llama-cpp-python or of xllamacpp: what blocks of GGUF are compared with."""
 
 import ctypes
 import functools
@@ -12,15 +12,24 @@ from fastq.formats.gguf import as_block_format
 
 _QUANTIZE = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
 
+# distributions, their packages and where in these the library is; the first one that is installed counts
+_LIBRARIES = (
+    ("llama-cpp-python", "llama_cpp", "lib/libggml-base.so"),
+    ("xllamacpp", "xllamacpp", "xllamacpp.abi3.so"),
+)
+
+
+def _installed():
+    return next((row for row in _LIBRARIES if importlib.util.find_spec(row[1])), None)
+
 
 @functools.cache
 def library():
-    """The library, None if it is not installed; to import the package is not needed."""
-    found = importlib.util.find_spec("llama_cpp")
-    if found is None:
+    """The library, None if it is not installed; to import the package is not needed, and would hinder others."""
+    if (found := _installed()) is None:
         return None
-    path = Path(found.submodule_search_locations[0]) / "lib" / "libggml-base.so"
-    loaded = ctypes.CDLL(str(path))
+    _, package, place = found
+    loaded = ctypes.CDLL(str(Path(importlib.util.find_spec(package).submodule_search_locations[0]) / place))
     loaded.ggml_quantize_chunk.argtypes, loaded.ggml_quantize_chunk.restype = _QUANTIZE, ctypes.c_size_t
     loaded.ggml_type_name.argtypes, loaded.ggml_type_name.restype = [ctypes.c_int], ctypes.c_char_p
     loaded.ggml_type_size.argtypes, loaded.ggml_type_size.restype = [ctypes.c_int], ctypes.c_size_t
@@ -29,7 +38,13 @@ def library():
 
 def version():
     """Version of the package that the library is part of."""
-    return f"llama-cpp-python {metadata.version('llama-cpp-python')}"
+    distribution, *_ = _installed()
+    return f"{distribution} {metadata.version(distribution)}"
+
+
+def is_built_here():
+    """Whether the library is that of llama-cpp-python, which pip builds from its source."""
+    return library() is not None and version().startswith("llama-cpp-python")
 
 
 def has(name):

@@ -107,14 +107,14 @@ class System:
 
     def missing(self):
         """Return the distributions that are not installed."""
-        return [name for name in self.distributions if not _version(name)]
+        return [name for name in self.distributions if not version_of(name)]
 
     def version(self):
         """Return what is installed, with versions."""
-        return ", ".join(f"{name} {_version(name)}" for name in self.distributions)
+        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
 
 
-def _version(distribution):
+def version_of(distribution):
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -1,12 +1,13 @@
 """Compare fastq with the systems that are installed, and write docs/conventions.json: what was compared with what.
 
-Conventions to compare are arguments; all by default.
+Conventions to compare are arguments, such as onnx or "requantize tflite"; all by default.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import requantizing
 from check import compare
 from systems import SYSTEMS
 
@@ -14,22 +15,29 @@ RECORD = Path(__file__).parents[2] / "docs" / "conventions.json"
 _SEPARATOR = {"system": "; ", "version": "; ", "undefined": " "}
 
 
+def entries():
+    """Return of each comparison its key, the convention that chooses it, the system, what is compared, and how."""
+    for system in SYSTEMS:
+        yield system.convention, system, system.quantize.__name__, compare
+    for system in requantizing.SYSTEMS:
+        yield f"requantize {system.convention}", system, system.name, requantizing.compare
+
+
 def main():
     """Run the comparisons; conventions that are not compared keep what was recorded before."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     fresh = {}
-    chosen = sys.argv[1:] or [system.convention for system in SYSTEMS]
-    for system in (system for system in SYSTEMS if system.convention in chosen):
-        if missing := system.missing():
-            print(f"{system.convention}: {', '.join(missing)} is not installed")
+    for key, system, name, compared in entries():
+        if sys.argv[1:] and key not in sys.argv[1:]:
             continue
-        report = compare(system)
-        print(
-            f"{system.convention} ({system.quantize.__name__}): {report.values} values", *report.differences, sep="\n "
-        )
+        if missing := system.missing():
+            print(f"{key}: {', '.join(missing)} is not here")
+            continue
+        report = compared(system)
+        print(f"{key} ({name}): {report.values} values", *report.differences, sep="\n ")
         if report.differences:
-            sys.exit(f"{system.convention} differs from its system")
-        entry = fresh.setdefault(system.convention, {"system": [], "version": [], "values": 0, "undefined": []})
+            sys.exit(f"{key} differs from its system")
+        entry = fresh.setdefault(key, {"system": [], "version": [], "values": 0, "undefined": []})
         entry["system"] += [" and ".join(system.distributions)]
         entry["version"] += [system.version()]
         entry["values"] += report.values

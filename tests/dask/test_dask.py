@@ -283,7 +283,7 @@ REFUSED = [
     (lambda: fastq.quantize(chunked(), "int8", out=np.empty(SHAPE, np.int8)), TypeError, "out must be None"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1)), axis=0), ValueError, "so scale cannot be matched"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1))), ValueError, r"call x\.compute_chunk_sizes\(\) first"),
-    (lambda: fastq.compare(chunked(), X), TypeError, r"compare can't take by chunks: pass x\.compute\(\)"),
+    (lambda: fastq.magnitudes(chunked()), TypeError, r"magnitudes can't take by chunks: pass x\.compute\(\)"),
     (lambda: fastq.pack(chunked(), "int4"), TypeError, "codes is a dask array, which pack"),
     (lambda: fastq.gguf.quantize(chunked(), "Q8_0"), TypeError, r"which gguf\.quantize can't"),
     (lambda: fastq.compare(X, fastq.quantize(chunked(), "int8")), TypeError, r"q\.codes has yet to be computed"),
@@ -318,7 +318,7 @@ def test_refused(call, error, match):
 def test_without_dask_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.array", None)
     spec = importlib.util.find_spec("fastq.dask")
-    with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[dask\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'dask\[array\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
@@ -335,6 +335,20 @@ def test_ranges_that_are_searched_for(operation, options):
         same_bytes(made.scale, expected.scale)
     else:
         same_result(made, expected)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a vector", "an array"])
+@pytest.mark.parametrize("options", [{"axis": 0}, {"axis": 1, "block_size": 16}], ids=str)
+def test_importance(options, whole):
+    x = chunked(chunks=(40, 160) if options["axis"] == 0 else (40, 64))
+    weights = np.random.default_rng(3).random(X.shape if whole else X.shape[1]) ** 5
+    expected = reference.quantize(X, "int4", range="mse", importance=weights, **options)
+    for given in (weights, da.from_array(weights, chunks=50)):
+        same_result(fastq.quantize(x, "int4", range="mse", importance=given, **options).compute(), expected)
+    with pytest.raises(ValueError, match="importance has shape"):
+        fastq.quantize(x, "int4", range="mse", importance=weights[:7], **options)
+    with pytest.raises(ValueError, match="importance needs a range that is searched for"):
+        fastq.quantize(x, "int4", importance=weights, **options)
 
 
 @pytest.mark.parametrize("operation", ["quantize", "fake_quantize", "choose_qparams"])

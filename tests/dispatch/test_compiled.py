@@ -18,6 +18,7 @@ import fastq
 import fastq.operations.compiled  # which the entry point of an installed distribution does
 from fastq.dispatch import compiled
 from fastq.formats.qtypes import QTYPES
+from fastq.formats.requantization import REQUANTIZATIONS
 
 PROJECT = Path(fastq.__file__).parent.parent / "pyproject.toml"
 X = np.concatenate([catalogue.specials(np.float32), catalogue.ties(np.float32, 0.25, 40), [np.float32(np.nan)]])
@@ -352,7 +353,10 @@ WRONG = [
         {},
         "dtype must be a format without scales of its own in compiled code, not nv",
     ),
+    ("fake_quantize", (ARRAY, "int8"), {"importance": ARRAY}, "importance must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),
+    ("fake_quantize", (ARRAY, "int8"), {"rounding": "stochastic"}, "rounding and rng must be None in compiled code"),
+    ("quantize_linear", (ARRAY, F64), {"rng": types.int64}, "rounding and rng must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"symmetric": 1}, "symmetric must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "int8"), {"saturate": 1}, "saturate must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "uint1"), {"convention": RESERVING}, "'own' leaves too few of uint1"),
@@ -456,3 +460,67 @@ def test_fork_while_another_thread_compiles_what_looks_up_a_function():
         os._exit(0)
     """
     assert run(code, setup="") == "7\n"
+
+
+# --- requantize -------------------------------------------------------------------------------------------------------
+
+_SPREAD = np.random.default_rng(9).integers(-(2**31), 2**31, 300) >> np.arange(300) % 32
+SUMS = np.concatenate([_SPREAD, [-(2**31), 2**31 - 1, 0, -1, 2, -2, 6, -6]]).astype(np.int32)
+
+
+@slow(convention="tflite")
+@pytest.mark.parametrize("convention", REQUANTIZATIONS)
+def test_requantize(convention):
+    @numba.njit
+    def user(acc, multiplier, zero_point, bias):
+        codes = fastq.requantize(
+            acc, multiplier, zero_point, "int8", bias=bias, clamp=(-100, 100), convention=convention
+        )
+        each, out = np.empty_like(codes), np.empty_like(codes)
+        for k in range(acc.size):
+            each[k] = fastq.requantize(
+                acc[k], multiplier, zero_point, "int8", bias=bias, clamp=(-100, 100), convention=convention
+            )
+        fastq.requantize(acc[::-1], multiplier, zero_point, np.int8, convention=convention, out=out)
+        return codes, each, out
+
+    for multiplier in (0.25, 0.0123, 3.0, 0.0, 1e-40, np.array([0.7])):
+        for bias in (0, -12345, 2**31 - 1):
+            expected = fastq.requantize(
+                SUMS, multiplier, -5, "int8", bias=bias, clamp=(-100, 100), convention=convention
+            )
+            without = fastq.requantize(SUMS[::-1], multiplier, -5, "int8", convention=convention)
+            for found, right in zip(user(SUMS, multiplier, -5, bias), (expected, expected, without), strict=True):
+                check_same(found, right)
+
+
+@pytest.mark.slow("compiles a function of its own")
+def test_requantize_with_a_bias_that_is_a_float():
+    user = numba.njit(lambda acc, bias: fastq.requantize(acc, 0.01, 128, "uint8", bias=bias, convention="torch"))
+    check_same(user(SUMS, 1234.5), fastq.requantize(SUMS, 0.01, 128, "uint8", bias=1234.5, convention="torch"))
+    with pytest.raises(ValueError, match="bias must be finite in float32"):
+        user(SUMS, 1e39)
+
+
+def test_what_requantize_refuses_in_compiled_code():
+    user = numba.njit(lambda acc, multiplier, zero, bias: fastq.requantize(acc, multiplier, zero, "int8", bias=bias))
+    wrong = {
+        "multiplier must be from 0 on and less than 1073741823.75": (-0.5, 0, 0),
+        "multiplier must be from 0 on": (np.nan, 0, 0),
+        "zero_point must be from -128 to 127 for int8": (0.5, 128, 0),
+        "bias must be from -2147483648 to 2147483647": (0.5, 0, 2**31),
+        "multiplier, zero_point and bias must be one number each": (np.ones(2), 0, 0),
+    }
+    for message, (multiplier, zero_point, bias) in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            user(SUMS, multiplier, zero_point, bias)
+    for message, arguments in {
+        "acc must be an int32 array": (7, 0.5, 0, 0),
+        "multiplier must be of a float or integer dtype, not bool": (SUMS, True, 0, 0),
+        "zero_point must be of an integer dtype, not float64": (SUMS, 0.5, 0.0, 0),
+        "bias must be of an integer dtype for convention 'tflite', not float64": (SUMS, 0.5, 0, 0.5),
+    }.items():
+        with pytest.raises(TypingError, match=message):
+            user(*arguments)
+    with pytest.raises(TypingError, match="axis must be None in compiled code: call it for each channel"):
+        numba.njit(lambda acc: fastq.requantize(acc, 0.5, 0, "int8", axis=0))(SUMS)

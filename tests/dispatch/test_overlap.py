@@ -117,6 +117,14 @@ OPERATIONS = {
     "dequantize": _dequantize(GIVEN),
     "dequantize packed": _dequantize(PACKED),
     "binarize": _of_x("binarize"),
+    "bitround": _of_x("bitround", keepbits=5),
+    "bitround digits": _of_x("bitround", digits=2),
+    "requantize rows": (
+        lambda module, acc, multiplier, bias, **out: module.requantize(
+            acc, multiplier, 3, "int8", axis=0, bias=bias, **out
+        ),
+        (X.view(np.int32), SCALE / 1e6, np.arange(len(SCALE), dtype=np.int32)),
+    ),
     "gguf.quantize": (
         lambda module, x, importance, **out: module.gguf.quantize(x, "Q4_K", imatrix=importance, **out),
         (_RNG.standard_normal((5, 256)).astype(np.float32), np.resize(IMPORTANCE, 256)),

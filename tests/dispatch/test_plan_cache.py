@@ -95,7 +95,15 @@ CALLS = {
         np.clip(x, -400, 400).astype(FLOAT8), PER_ROW, axis=0
     ),
     "binarize": lambda api, x: api.binarize(x),
+    "bitround": lambda api, x: api.bitround(x, keepbits=5),
+    "bitround, digits": lambda api, x: api.bitround(x, digits=2),
+    "bitround, error": lambda api, x: api.bitround(x, max_error=0.3),
+    "bit_information": lambda api, x: api.bit_information(x).counts,
     "binarize int8, columns": lambda api, x: api.binarize(x, axis=0, dtype="int8", bitorder="little"),
+    "requantize": lambda api, x: api.requantize(x.view(np.int32), 1e-7, 3, "int8"),
+    "requantize, rows": lambda api, x: api.requantize(
+        x.view(np.int32), PER_ROW / 1e7, 3, "int8", axis=0, bias=np.arange(len(PER_ROW), dtype=np.int32)
+    ),
     "pack": lambda api, x: api.pack(reference.unpack(reference.quantize(x, "int4").codes, "int4", shape=SHAPE), "int4"),
     "unpack": lambda api, x: api.unpack(reference.quantize(x, "uint4").codes, "uint4", shape=SHAPE),
     "unpack float4": lambda api, x: api.unpack(reference.quantize(x, "mxfp4").codes, "float4_e2m1fn", shape=SHAPE),

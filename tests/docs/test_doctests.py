@@ -45,7 +45,13 @@ def test_a_page_prints_what_it_says_and_draws_its_pictures(page, examples, tmp_p
 
 @pytest.mark.parametrize(
     ("page", "examples"),
-    [("README.md", 10), ("docs/index.md", 4), ("docs/howto/compiled.md", 6), ("docs/reference/engine.md", 14)],
+    [
+        ("README.md", 10),
+        ("docs/index.md", 4),
+        ("docs/howto/compiled.md", 6),
+        ("docs/howto/requantize.md", 14),
+        ("docs/reference/engine.md", 14),
+    ],
     ids=lambda value: str(value).split("/")[-1],
 )
 def test_a_page_without_pictures_prints_what_it_says(page, examples):

@@ -23,6 +23,7 @@ from fastq.system import lazy
 
 X = values("float32", 6 * 64, 21).reshape(6, 64).clip(-1000, 1000)
 Y = values("float32", 6 * 64, 22).reshape(6, 64).clip(-1000, 1000)
+SUMS = np.random.default_rng(23).integers(-3000, 3000, X.shape).astype(np.int32)
 CONVENTIONS = fastq.CONVENTIONS
 
 
@@ -58,6 +59,7 @@ def nested(found):
 
 COMPUTED = {
     "binarize": lambda api: api.binarize(X, dtype="int8"),
+    "bit_information": lambda api: api.bit_information(X, axis=0).counts,
     "bitround": lambda api: api.bitround(X, digits=3),
     "choose_qparams": lambda api: api.choose_qparams(X, "int8", axis=0),
     "compare": lambda api: api.compare(X, INT8),
@@ -70,6 +72,7 @@ COMPUTED = {
     "pack": lambda api: api.pack(INT4.unpacked(), "int4"),
     "quantize": lambda api: api.quantize(X, "int8", axis=0),
     "quantize_linear": lambda api: api.quantize_linear(X, INT8.scale, INT8.zero_point, axis=0),
+    "requantize": lambda api: api.requantize(SUMS, X[0] ** 2 / 1e6, 3, "int8", axis=1, bias=SUMS[0]),
     "unpack": lambda api: api.unpack(INT4.codes, "int4", shape=X.shape),
 }
 

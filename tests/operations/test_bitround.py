@@ -1,4 +1,4 @@
-"""`fastq.bitround`: the bits that the reference keeps, in every memory layout and in place; what a bound of errors is."""
+"""`fastq.bitround`: the bits that the reference keeps, in every memory layout and in place; bounds of errors."""
 
 import math
 import threading
@@ -50,6 +50,14 @@ def test_bits_are_those_of_the_reference(dtype, threads):
         for n in (1, 2):
             threads(n)
             same_bytes(fastq.bitround(x, **options), expected)
+
+
+def test_every_number_of_float16():
+    x = np.arange(1 << 16).astype(np.uint16).view(np.float16)
+    for convention in ("numcodecs", "netcdf"):
+        for options in (*({"keepbits": k} for k in range(11)), *({"digits": k} for k in (1, 2, 3))):
+            found = fastq.bitround(x, convention=convention, **options)
+            same_bytes(found, reference.bitround(x, convention=convention, **options))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -380,7 +380,7 @@ def test_degenerate_calibrators_are_drawn(x):
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[plot\]'"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         fastq.plot.errors(COURSE, reference.quantize(COURSE, "int8"))
 
 

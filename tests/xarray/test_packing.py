@@ -176,7 +176,7 @@ def test_max_error():
 
 def test_without_xarray(monkeypatch):
     monkeypatch.setitem(importlib.sys.modules, "xarray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fastq-kernels\[xarray\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install xarray"):
         fastq.xarray.pack(seasons())
 
 

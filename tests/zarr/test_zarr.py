@@ -183,5 +183,5 @@ def test_special_values(source, dtype):
 def test_without_zarr(monkeypatch):
     monkeypatch.setitem(importlib.sys.modules, "zarr", None)
     monkeypatch.setitem(importlib.sys.modules, "zarr.registry", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fastq-kernels\[zarr\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install zarr"):
         fastq.zarr.register()

@@ -33,6 +33,7 @@ from fastq.system.dtypes import Array, numpy_dtype
 Shape = tuple[int, int]
 
 STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}  # as conventions call dtypes of scales
+NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max  # by the largest scale
 LEAST_E4M3 = 0.125  # what a scale of 0 in float8 becomes
 BUMP = 0.875  # significands from here on, 1.75 of 2, take the next power of two
 CHUNK = 1 << 21  # values in memory at a time: enough that threads do not wait for each other, few enough for a cache
@@ -122,8 +123,10 @@ def choose(
         if weights.scale_dtype == E8M0:
             p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **ranges)
             return p.scale.view(np.uint8), None
-        p = fastq.choose_qparams(x, weights.qtype, **granularity, **ranges)
-        return _in_e4m3(arithmetic.computed(p.scale) * np.float32(factor)), None
+        # a row of the largest magnitude of all matrices that share the factor, by which the search rounds scales
+        last = np.full_like(x[:1], NVFP4_LARGEST / factor)
+        p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **ranges)
+        return _in_e4m3(p.scale[:-1].astype(np.float32)), None
     lo, hi = fastq.minmax(x, **granularity)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
@@ -159,9 +162,8 @@ def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
     448 * 6 times the reciprocal of the largest magnitude, as torch divides a number; 1 where that is not finite.
     """
     least = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
-    most = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max
     with np.errstate(over="ignore"):
-        scale = arithmetic.computed(arithmetic.computed(np.array(1 / least)) * np.float32(most))
+        scale = arithmetic.computed(arithmetic.computed(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
     return float(scale) if np.isfinite(scale) else 1.0
 
 

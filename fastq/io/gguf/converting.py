@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastq import gguf
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf import container, mixes
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField
@@ -37,12 +37,14 @@ class Request:
     mix: Mix
     overrides: TypeOverrides
     imatrix: tuple[str, Imatrix] | None = None  # with its path, as it was given
+    range: str = "minmax"  # how scales are chosen in the types of which the bytes leave freedom
     requantize: bool = False  # whether what is in blocks may be quantized, by way of its values
     dequantize: bool = False  # whether all that is in blocks becomes floats
 
 
 class _Target(NamedTuple):
     kind: TensorType
+    range: str = "minmax"
     weights: Array | None = None  # importance of columns, a row for each matrix
     scale: Array | None = None  # what values are multiplied with, a number for each matrix
     is_written: bool = True
@@ -60,6 +62,8 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
         say(f"{', '.join(idle)} gave no tensor its type: {why}", in_part=True)
     kinds = mixes.choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
+    if request.range == "mse":
+        _search(targets, say)
     added = [container.uint32("general.quantization_version", QUANTIZATION_VERSION)]
     added.append(container.uint32("general.file_type", request.mix.number))
     if request.imatrix is not None:
@@ -95,12 +99,29 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
     return chosen
 
 
+def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
+    """Have the parameters of least error searched for, in the types that have such."""
+    others = []
+    for spec, target in targets.items():
+        if target.kind != spec.kind and target.kind.block > 1:
+            if BLOCK_FORMATS[target.kind.name].trials:
+                targets[spec] = target._replace(range="mse")
+            else:
+                others.append(spec.name)
+    none = all(target.range == "minmax" for target in targets.values())
+    if none:
+        say(f"--range mse changed nothing: no tensor becomes one of {', '.join(LEAST_ERROR)}", in_part=True)
+    elif others:
+        say(f"--range mse is not for the types of tensors that get the bytes of ggml: {_quoted(others)}")
+
+
 def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields that tell of the matrix, if any was used."""
     wanted = {
         spec.name: Wanted(((spec.name, None),), spec.shape, BLOCK_FORMATS[target.kind.name].group, _may_differ(spec))
         for spec, target in targets.items()
-        if target.kind != spec.kind and target.kind.block > 1 and BLOCK_FORMATS[target.kind.name].weighted
+        if target.kind != spec.kind and target.kind.block > 1
+        if BLOCK_FORMATS[target.kind.name].weighted or target.range == "mse"
     }
     if not wanted:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
@@ -189,8 +210,7 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
     if target.scale is not None:
         values *= target.scale
     if target.kind.block > 1:
-        options = {} if target.weights is None else {"imatrix": target.weights}
-        stored = gguf.quantize(values, name, **options)
+        stored = gguf.quantize(values, name, range=target.range, imatrix=target.weights)
         return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
         stored = _finite(values.astype(container.numpy_dtype(target.kind)), target.kind)

@@ -31,16 +31,20 @@ LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 def search_range(spec, operands, args, p, i, end):
     """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
     lo, hi = operands.lo[p], operands.hi[p]
-    unit, least, chosen, first = _units_of_one(spec, operands, args, lo, hi), MOST_ERROR, 0, 0
-    while unit > 0 and first < args.candidates and least > 0.0:
-        group = _group(spec, operands, args, lo, hi, unit, first)
+    group = _first_group(spec, operands, args, lo, hi)
+    least, chosen, first, n = MOST_ERROR, 0, 0, _lanes(spec, operands)
+    while group.unit > 0 and least > 0.0:
         errors = _errors_below(spec, operands, args, group, i, end, least)
         best = v.reduce_min(errors)
         if best < least:
             least, chosen = best, first + v.first_lane(errors <= best)
-        first += _lanes(spec, operands)
-    dtype = formulas.compute_type(spec, operands.scale)
-    operands.lo[p], operands.hi[p] = _ends(spec, args, lo, hi, chosen, dtype)
+        first += n
+        if first >= args.candidates:
+            break
+        group = _next_group(spec, operands, args, lo, hi, group, first)
+    if chosen > 0:  # the whole range stays, which may be infinite
+        dtype = formulas.compute_type(spec, operands.scale)
+        operands.lo[p], operands.hi[p] = _ends(spec, args, lo, hi, chosen, dtype)
     return 0
 
 
@@ -48,10 +52,11 @@ def search_range(spec, operands, args, p, i, end):
 def _errors_below(spec, operands, args, group, i, end, least):
     """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
     errors = _no_errors(spec, operands)
-    while i < end and v.any_lane(errors < least):
+    while i < end and v.any_lane(v.maximum(group.bound, errors) < least):
         stop = _end_of_piece(args, i, end)
         errors = _add_errors(spec, operands, args, group, i, stop, errors)
         i = stop
+    errors = v.maximum(group.bound, errors)
     return v.minimum(errors, v.full_like(MOST_ERROR, errors))  # of NaN that, in this order
 
 
@@ -60,9 +65,9 @@ def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
     lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
     errors = v.scratch(LANES, types.float64)
-    unit, n = _units_of_one(spec, operands, args, lo, hi), _lanes(spec, operands)
-    for first in range(0, args.candidates if unit > 0 else 0, n):
-        group, total, at = _group(spec, operands, args, lo, hi, unit, first), _no_errors(spec, operands), i
+    group, first, n = _first_group(spec, operands, args, lo, hi), 0, _lanes(spec, operands)
+    while group.unit > 0:
+        total, at = _no_errors(spec, operands), i
         while at < end:
             stop = _end_of_piece(args, at, end)
             total = _add_errors(spec, operands, args, group, at, stop, total)
@@ -70,6 +75,10 @@ def add_candidates(spec, operands, args, p, i, end):
         v.store(errors, 0, total)
         for k in range(min(n, args.candidates - first)):
             operands.errors[sums + first + k] += errors[k]
+        first += n
+        if first >= args.candidates:
+            break
+        group = _next_group(spec, operands, args, lo, hi, group, first)
     return 0
 
 
@@ -90,7 +99,8 @@ class _Group(NamedTuple):
     zero_point: Any
     prepared: Any  # the prepared scales
     ready: Any  # whether all of these can be used
-    unit: Any  # how many units an error of 1 has
+    unit: Any  # how many units an error of 1 has, by the step of the whole range; 0 if that is infinite
+    bound: Any  # what the errors are at least: that of either end of the range, which is an element
 
 
 @njit
@@ -105,13 +115,42 @@ def _no_errors(spec, operands):
 
 
 @njit
-def _group(spec, operands, args, lo, hi, unit, first):
+def _first_group(spec, operands, args, lo, hi):
+    """Compute the parameters of the first candidates of the range lo..hi, of which one is the whole range."""
+    group = _group(spec, operands, args, lo, hi, 0, lo)
+    unit, zero = _units_of_one(spec, args, v.first(group.scale), lo), v.constant(0, lo)
+    return _with(group, zero if lo - lo != zero or hi - hi != zero else unit, group.bound)
+
+
+@njit
+def _next_group(spec, operands, args, lo, hi, group, first):
+    """Compute the parameters of the candidates from `first` on, and what their errors are at least.
+
+    Where importance counts nothing is known of that.
+    """
+    group = _group(spec, operands, args, lo, hi, first, group.unit)
+    if not group.ready or args.period > 0:
+        return group
+    at_low = _units(spec, v.full(lo, compute_lanes(spec, operands.scale, 1)), group.prepared, group.unit)
+    at_high = _units(spec, v.full(hi, compute_lanes(spec, operands.scale, 1)), group.prepared, group.unit)
+    one = types.float32(1)
+    at_low, at_high = _add_power(spec, at_low, one, group.bound), _add_power(spec, at_high, one, group.bound)
+    return _with(group, group.unit, v.maximum(at_low, at_high))
+
+
+@traced
+def _with(group, unit, bound):
+    return group._replace(unit=unit, bound=bound)
+
+
+@njit
+def _group(spec, operands, args, lo, hi, first, unit):
     """Compute the parameters of the candidates of the range lo..hi from `first` on."""
     low, high = _ends(spec, args, lo, hi, first, compute_lanes(spec, operands.scale, 1))
     scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
     s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
     ready = not v.any_lane(formulas.needs_division(spec, scale))
-    return _Group(scale, zero_point, s, ready, unit)
+    return _Group(scale, zero_point, s, ready, unit, _no_errors(spec, operands))
 
 
 @traced
@@ -140,15 +179,14 @@ def _ends_apart(spec: Any) -> bool:
 
 
 @traced
-def _units_of_one(spec, operands, args, lo, hi):
-    """Return how many units an error of 1 has, by the step between codes of the whole range; 0 if that is infinite.
+def _units_of_one(spec, args, scale, like):
+    """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite.
 
     Of float codes the step is that between the largest ones.
     """
-    dtype = formulas.computes_in(spec, operands.scale)
+    dtype = v.lane_type(like)
     place = spec.code.row.place if spec.code is not None else 0
     word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
-    scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
     step = v.absolute(v.convert(scale, dtype))
     if spec.scale_kind == "tensor":
         step = step * args.tensor

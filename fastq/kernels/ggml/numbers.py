@@ -6,7 +6,8 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.formats.gguf import BinaryFormat, CodebookFormat, FloatFormat, SuperFormat, TernaryFormat
+from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, SuperFormat, TernaryFormat
+from fastq.kernels.ggml.blocks32 import codes_of, parameters
 from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
 from fastq.kernels.ggml.search import (
     F32,
@@ -15,6 +16,7 @@ from fastq.kernels.ggml.search import (
     PART,
     SUBS,
     codebook_index,
+    extremes,
     first_largest,
     fit_codebook,
     fit_signed,
@@ -25,6 +27,7 @@ from fastq.kernels.ggml.search import (
 from fastq.kernels.ggml.spec import half, step_of
 from fastq.kernels.ggml.weights import range_of, spread, weigh
 
+FLOAT_LIMITS = 0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0  # half way between the numbers of float4_e2m1fn, doubled
 _HIDDEN = 1 << 23  # of the bits of a float32
 
 
@@ -42,8 +45,10 @@ def quantize_group(spec, group, numbers):
         _codebook(spec, group, numbers)
     elif isinstance(row, SuperFormat):
         (ranged_super if row.has_minimum else signed_super)(spec, group, numbers)
-    else:
+    elif spec.weighted and row.weighted:
         (_ranged if row.has_minimum else _signed)(spec, group, numbers)
+    else:
+        _scaled(spec, group, numbers)
 
 
 # --- one sub-block ----------------------------------------------------------------------------------------------------
@@ -68,6 +73,37 @@ def _signed(spec, group, numbers):
     for i in range(0, PART, LANES):
         v.store(numbers.codes, i, v.convert(signed_code(fit, v.load(group.x, i, F32), -spec.steps), types.uint8))
     v.store(numbers.d, 0, half(spec, fit.scale))
+
+
+@njit
+def _scaled(spec, group, numbers):
+    """Blocks whose scale is a part of their range or of their largest magnitude."""
+    p = parameters(spec, *extent_of(spec, group.x))
+    v.store(numbers.d, 0, p.scale)
+    v.store(numbers.min, 0, p.minimum)
+    for i in range(0, PART, LANES):
+        code = codes_of(spec, v.load(group.x, i, F32), p.inverse, p.shift)
+        v.store(numbers.codes, i, v.convert(code, types.uint8))
+
+
+@traced
+def extent_of(spec, x):
+    """Return what the scales of blocks are a fraction of, and what is subtracted from values before."""
+    low, high = extremes(x, BLOCK)
+    if spec.row.has_minimum:
+        return high - low, low
+    zero, largest = v.full(0.0, F32), first_of_largest(x, v.maximum(high, -low))
+    return v.absolute(largest) if spec.row.extent == "magnitude" else largest, zero
+
+
+@njit
+def first_of_largest(x, size):
+    """Return the first value of a magnitude in each block, also of zeros."""
+    largest = v.load(x, (BLOCK - 1) * LANES, F32)
+    for i in range(BLOCK - 1):
+        value = v.load(x, (BLOCK - 2 - i) * LANES, F32)
+        largest = v.select(v.absolute(value) == size, value, largest)
+    return largest
 
 
 # --- codebooks --------------------------------------------------------------------------------------------------------
@@ -178,7 +214,7 @@ def floats(spec, group, numbers):
 def float_code(x, step):
     """Code of the nearest number, of two as near the one nearer to 0; a step of 0 makes all as near."""
     size, code = v.select(step > v.full(0.0, F32), v.absolute(x), v.full(0.0, F32)), v.full(0, I32)
-    for number, half_way in enumerate((0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0), 1):
+    for number, half_way in enumerate(FLOAT_LIMITS, 1):
         code = v.select(size > step * v.constant(half_way, step), v.full(number, I32), code)
     negative = (x < v.full(0.0, F32)) & (code > v.full(0, I32))
     return v.select(negative, code | v.constant(8, code), code)

@@ -11,6 +11,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.ggml.fields import BlockNumbers, pack
+from fastq.kernels.ggml.least_error import lessen
 from fastq.kernels.ggml.numbers import quantize_group
 from fastq.kernels.ggml.search import F32, I32, LANES, SUBS, U8, VALUES
 from fastq.kernels.ggml.spec import GROUP, is_special, values_from
@@ -47,7 +48,9 @@ def quantize_groups(spec, operands, args, units):
             offsets[k] = (p + min(k, blocks - 1)) * spec.size
         refused |= v.any_lane(load_group(spec, src, offsets, x) >= v.full(limit(spec), I32))
         row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
-        quantize_group(spec, BlockGroup(x, importance, means), numbers)
+        group = BlockGroup(x, importance, means)
+        quantize_group(spec, group, numbers)
+        lessen(spec, group, numbers)
         refused |= any_special(spec, numbers)
         pack(spec, numbers, rows)
         store_rows(rows, spec.nbytes, results)

@@ -24,12 +24,14 @@ class BlockSpec(Constants):
     source: types.Type  # scalar type of the values to quantize, or the Minifloat whose bits they are
     streaming: bool  # whether results go past the cache
     weighted: bool  # whether columns have an importance
+    least_error: bool  # whether parameters of less error than those of ggml are searched for
 
     def __post_init__(self) -> None:
         row = self.row
         self.nbytes, self.size, self.sub, self.bits, self.of_rows = row.nbytes, row.size, row.sub, row.bits, row.of_rows
         self.in_turn = row.bits == 3 and not self.weighted
         self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
+        self.polishes = 2 if not row.count("scales") and row.width("d") == 16 else 0
         super().__post_init__()
 
 

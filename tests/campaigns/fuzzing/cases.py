@@ -13,9 +13,13 @@ from fuzzing.combinations import CASES, Combination, combination, share_streamed
 from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
+from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.granularity import as_granularity
 from fastq.formats.qtypes import QTYPES
+from fastq.formats.requantization import REQUANTIZATIONS
+from fastq.requests.importance import weighed_axis
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
 # stores past the cache at some 2**24, where each format is to be met so many times in a run of two hours
@@ -41,6 +45,7 @@ PLACED = (*LAYOUTS, "c", "c", "c", "broadcast", "read_only", "list")
 OUTPUTS = ("none",) * 6 + LAYOUTS + ("overlapping",) * 2 + ("itself",) * 2
 GIVEN = ("array",) * 4 + ("list",)  # how parameters are given
 GIVEN_ONE = ("scalar", "python", "one")
+AT_RANDOM = 0.15  # part of the calls that may round so
 BINS = (16, 64, 256, 1024, 4096)
 PICKS = ("int", "int", "all", "slice", "slice", "steps", "list", "mask")
 MOST_CHANNELS, MOST_STEPS = 24, 40_000  # of calibrators, whose reference is slow
@@ -439,6 +444,29 @@ class _Drawing:
             options["range"] = of.range
         return options
 
+    def importance_in_search(self, shape, options):
+        """Weights of all elements, or of those along an axis, mostly the one that they have to be of."""
+        own, ndim = self.qtype.block_size, len(shape)
+        try:
+            where = as_granularity(options.get("axis", -1 if own else None), options.get("block_size", own), ndim)
+            axis = weighed_axis(ndim, where) if self.random.random() < 0.95 else 0
+        except (ValueError, TypeError):  # what is asked for is refused
+            axis = 0
+        sizes = self.random.choice([shape, shape[axis : axis + 1] if shape else ()])
+        draws = np.random.default_rng(self.random.randrange(1 << 30))
+        weights = draws.random(sizes) ** self.random.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
+        self.noted["importance"] = str(sizes)
+        return weights.astype(self.random.choice(["float64", "float32", "float16"]))
+
+    def with_noise(self, call):
+        """Round some codes at random."""
+        allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
+        if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
+            call.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
+        self.noted["rounding"] = call.options.get("rounding", "nearest")
+        if self.spoils(0.05):
+            call.options["rng"] = -1
+
     def packed(self, shape):
         """Shape and dtype of stored codes."""
         if not self.qtype.packed:
@@ -465,7 +493,11 @@ class _Drawing:
         if out_of is not None:
             searches = self.of.range != "minmax" and self.random.random() < 0.95  # which clips, so all has to saturate
             options["saturate"] = self.noted["saturate"] = self.of.saturate or searches
+        if self.of.range != "minmax" and self.random.random() < 0.4:
+            options["importance"] = self.importance_in_search(shape, options)
         call = Call([], options)
+        if out_of is not None:
+            self.with_noise(call)
         x = self.placed(call, self.values(shape))
         call.args = [x, self.dtype_argument()]
         dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
@@ -490,6 +522,7 @@ class _Drawing:
             shape = shape or (1,)
         call = Call([], {"nan": of.nan, "saturate": of.saturate})
         self.note_given()
+        self.with_noise(call)
         call.options["qparams"], unit = self.qparams(call, shape, of.dtype)
         x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
         call.args = [x]
@@ -530,6 +563,7 @@ class _Drawing:
         shape, of = self.shape(), self.of
         call = Call([], {"nan": of.nan, "saturate": of.saturate})
         self.note_given()
+        self.with_noise(call)
         scale, zero, unit = self.raw(call, shape)
         x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
         call.args = [x, scale, zero, self.dtype_argument()]
@@ -825,6 +859,72 @@ class _Drawing:
         whole[axis] = -(-whole[axis] // 8)
         return self.with_out(call, tuple(whole), dtype, over=call.args[0] if type(call.args[0]) is np.ndarray else None)
 
+    def _bitround(self):
+        shape, random, dtype = self.shape(), self.random, self.float_dtype()
+        x, call = self.values(shape, dtype, nans=0.3, infinities=0.3), Call([], {})
+        bits = 8 * x.dtype.itemsize
+        most = {"keepbits": of_width(bits)[0], "digits": most_digits(bits)}
+        way = random.choice(["keepbits", "keepbits", "digits", "max_error"])
+        number = random.choice([0.0, 1e-6, 0.1, 3.0, math.inf])
+        if way in most:
+            number = most[way] + 1 if self.spoils(0.5) else random.randint(int(way == "digits"), most[way])
+        call.options = {way: number, "convention": random.choice(list(TIES))}
+        call.args = [self.placed(call, x, lists=False)]
+        return self.with_out(call, shape, x.dtype, over=call.args[0])
+
+    def _bit_information(self):
+        shape = self.shape()
+        x, call = self.values(shape, self.float_dtype(), nans=0.3, infinities=0.3), Call([], {})
+        call.options["axis"] = self.random.randrange(-len(shape), len(shape)) if shape else -1
+        call.args = [self.placed(call, x, lists=False)]
+        return call
+
+    def float_dtype(self):
+        """A dtype of IEEE floats."""
+        dtype = self.of.dtype if self.of.dtype in ("float16", "float32", "float64") else "float32"
+        self.noted["input dtype"] = dtype
+        return dtype
+
+    def _requantize(self):
+        shape, random, rng = self.shape(), self.random, self.rng
+        g, info = self.granularity(shape, ("array", "channels", "channels", "axes")), np.iinfo(self.of.format)
+        convention = random.choice(tuple(REQUANTIZATIONS))
+        self.noted |= {"format": self.of.format, "convention": convention}
+        call = Call([], {"convention": convention} | ({} if g.axis is None else {"axis": g.axis}))
+        many, few = g.parameters(shape), ()
+        unit = 2.0 ** random.randint(-34, 6)
+        multiplier = self._multipliers(many if random.random() < 0.7 else few, unit)
+        sums = rng.integers(-(2**31), 2**31, shape) >> rng.integers(0, 32, shape)
+        between = (rng.integers(-2 * info.max, 2 * info.max, shape) / 2 / unit).clip(-(2**31), 2**31 - 1)
+        acc = np.where(rng.random(shape) < 0.6, between, sums).astype(np.int32)
+        zero_point = np.asarray(rng.integers(info.min, info.max, endpoint=True))
+        if self.spoils(0.3):
+            zero_point = zero_point + 2**17
+        if random.random() < 0.6:
+            of_bias = many if random.random() < 0.7 else few
+            bias = rng.integers(-(2**31), 2**31, of_bias) >> rng.integers(0, 32, of_bias)
+            kinds = ["int32", "int32", "int64", *(["float32", "float64"] if convention == "torch" else [])]
+            bias = np.asarray(bias).astype(random.choice(kinds))
+            bias = np.concatenate([bias.reshape(-1)] * 2) if self.spoils(0.3) else bias
+            call.options["bias"] = self.as_given(call, bias, "bias")
+        if random.random() < 0.3:
+            first, last = sorted(random.randint(info.min, info.max) for _ in range(2))
+            call.options["clamp"] = (last + 2**16, first) if self.spoils(0.3) else (first, last)
+        x = self.placed(call, acc, lists=False)
+        numbers = self.as_given(call, multiplier, "scale"), self.as_given(call, zero_point, "zero point")
+        call.args = [x, *numbers, self.dtype_argument()]
+        return self.with_out(call, shape, self.of.format, over=x if type(x) is np.ndarray else None)
+
+    def _multipliers(self, shape, unit):
+        """Multipliers of about a size, and some at the edges; one that is none where an argument is to be wrong."""
+        rng, dtype = self.rng, self.random.choice(["float64", "float64", "float32"])
+        found = (0.5 + rng.random(shape)) * unit
+        edges = [0.0, 1.0, 0.5, 2.0**-32, 2.0**-33, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**29.5, 5e-324]
+        found = np.asarray(np.where(rng.random(shape) < 0.1, rng.choice(edges, shape), found))
+        if found.size and self.spoils(0.3):
+            found.flat[-1] = rng.choice([-1, np.nan, np.inf, 2.0**200])
+        return found.astype(dtype)
+
     def gguf_shape(self, width):
         ndim = self.random.choice([1, 1, 2, 3]) if self.case.size != "streamed" else 2
         rows = -(-self.total() // width)
@@ -841,10 +941,12 @@ class _Drawing:
         x = self.placed(call, x, lists=False)
         call.args = [x, self.random.choice([form.name, form.number])]
         if self.random.random() < 0.2:
-            call.options["imatrix"] = self.importance(shape)
+            call.options["imatrix"] = self.imatrix(shape)
+        if self.random.random() < (0.4 if form.trials else 0.02):
+            call.options["range"] = "mse"
         return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
 
-    def importance(self, shape):
+    def imatrix(self, shape):
         """Importance of columns: of all rows, of each, or of each index of some axes; now and then a bad one."""
         kept = self.random.randrange(len(shape))
         rows = self.random.choice([(), (*shape[:kept], *(1,) * (len(shape) - 1 - kept))])

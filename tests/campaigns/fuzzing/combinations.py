@@ -39,6 +39,9 @@ OPERATIONS = {
     "pack": 1,
     "unpack": 1,
     "binarize": 1,
+    "bitround": 2,
+    "bit_information": 1,
+    "requantize": 2,
     "gguf_quantize": 2,
     "gguf_dequantize": 1,
 }
@@ -101,7 +104,12 @@ SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # op
 RANGES = (
     "minmax",
     "mse",
-    *(fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS),
+    "mse-llm-compressor",
+    *(
+        fastq.MSERange(grid, shrink, grow, norm=norm)
+        for grid, shrink, grow in ((1, 0.2, 1), (7, 0.8, 0.3), (20, 0.2, 0.1), (None, None, 0), (None, 0.8, None))
+        for norm in NORMS
+    ),
 )
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
@@ -141,6 +149,7 @@ _FORMATS_OF = {
     "gguf_quantize": dict.fromkeys(WRITTEN, 1),
     "gguf_dequantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "nest_scale": {"dynamic8": 1},
+    "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "unpack_array": dict.fromkeys(CASTS[:6], 1),
     "quantize_linear": _UNBLOCKED,

@@ -233,6 +233,10 @@ _PAIRS = {
     "gguf_quantize": (lambda *args, **options: fastq.gguf.quantize(*args, **options), reference.gguf.quantize),
     "gguf_dequantize": (lambda *args, **options: fastq.gguf.dequantize(*args, **options), reference.gguf.dequantize),
     "dequantize_method": (QuantizedArray.dequantize, reference.dequantize),
+    "bit_information": (
+        lambda *args, **options: fastq.bit_information(*args, **options).counts,
+        lambda *args, **options: reference.bit_information(*args, **options).counts,
+    ),
     "calibrate": (_calibrate, _calibrate_plainly),
     "nest_scale": (_nest_scale, reference.nest_scale),
     "cast_value": (_cast_value, _cast_value_plainly),

@@ -8,12 +8,14 @@ import fastq
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fastq.formats.requantization import REQUANTIZATIONS
 
 _EITHER = (False, True)
 _PARAMETERS = {name: FLOAT_FORMATS[row.scale_element].dtype.name for name, row in QTYPES.items() if row.block_size}
 
 _AXES = {
     "approximation": combinations.SCALES,
+    "bias": (*cases.GIVEN, *cases.GIVEN_ONE),
     "bins": cases.BINS,
     "bits": cases.WIDTHS,
     "block size": (
@@ -23,7 +25,7 @@ _AXES = {
     ),
     "cast rounding": combinations.CAST_ROUNDINGS,
     "cast to": combinations.CASTS,
-    "convention": (*fastq.CONVENTIONS, "own"),
+    "convention": (*fastq.CONVENTIONS, *REQUANTIZATIONS, "own"),
     "format": (*QTYPES, *BLOCK_FORMATS),
     "format of 2^24 and more": [name for name in (*QTYPES, *BLOCK_FORMATS) if combinations.share_streamed(name)],
     "granularity": cases.GRANULARITIES,
@@ -40,6 +42,7 @@ _AXES = {
     "out of range": cases.CASTS_OUT_OF_RANGE,
     "output dtype": combinations.SCALES,
     "range": combinations.RANGES,
+    "rounding": ("nearest", "stochastic"),
     "saturate": _EITHER,
     "scale": (*cases.GIVEN, *cases.GIVEN_ONE),
     "scale dtype": (*combinations.SCALES, *_PARAMETERS.values()),

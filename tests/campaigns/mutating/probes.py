@@ -30,6 +30,7 @@ FILES = (
     "past_the_cache",
     "gguf",
     "gguf_formats",
+    "gguf_grids",
     "gguf_mixes",
     "gguf_files",
     "agreement",
@@ -39,6 +40,9 @@ FILES = (
     "codebooks",
     "zarr",
     "binarize",
+    "requantize",
+    "bitround",
+    "bit_information",
     "range_search",
     "labelled",
     "layouts",
@@ -55,9 +59,19 @@ FILES = (
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize", "corners"
+WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "corners"
 # whose kernels few cases of the fuzzer need
-ALONE = "calibrator", "table", "codebooks", "range_search", "corners_of_memory", "row_lengths", *WHOLE
+ALONE = (
+    "calibrator",
+    "table",
+    "codebooks",
+    "range_search",
+    "corners_of_memory",
+    "row_lengths",
+    "bitround",
+    "bit_information",
+    *WHOLE,
+)
 _KEPT = (
     "fastq.engine.jit",
     "fastq.engine.runtime.threadpool",

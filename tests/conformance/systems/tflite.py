@@ -6,7 +6,7 @@ from oracle import Case, Quantized, System
 INT8, INT32, FLOAT32 = (np.dtype(name).num for name in ("int8", "int32", "float32"))  # as its converter is told types
 
 
-def _tensor(schema, name, shape, kind, buffer=0, scale=None, zero_point=None):
+def tensor_of(schema, name, shape, kind, buffer=0, scale=None, zero_point=None):
     tensor = schema.TensorT()
     tensor.name, tensor.shape, tensor.type, tensor.buffer = name, list(shape), getattr(schema.TensorType, kind), buffer
     if scale is not None:
@@ -15,7 +15,7 @@ def _tensor(schema, name, shape, kind, buffer=0, scale=None, zero_point=None):
     return tensor
 
 
-def _model(schema, operator, tensors, inputs, buffers=(), options=None):
+def model_of(schema, operator, tensors, inputs, buffers=(), options=None):
     """Return the bytes of a model of one operator, whose last tensor is the output."""
     import flatbuffers
 
@@ -46,11 +46,11 @@ def _converted(weights, activation, per_tensor):
 
     (rows, columns), kind = weights.shape, "FLOAT32"
     tensors = [
-        _tensor(schema, "x", (1, columns), kind),
-        _tensor(schema, "w", weights.shape, kind, 1),
-        _tensor(schema, "y", (1, rows), kind),
+        tensor_of(schema, "x", (1, columns), kind),
+        tensor_of(schema, "w", weights.shape, kind, 1),
+        tensor_of(schema, "y", (1, rows), kind),
     ]
-    model = _model(schema, "FULLY_CONNECTED", tensors, [0, 1, -1], [weights], "FullyConnectedOptions")
+    model = model_of(schema, "FULLY_CONNECTED", tensors, [0, 1, -1], [weights], "FullyConnectedOptions")
     feed = [activation.reshape(1, -1)]
     wrapper = calibration.CalibrationWrapper(model, [], [])  # reads the model where it lies: keep it
     wrapper.Prepare()
@@ -70,11 +70,11 @@ def _run(operator, x, made, scale, zero_point):
 
     parameters = {"scale": scale, "zero_point": zero_point}
     tensors = [
-        _tensor(schema, name, x.shape, dtype.name.upper(), **({} if dtype == np.float32 else parameters))
+        tensor_of(schema, name, x.shape, dtype.name.upper(), **({} if dtype == np.float32 else parameters))
         for name, dtype in (("x", x.dtype), ("y", np.dtype(made)))
     ]
     interpreter = Interpreter(
-        model_content=_model(schema, operator, tensors, [0]), experimental_op_resolver_type=OpResolverType.BUILTIN_REF
+        model_content=model_of(schema, operator, tensors, [0]), experimental_op_resolver_type=OpResolverType.BUILTIN_REF
     )
     interpreter.allocate_tensors()
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)

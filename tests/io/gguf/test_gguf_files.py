@@ -7,14 +7,16 @@ import tracemalloc
 from pathlib import Path
 
 import gguf
+import gguf_files
 import gguf_models
 import numpy as np
 import pytest
 from commands import run, told
+from gguf_blocks import some_blocks
 from gguf_models import MODELS
 
 import fastq.gguf
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import imatrix
 from fastq.io.gguf import converting
@@ -219,6 +221,22 @@ def test_dequantized_values_are_those_of_the_gguf_package(model, kind):
         expected = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
         assert after[name][0] == kind
         assert after[name][1].tobytes() == expected.tobytes()
+
+
+def test_files_of_types_that_are_decoded_alone(here):
+    x, kinds = np.zeros((6, 512), np.float32), [name for name in BLOCK_FORMATS if name not in WRITTEN]
+    tensors = {f"blk.{i}.{name}.weight": (some_blocks(x, name), name) for i, name in enumerate(kinds)}
+    gguf_files.write("q.gguf", tensors)
+    run("gguf", "--dequantize", "q.gguf", "out.gguf")
+    run("gguf", "q.gguf", "q8.gguf", "Q8_0", "--allow-requantize")
+    assert "IQ3_XXS" in run("inspect", "q.gguf")
+    assert "inf" in run("compare", "q.gguf", "out.gguf")
+    opened = fastq.load("q.gguf")
+    for name, (blocks, kind) in tensors.items():
+        expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[kind])
+        assert read("out.gguf")[1][name][1].tobytes() == expected.tobytes()
+        assert np.asarray(opened[name]).tobytes() == expected.tobytes()
+        assert read("q8.gguf")[1][name][1].tobytes() == fastq.gguf.quantize(expected, "Q8_0").tobytes()
 
 
 def test_dequantize_is_to_float32_by_default(model):

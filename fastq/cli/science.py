@@ -1,0 +1,164 @@
+"""Commands for science data: the floats of netCDF and zarr rounded to fewer bits, or packed into integers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import fastq
+from fastq.cli import files
+from fastq.cli.tables import Entry, print_table
+from fastq.io.pipeline import count_text
+
+NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
+MARKS = "zarr.json", ".zgroup"  # of a zarr group
+SRC = files.Source(*NETCDF, files.FOLDER)
+WAYS = "keepbits", "digits", "max_error", "information"
+ROUNDED = {"keepbits": "quantization_nsb", "digits": "quantization_nsd"}  # columns, and attributes that tell them
+PACKED = {name: name for name in ("scale_factor", "add_offset", "_FillValue")}
+NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"
+OFF = "How far values of a variable may be off; repeatable."
+OF_ALL = "Of all variables, or of one as NAME=NUMBER; repeatable."
+
+
+def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., Any]:
+    """Return what reads the texts of an option: a number for all variables, or a dict by their names."""
+
+    def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
+        pairs = [text.rpartition("=") for text in texts]
+        with files.refused(lambda error: f"{' '.join(texts)!r} is not NUMBER, nor NAME=NUMBER for each variable"):
+            numbers = {name: kind(number) for name, _, number in pairs}
+        if "" in numbers and named:
+            raise click.BadParameter(f"{texts[0]!r} is not NAME=NUMBER")
+        if "" in numbers and len(texts) > 1:
+            raise click.BadParameter("one number for all variables, or NAME=NUMBER for each of some")
+        return numbers.get("", numbers or None)
+
+    return read
+
+
+def _number_option(name: str, kind: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
+    return click.option(name, multiple=True, metavar="[NAME=]N", callback=_numbers(kind), help=f"{text} {OF_ALL}")
+
+
+LEVEL = "Level of zlib in a netCDF file, 0 for none."
+level_option = click.option("--level", type=click.IntRange(0, 9), default=4, show_default=True, help=LEVEL)
+
+
+@click.command("bitround", short_help="Round floats of netCDF or zarr to fewer bits.")
+@click.argument("source", metavar="FILE", type=SRC)
+@click.argument("out", metavar="OUT", type=files.WRITABLE)
+@_number_option("--keepbits", int, "Bits of the mantissa that are kept.")
+@_number_option("--digits", int, "Significant decimal digits that are kept.")
+@_number_option("--max-error", float, "How far values may be off.")
+@_number_option("--information", float, "Part of the information that is kept, as 0.99.")
+@click.option("--dim", metavar="NAME", help="Along which --information compares neighbours; else the last one.")
+@files.choice("--convention", ("numcodecs", "netcdf"), help="Where a tie goes: to even, or away from zero.")
+@level_option
+@files.force_option
+def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
+    """Round the float variables of a netCDF file or a zarr store to fewer bits, and compress them.
+
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these, or in .zarr. Coordinates,
+    what belongs to them, flags, times, gaps and packed integers stay as they are. Attributes tell what was done, as the
+    CF conventions say.
+    """
+    if not any(map(files.is_given, WAYS)):
+        raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
+    _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), ROUNDED)
+
+
+@click.command("pack", short_help="Pack floats of netCDF or zarr into integers.")
+@click.argument("source", metavar="FILE", type=SRC)
+@click.argument("out", metavar="OUT", type=files.WRITABLE)
+@files.choice("--dtype", ("int16", "uint16", "int8", "uint8"), help="Integers of variables without a --max-error.")
+@click.option("--max-error", multiple=True, metavar="NAME=N", callback=_numbers(float, named=True), help=OFF)
+@level_option
+@files.force_option
+def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
+    """Pack the float variables of a netCDF file or a zarr store into integers, and compress them.
+
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these, or in .zarr. Any reader of
+    the CF conventions unpacks them by scale_factor, add_offset and _FillValue. A variable with a --max-error gets 8 or
+    16 bits, whatever it needs. Coordinates, what belongs to them, flags, times and packed integers stay as they are.
+    """
+    _convert(source, out, force, level, functools.partial(fastq.xarray.pack, **options), PACKED)
+
+
+def _convert(
+    source: Path, out: Path, force: bool, level: int, convert: Callable[[Any], Any], told: dict[str, str]
+) -> None:
+    """Write what a function makes of a Dataset, and print what its variables' attributes tell."""
+    _check_out(source, out, force)
+    try:
+        xarray = importlib.import_module("xarray")
+    except ModuleNotFoundError as error:
+        raise click.ClickException(NEEDED) from error
+    with files.failures(source, out), _opened(xarray, source) as ds:
+        with files.refused(kinds=(TypeError, ValueError), argument="FILE"):
+            made = convert(ds)
+        names = [name for name in ds.data_vars if made[name].attrs != ds[name].attrs]
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+            _write(made, source, Path(folder) / out.name, names, level)
+            if out.is_dir():
+                shutil.rmtree(out)
+            os.replace(Path(folder) / out.name, out)
+    entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
+    for name, entry in zip(names, entries, strict=True):
+        entry.update({column: made[name].attrs.get(attribute) for column, attribute in told.items()})
+    print_table(entries, ("variable", "dtype", *told))
+    before, after = _nbytes(source), _nbytes(out)
+    click.echo(f"{count_text(len(names), 'variable')}: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+def _check_out(source: Path, out: Path, force: bool) -> None:
+    """Refuse an OUT of another kind, or one that is there, or is no store that another may replace."""
+    if out.suffix not in (*NETCDF, ZARR):
+        raise click.BadParameter(f"{out.name!r} must end in {', '.join(NETCDF)} or {ZARR}", param_hint="'OUT'")
+    if out.suffix != ZARR:
+        files.check_out({"FILE": source}, out, force=force)
+        return
+    is_store = any(os.path.lexists(out / mark) for mark in MARKS)
+    if os.path.lexists(out) and (not force or not is_store or os.path.samefile(source, out)):
+        reason = "exists; --force replaces it" if is_store and not force else "is FILE itself, or no store of zarr"
+        raise click.BadParameter(f"{out.name!r} {reason}", param_hint="'OUT'")
+    if not os.path.isdir(out.parent):
+        raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
+
+
+@contextlib.contextmanager
+def _opened(xarray: Any, source: Path) -> Iterator[Any]:
+    """Open a file or a store as it is stored, in chunks where dask is installed."""
+    how: dict[str, Any] = {"engine": "zarr", "consolidated": False} if source.is_dir() else {}
+    chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
+    if len(groups := xarray.open_groups(source, decode_cf=False, **how)) > 1:
+        names = ", ".join(sorted(name for name in groups if name != "/"))
+        raise ValueError(f"it has groups, of which only the first one would be written: {names}")
+    with xarray.open_dataset(source, decode_cf=False, chunks=chunks, **how) as ds:
+        yield ds
+
+
+def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> None:
+    """Write a Dataset, what was rounded compressed, in the chunks of the source if that is of the same kind."""
+    if source.is_dir() != (out.suffix == ZARR):
+        ds = ds.drop_encoding()
+    if out.suffix == ZARR:
+        ds.to_zarr(out, consolidated=False)
+        return
+    noted = {name: ds[name].encoding.get("chunksizes") for name in names}
+    packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
+    ds.to_netcdf(out, encoding={name: {"chunksizes": sizes, **packed} for name, sizes in noted.items()})
+
+
+def _nbytes(path: Path) -> int:
+    return sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())

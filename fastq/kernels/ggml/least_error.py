@@ -1,0 +1,285 @@
+"""Parameters of sub-blocks of GGUF of less error than those of ggml: lane k of every Vec is of block k.
+
+What is measured is what is stored: a scale and a smallest value are rounded before codes are taken with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import types
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, traced
+from fastq.formats.gguf import DOUBLED, CodebookFormat, FloatFormat
+from fastq.kernels.ggml.dequantize import number_of
+from fastq.kernels.ggml.k_quants import scale_at, store_scale
+from fastq.kernels.ggml.numbers import FLOAT_LIMITS, float_code, inverse_of
+from fastq.kernels.ggml.search import (
+    F32,
+    LANES,
+    U8,
+    chosen_of,
+    codebook_index,
+    codebook_number,
+    extremes,
+    first_largest,
+)
+from fastq.kernels.ggml.spec import from_half, half, step_of
+
+_HALVES = v.Vec(types.uint16, LANES)
+_LESS = 1 - 2.0**-17  # by this factor a sum of float32 is less only if the exact one is
+_LOST = 2.0**-100  # of squares below this, bits may be lost
+_INFINITY = float("inf")
+
+
+class Part(NamedTuple):
+    """A sub-block of each block: pointers to values and weights, and what a code of a scale is multiplied with."""
+
+    x: Any
+    w: Any
+    unit: Any
+
+
+@traced
+def lessen(spec, group, numbers):
+    """Replace the numbers of the sub-blocks for which others have less error, where that is asked for."""
+    if spec.least_error:
+        _lessen(spec, group, numbers)
+
+
+@njit
+def _lessen(spec, group, numbers):
+    for j in range(spec.size // spec.sub):
+        start = j * spec.sub * LANES
+        part = Part(v.advance(group.x, start), v.advance(group.importance, start), unit_of(spec, numbers))
+        scale, low = parameters_in(spec, numbers, j)
+        codes = v.advance(numbers.codes, start)
+        error = _own_error(spec, part, codes, step_from(spec, part, scale), low)
+        usable = (error > v.full(_LOST, F32)) & (error < v.full(_INFINITY, F32))
+        limit = v.select(usable, error * v.constant(_LESS, error), v.full(0.0, F32))
+        found = try_all(spec, part, (limit, scale, low))
+        for _ in range(spec.polishes):
+            found = better_of(spec, part, _least_squares(spec, part, found[1], found[2]), found)
+        better = found[0] < limit
+        if v.any_lane(better):
+            _store(spec, part, numbers, j, better, found[1], found[2])
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+@traced
+def unit_of(spec, numbers):
+    """Return what the codes of scales are multiplied with, 1.0 where there are none."""
+    if spec.row.count("scales"):
+        return from_half(spec, v.load(numbers.d, 0, _HALVES))
+    return v.full(1.0, F32)
+
+
+@traced
+def parameters_in(spec, numbers, j):
+    """Return scales, as floats or as codes, and smallest values, 0.0 where there are none."""
+    low = from_half(spec, v.load(numbers.min, 0, _HALVES)) if spec.row.has_minimum else v.full(0.0, F32)
+    if spec.row.count("scales"):
+        return scale_at(spec, numbers.scales, j), low
+    bits = v.load(numbers.d, j * LANES, _HALVES)
+    if isinstance(spec.row, FloatFormat):
+        return v.convert(v.convert(bits, types.int32), types.float32), low
+    return from_half(spec, bits), low
+
+
+@traced
+def step_from(spec, part, scale):
+    """Return what codes are multiplied with."""
+    if isinstance(spec.row, FloatFormat):
+        return step_of(spec, v.bounded_to_integer(scale, types.int32))
+    return part.unit * scale
+
+
+@traced
+def value_of(spec, number, step, low):
+    """Return what a number stands for, as a decoder computes it."""
+    return number * step + low if spec.row.has_minimum else number * step
+
+
+@traced
+def weight_at(spec, part, i):
+    """Load weights; 1.0 without an importance of columns."""
+    return v.load(part.w, i, F32) if spec.weighted else v.full(1.0, F32)
+
+
+@njit
+def _own_error(spec, part, codes, step, low):
+    """Error of the codes that are stored."""
+    error = v.full(0.0, F32)
+    for i in range(0, spec.sub * LANES, LANES):
+        miss = value_of(spec, number_of(spec, v.load(codes, i, U8)), step, low) - v.load(part.x, i, F32)
+        error = error + weight_at(spec, part, i) * miss * miss
+    return error
+
+
+@njit
+def _store(spec, part, numbers, j, better, scale, low):
+    """Write parameters of the lanes of a mask, and the codes of the nearest numbers."""
+    store_parameters(spec, numbers, j, better, scale, low)
+    step = step_from(spec, part, scale)
+    inverse, codes = inverse_of(step), v.advance(numbers.codes, j * spec.sub * LANES)
+    for i in range(0, spec.sub * LANES, LANES):
+        code = v.convert(nearest_code(spec, v.load(part.x, i, F32), step, low, inverse), types.uint8)
+        v.store(codes, i, v.select(better, code, v.load(codes, i, U8)))
+
+
+@traced
+def store_parameters(spec, numbers, j, better, scale, low):
+    """Write parameters of the lanes of a mask."""
+    old, old_low = parameters_in(spec, numbers, j)
+    scale = v.select(better, scale, old)
+    if spec.row.has_minimum:
+        v.store(numbers.min, 0, half(spec, v.select(better, low, old_low)))
+    if spec.row.count("scales"):
+        store_scale(spec, numbers.scales, j, v.bounded_to_integer(scale, types.int32))
+    elif isinstance(spec.row, FloatFormat):
+        v.store(numbers.d, j * LANES, v.convert(v.bounded_to_integer(scale, types.int32), types.uint16))
+    else:
+        v.store(numbers.d, 0, half(spec, scale))
+
+
+# --- the nearest numbers ----------------------------------------------------------------------------------------------
+
+
+@traced
+def nearest_number(spec, x, step, low, inverse):
+    """Return the nearest number that a code stands for."""
+    if isinstance(spec.row, FloatFormat):
+        number = v.full(0.0, F32)
+        for limit, double in zip(FLOAT_LIMITS, DOUBLED[1:], strict=False):
+            number = v.select(v.absolute(x) > step * v.constant(limit, step), v.full(double, F32), number)
+        return v.select(x < v.full(0.0, F32), -number, number)
+    if isinstance(spec.row, CodebookFormat):
+        return codebook_number(inverse * x)
+    whole = v.rint((x - low if spec.row.has_minimum else x) * inverse)
+    least, most = spec.row.reach
+    return v.minimum(v.maximum(whole, v.constant(least, whole)), v.constant(most, whole))
+
+
+@traced
+def nearest_code(spec, x, step, low, inverse):
+    """Return the code of the nearest number as it is stored."""
+    if isinstance(spec.row, FloatFormat):
+        return float_code(x, step)
+    if isinstance(spec.row, CodebookFormat):
+        return v.bounded_to_integer(codebook_index(inverse * x), types.int32)
+    number = nearest_number(spec, x, step, low, inverse)
+    return v.bounded_to_integer(number + v.constant(spec.row.zero, number), types.int32)
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+@njit
+def better_of(spec, part, tried, found):
+    """Return error and parameters of those that are tried where their error is less, else of those that were found."""
+    scale, low = tried
+    step = step_from(spec, part, scale)
+    inverse, error = inverse_of(step), v.full(0.0, F32)
+    for i in range(0, spec.sub * LANES, LANES):
+        x = v.load(part.x, i, F32)
+        miss = value_of(spec, nearest_number(spec, x, step, low, inverse), step, low) - x
+        error = error + weight_at(spec, part, i) * miss * miss
+    return chosen_of(error < found[0], (error, scale, low), found)
+
+
+@traced
+def try_all(spec, part, found):
+    """Return the best of all trials of a format, and of what was found."""
+    if spec.row.has_minimum:
+        return _try_ends(spec, part, *spec.row.trials[0], found)
+    base = base_of(spec, part, found[1])
+    for first, delta, last in spec.row.trials:
+        found = _try_scales(spec, part, base, first, delta, last, found)
+    return found
+
+
+@traced
+def base_of(spec, part, scale):
+    """Return what numbers of trials change: the code of a scale, or the first value of the largest magnitude."""
+    if isinstance(spec.row, FloatFormat):
+        return scale
+    largest, size = first_largest(part.x, spec.row.sub)
+    return size if getattr(spec.row, "extent", "") == "magnitude" else largest
+
+
+@njit
+def _number(first, delta, k):
+    zero = v.full(0.0, F32)
+    return v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
+
+
+@njit
+def _try_scales(spec, part, base, first, delta, last, found):
+    for k in range(last + 1):
+        number = _number(first, delta, k)
+        found = better_of(spec, part, (scale_by(spec, part, base, number), found[2]), found)
+    return found
+
+
+@traced
+def scale_by(spec, part, base, number):
+    """Return the scale of a trial as it is stored."""
+    if isinstance(spec.row, FloatFormat):
+        return _within(base + number, 0, spec.row.largest_scale)
+    if spec.row.count("scales"):
+        zero = spec.row.scale_zero
+        return _within(v.rint(base / number * inverse_of(part.unit)), -zero, zero - 1)
+    return rounded(spec, base / number)
+
+
+@traced
+def _within(x, least, most):
+    return v.minimum(v.maximum(x, v.constant(least, x)), v.constant(most, x))
+
+
+@traced
+def rounded(spec, x):
+    """Round a parameter to what is stored."""
+    return from_half(spec, half(spec, x))
+
+
+@njit
+def _try_ends(spec, part, first, delta, last, found):
+    """Try ranges whose ends move by numbers of steps, each for itself."""
+    low, high = extremes(part.x, spec.sub)
+    step = (high - low) / v.constant(spec.steps, low)
+    for k in range(last + 1):
+        least = rounded(spec, low + step * _number(first, delta, k))
+        for i in range(last + 1):
+            top = high - step * _number(first, delta, i)
+            scale = rounded(spec, (top - least) / v.constant(spec.steps, low))
+            found = better_of(spec, part, (scale, least), found)
+    return found
+
+
+@njit
+def _least_squares(spec, part, scale, low):
+    """Return the parameters, as they are stored, for which the codes that these choose have the least error."""
+    step = step_from(spec, part, scale)
+    inverse = inverse_of(step)
+    sum_w = sum_y = sum_l = sum_l2 = sum_ly = v.full(0.0, F32)
+    for i in range(0, spec.sub * LANES, LANES):
+        x, w = v.load(part.x, i, F32), weight_at(spec, part, i)
+        number, y = nearest_number(spec, x, step, low, inverse), x - low
+        weighted = w * number
+        sum_w, sum_y, sum_l = sum_w + w, sum_y + w * y, sum_l + weighted
+        sum_l2, sum_ly = sum_l2 + weighted * number, sum_ly + weighted * y
+    return fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly)
+
+
+@traced
+def fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
+    """Solve for the parameters of least error."""
+    if not spec.row.has_minimum:
+        return rounded(spec, sum_ly / sum_l2), low
+    determinant = sum_w * sum_l2 - sum_l * sum_l
+    least = low + (sum_l2 * sum_y - sum_l * sum_ly) / determinant
+    return rounded(spec, (sum_w * sum_ly - sum_l * sum_y) / determinant), rounded(spec, least)

@@ -1,0 +1,57 @@
+"""What functions of Datasets share: xarray itself, their float variables, and arguments by the names of these."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastq.formats.floats import FLOATS
+from fastq.system.arguments import is_a, native, shown
+
+if TYPE_CHECKING:
+    from xarray import Dataset, Variable
+
+
+def library(function: str) -> Any:
+    """Return xarray.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("xarray")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{function} needs xarray: pip install xarray") from error
+
+
+def check(ds: Any, argument: str) -> None:
+    """Raise TypeError unless an argument is a Dataset."""
+    xarray = importlib.import_module("xarray")
+    if not is_a(ds, xarray.Dataset):
+        hint = ": to_dataset() makes one" if is_a(ds, xarray.DataArray) else ""
+        raise TypeError(f"{argument} must be a Dataset, not {type(ds).__name__}{hint}")
+
+
+def floats(ds: Dataset) -> dict[Any, Variable]:
+    """Return the variables of a Dataset that have floats and are no coordinates."""
+    return {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
+
+
+def by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
+    """Return an argument of a mapping by names of variables, all of which are among the data.
+
+    Raises
+    ------
+    TypeError
+        If it is no mapping, or names another variable.
+    """
+    if given is not None and not is_a(given, Mapping):
+        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
+    for name in given or {}:
+        if name not in data:
+            why = f"stays as it is: {kept[name]}" if name in kept else "is no variable of floats"
+            raise TypeError(f"{argument} names {name!r}, which {why}")
+    return given or {}

@@ -1,0 +1,151 @@
+"""`fastq bitround` and `fastq pack`: netCDF and zarr in and out, what stays, what is told, what is refused."""
+
+import sys
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+from commands import refused, run, told
+
+import fastq
+
+xarray = pytest.importorskip("xarray", reason="no xarray")
+pytest.importorskip("netCDF4", reason="no netCDF4")
+pytest.importorskip("zarr", reason="no zarr")
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A file with gaps, times, an unlimited dimension and a packed variable."""
+    rng = np.random.default_rng(5)
+    t = (283 + 10 * np.sin(np.arange(60) / 6)[:, None] + rng.normal(size=(60, 12))).astype(np.float32)
+    t[:, 3] = np.nan
+    times = np.datetime64("2024-01-01", "ns") + np.arange(60) * np.timedelta64(1, "h")
+    ds = xarray.Dataset(
+        {"t": (("time", "lon"), t, {"units": "K"}), "rain": (("time", "lon"), np.abs(t - 283)), "p": ("time", t[:, 0])},
+        {"time": times, "lon": np.linspace(0, 330, 12)},
+    )
+    encoding = {"t": {"_FillValue": np.float32(-999.0)}, "p": {"dtype": "int16", "scale_factor": 0.1, "_FillValue": -1}}
+    ds.to_netcdf(tmp_path / "a.nc", encoding=encoding, unlimited_dims="time")
+    return tmp_path / "a.nc"
+
+
+def opened(path):
+    how = {"engine": "zarr", "consolidated": False} if path.suffix == ".zarr" else {}
+    with xarray.open_dataset(path, **how) as ds:
+        return ds.load()
+
+
+def test_files_and_stores(source):
+    before = opened(source)
+    for option, number, name in (("digits", 3, "b.nc"), ("keepbits", 7, "c.zarr"), ("max_error", 0.1, "d.zarr")):
+        out = source.with_name(name)
+        text = run("bitround", source, out, f"--{option.replace('_', '-')}", number)
+        assert "2 variables: " in text
+        assert [line.split()[0] for line in text.splitlines() if "float32" in line] == ["t", "rain"]
+        after = opened(out)
+        for kept in ("time", "lon", "p"):
+            assert after[kept].equals(before[kept])
+        for rounded in ("t", "rain"):
+            same_bytes(after[rounded].values, fastq.bitround(before[rounded].values, **{option: number}))
+    again = source.with_name("e.nc")
+    run("bitround", source.with_name("c.zarr"), again, "--keepbits", "t=5")
+    assert opened(again).rain.equals(opened(source.with_name("c.zarr")).rain)
+    assert opened(again).t.attrs["quantization_nsb"] == 5
+    assert opened(source.with_name("b.nc")).encoding["unlimited_dims"] == {"time"}
+
+
+def test_packed_files_are_unpacked_by_any_reader(source):
+    before = opened(source)
+    for name in ("b.nc", "c.zarr"):
+        out = source.with_name(name)
+        text = run("pack", source, out, "--max-error", "t=0.5", "--dtype", "uint16")
+        rows = {line.split()[0]: line.split()[1] for line in text.splitlines() if "int" in line}
+        assert rows == {"t": "uint8", "rain": "uint16"}
+        assert "2 variables: " in text
+        after = opened(out)
+        for kept in ("time", "lon", "p"):
+            assert after[kept].equals(before[kept])
+        step = float(after.rain.encoding["scale_factor"])
+        for variable, most in (("t", 0.5), ("rain", 0.51 * step)):
+            x, y = before[variable].values, after[variable].values
+            np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
+            assert np.nanmax(np.abs(x - y)) <= most
+    with xarray.open_dataset(source.with_name("b.nc"), decode_cf=False) as stored:
+        assert (stored.t.dtype, stored.t.encoding["zlib"]) == (np.uint8, True)
+        same_bytes(stored.t.values, fastq.xarray.pack(before, max_error={"t": 0.5}, dtype="uint16").t.values)
+
+
+def test_what_pack_refuses(source):
+    out = source.with_name("b.nc")
+    for options, message in {
+        ("--max-error", "0.5"): "'0.5' is not NAME=NUMBER",
+        ("--max-error", "t=x"): "is not NUMBER, nor NAME=NUMBER",
+        ("--max-error", "u=1"): "max_error names 'u'",
+        ("--max-error", "t=1e-9"): "max_error",
+        ("--dtype", "int4"): "int4",
+    }.items():
+        assert message in refused("pack", source, out, *options)
+        assert not out.exists()
+
+
+def test_information_along_a_dimension(source):
+    out = source.with_name("b.nc")
+    run("bitround", source, out, "--information", 0.95, "--dim", "time", "--convention", "netcdf")
+    kept = fastq.bit_information(opened(source).t.values, axis=0).keepbits(0.95)
+    assert opened(out).t.attrs["quantization_nsb"] == kept
+
+
+def test_what_is_there_is_replaced_by_force_alone(source):
+    for name in ("b.nc", "b.zarr"):
+        out = source.with_name(name)
+        run("bitround", source, out, "--digits", 2)
+        assert "--force replaces it" in refused("bitround", source, out, "--digits", 3)
+        run("bitround", source, out, "--digits", 3, "--force")
+        assert opened(out).t.attrs["quantization_nsd"] == 3
+    assert sorted(path.name for path in source.parent.iterdir()) == ["a.nc", "b.nc", "b.zarr"]
+    store = source.with_name("b.zarr")
+    assert "is FILE itself" in refused("bitround", store, store, "--digits", 3, "--force")
+    folder = source.with_name("other.zarr")
+    folder.mkdir()
+    assert "no store of zarr" in refused("bitround", source, folder, "--digits", 3, "--force")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["b.nc"], "one of --keepbits, --digits, --max-error and --information is missing"),
+        (["b.txt", "--digits", 3], "'b.txt' must end in .nc, .nc4, .cdf, .h5 or .zarr"),
+        (["no/b.zarr", "--digits", 3], "there is no folder"),
+        (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),
+        (["b.nc", "--digits", 3, "--digits", "t=2"], "one number for all variables, or NAME=NUMBER"),
+        (["b.nc", "--digits", 3, "--keepbits", 2], "must be a number for all variables"),
+        (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is no variable of floats"),
+        (["b.nc", "--digits", 9], "digits of 't' must be from 1 to 7"),
+    ],
+)
+def test_refusals(source, arguments, message):
+    out, *options = arguments
+    assert message in refused("bitround", source, source.parent / out, *options)
+    assert [path.name for path in source.parent.iterdir()] == ["a.nc"]
+
+
+def test_groups_are_refused(source):
+    tree = xarray.DataTree.from_dict({"/": opened(source), "/more": opened(source)})
+    path = source.with_name("groups.nc")
+    tree.to_netcdf(path)
+    message = told("bitround", path, source.with_name("b.nc"), "--digits", 3)
+    assert "it has groups, of which only the first one would be written: /more" in message
+
+
+def test_without_xarray(source, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    message = told("bitround", source, source.with_name("b.nc"), "--digits", 3)
+    assert "this needs xarray with netCDF4 or zarr: pip install" in message
+
+
+def test_a_function_without_xarray(monkeypatch, source):
+    ds = opened(source)
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"fastq\.xarray\.bitround needs xarray: pip install"):
+        fastq.xarray.bitround(ds, keepbits=3)

@@ -1,0 +1,130 @@
+"""Rounded Datasets: which variables, by what, what is missing, attributes of CF, and through files and back."""
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+
+import fastq
+from fastq import reference
+
+xarray = pytest.importorskip("xarray", reason="no xarray")
+
+
+def weather(dtype=np.float32):
+    """Temperature and rain with gaps, beside variables that are no data."""
+    rng, days = np.random.default_rng(3), 40
+    t = (283 + 10 * np.sin(np.arange(days) / 6)[:, None] + rng.normal(size=(days, 12))).astype(dtype)
+    t[:, 3] = np.nan
+    raw = np.where(rng.random(t.shape) < 0.2, -999.25, rng.gamma(0.5, 3, t.shape)).astype(dtype)
+    dims = ("time", "lon")
+    return xarray.Dataset(
+        {
+            "t": (dims, t, {"units": "K", "actual_range": np.array([np.nanmin(t), np.nanmax(t)], dtype)}),
+            "rain": (dims, raw, {"_FillValue": dtype(-999.25), "valid_max": 100.0, "quantization_nsd": 3}),
+            "flag": (dims, t, {"flag_values": [1.0, 2.0]}),
+            "codes": (dims, t, {}, {"dtype": "int16", "scale_factor": 0.1}),
+            "count": ("time", np.arange(days)),
+        },
+        {"lon": np.linspace(0, 330, 12)},
+    )
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("options", [{"keepbits": 6}, {"digits": 2}, {"max_error": 0.25}])
+def test_what_is_rounded_and_what_is_told(options, lazy):
+    ds = weather()
+    if lazy:
+        pytest.importorskip("dask", reason="no dask")
+    rounded = fastq.xarray.bitround(ds.chunk({"time": 7}) if lazy else ds, **options)
+    assert (rounded.t.chunks is not None) == lazy
+    attribute, algorithm = ("nsd", "granular_bitround") if "digits" in options else ("nsb", "bitround")
+    holder = f"quantization_{algorithm}"
+    assert rounded[holder].attrs["algorithm"] == algorithm
+    assert "fastq version" in rounded[holder].attrs["implementation"]
+    for name in ("t", "rain"):
+        told, x = rounded[name].attrs, ds[name].values
+        gaps = np.isnan(x) | (x == -999.25)
+        assert told["quantization"] == holder
+        kept = {"digits": 2} if "digits" in options else {"keepbits": int(told["quantization_nsb"])}
+        assert f"quantization_{attribute}" in told
+        assert ("quantization_nsb" in told) == (attribute == "nsb")
+        same_bytes(rounded[name].values, np.where(gaps, x, reference.bitround(x, **kept)))
+        if "max_error" in options:
+            same_bytes(rounded[name].values[~gaps], fastq.bitround(x[~gaps], **options))
+    ends = rounded.t.attrs["actual_range"]
+    assert (ends == [np.nanmin(rounded.t), np.nanmax(rounded.t)]).all()
+    for name in ("flag", "codes", "count", "lon"):
+        assert rounded[name].identical(ds[name])
+
+
+def test_variables_by_their_names_and_all_others():
+    ds = weather()
+    rounded = fastq.xarray.bitround(ds, keepbits={"t": 5}, digits=4)
+    assert rounded.t.attrs["quantization_nsb"] == 5
+    assert rounded.rain.attrs["quantization_nsd"] == 4
+    assert {"quantization_bitround", "quantization_granular_bitround"} <= set(rounded.data_vars)
+    alone = fastq.xarray.bitround(ds, digits={"rain": 1}, convention="netcdf")
+    assert alone.t.identical(ds.t)
+    known = ds.rain.values != -999.25
+    same_bytes(alone.rain.values[known], reference.bitround(ds.rain.values[known], digits=1, convention="netcdf"))
+
+
+def test_information():
+    pytest.importorskip("dask", reason="no dask")
+    ds = weather()
+    found = {dim: fastq.bit_information(ds.t.values, axis=k) for k, dim in enumerate(ds.t.dims)}
+    for each in (ds, ds.chunk({"time": 7, "lon": 5})):
+        for options in ({}, {"dim": "time"}):
+            told = fastq.xarray.bitround(each, information=0.95, **options).t.attrs
+            assert told["quantization_nsb"] == found[options.get("dim", "lon")].keepbits(0.95)
+
+
+def test_what_would_become_missing_stays():
+    x = np.float32([99.9, 101.0, 3.3, -999.25, -998.9])
+    ds = xarray.Dataset({"v": ("x", x, {"valid_max": 100.0, "_FillValue": np.float32(-1000.0)})})
+    found = fastq.xarray.bitround(ds, keepbits=7).v.values
+    same_bytes(found, np.float32([100.0, 101.0, 3.296875, -999.25, -998.9]))  # the last ones would be the fill value
+    low = ds.assign(v=ds.v.assign_attrs(valid_max=99.9))
+    assert fastq.xarray.bitround(low, keepbits=7).v.values[0] == x[0]
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "zarr"])
+def test_files(engine, tmp_path):
+    pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
+    rounded = fastq.xarray.bitround(weather().drop_vars("codes"), keepbits=4)
+    path = tmp_path / "x"
+    rounded.to_netcdf(path, engine="netcdf4") if engine == "netcdf4" else rounded.to_zarr(path, consolidated=False)
+    with xarray.open_dataset(path, engine=engine, **{"zarr": {"consolidated": False}}.get(engine, {})) as back:
+        assert (back.t.attrs["quantization_nsb"], back.t.attrs["quantization"]) == (4, "quantization_bitround")
+        assert back.quantization_bitround.attrs["algorithm"] == "bitround"
+        same_bytes(back.t.values, rounded.t.values)
+        again = fastq.xarray.bitround(back.load(), keepbits=4)
+        same_bytes(again.t.values, back.t.values)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, TypeError, "one of keepbits, digits, max_error and information must be a number for all variables"),
+        ({"keepbits": 3, "digits": 2}, TypeError, "one of keepbits, digits"),
+        ({"keepbits": {"t": 3}, "digits": {"t": 2}}, TypeError, "digits names 't', as keepbits does"),
+        ({"keepbits": {"flag": 3}}, TypeError, "keepbits names 'flag', which stays as it is: by its flag_values"),
+        ({"keepbits": {"codes": 3}}, TypeError, "'codes', which stays as it is: by its encoding it is packed"),
+        ({"keepbits": {"count": 3}}, TypeError, "'count', which is no variable of floats"),
+        ({"keepbits": 0}, ValueError, "keepbits of 't' must be from 1 to 23 for float32, not 0"),
+        ({"digits": 8}, ValueError, "digits of 't' must be from 1 to 7"),
+        ({"digits": 2.0}, TypeError, "digits of 't' must be an int"),
+        ({"max_error": -1}, ValueError, "max_error of 't' must be from 0.0 to inf"),
+        ({"information": 1.5}, ValueError, "information of 't' must be from 0.0 to 1.0"),
+        ({"information": 0.9, "dim": "lat"}, ValueError, "dim must be a dimension of 't', one of time, lon, not 'lat'"),
+        ({"keepbits": 3, "convention": "cf"}, ValueError, "convention must be one of"),
+    ],
+)
+def test_refusals(options, error, message):
+    with pytest.raises(error, match=message):
+        fastq.xarray.bitround(weather(), **options)
+
+
+def test_what_is_no_dataset_is_refused():
+    with pytest.raises(TypeError, match=r"ds must be a Dataset, not DataArray: to_dataset\(\) makes one"):
+        fastq.xarray.bitround(weather().t, keepbits=3)

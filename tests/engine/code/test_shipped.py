@@ -439,4 +439,4 @@ def test_the_build_has_a_switch(given, expected, monkeypatch):
         monkeypatch.delenv("FASTQ_BUILD_KERNELS", raising=False)
     else:
         monkeypatch.setenv("FASTQ_BUILD_KERNELS", given)
-    assert runpy.run_path(str(ROOT / "hatch_build.py"))["is_on"]() is expected
+    assert runpy.run_path(str(ROOT / "hatch_build.py"), run_name="__mp_main__")["is_on"]() is expected

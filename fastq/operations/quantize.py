@@ -64,9 +64,9 @@ def quantize(
         Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
     bits : int, optional
         Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
-    range : {"minmax", "mse"} or MSERange
-        All of what each parameter belongs to, from minimum to maximum; or the part of it that has the least error of
-        the round trip, which clips a few values and rounds the others less: see `MSERange`.
+    range : {"minmax", "mse", "mse-llm-compressor"} or MSERange
+        All of what each parameter belongs to, from minimum to maximum; or of several smaller and larger ranges the one
+        that has the least error of the round trip: see `MSERange`. "mse-llm-compressor" tries other ones.
     importance : array_like, optional
         What the squared error of an element counts where the range is searched for, as the mean of squares of the
         activations that a column meets: a weight, finite and not negative, for each element of the axis along which

@@ -255,7 +255,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
     coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolved(qtype, coding.row, always, block_size)
+        search = search.resolved(qtype, coding.row, always, kind, block_size)
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     stochastic = is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)

@@ -21,7 +21,7 @@ from fastq import reference
 from fastq.dispatch.cache import call, plans
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.reference.noise import numbers
-from fastq.requests.noise import Noise, noise_of
+from fastq.requests.noise import Noise
 from fastq.system import tuning
 
 APIS = fastq, reference
@@ -76,24 +76,29 @@ def rules(*wanted):
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
 
 
-def at_random():
-    noise = {"rounding": "stochastic", "rng": 3}
-    x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
-    permuted = x.reshape(10, 20, 30).transpose(1, 0, 2)
-    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1], permuted):
-        for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
-            same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
-            same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
-    least = (np.float32(2**23) - numbers(noise_of("stochastic", 3), (40,)).astype(np.float32)) * np.float32(2.0**-23)
-    for code, unit in (("int8", 1), ("int16", 1), ("float8_e5m2", 2.0**-16)):
-        up = fastq.quantize_linear(least * np.float32(unit), 1.0, None, code, axis=None, **noise)
-        same_bytes(up, np.full(40, unit).astype(up.dtype))
-    half = np.full(40, 0.5, np.float32)
-    for first in (2**32 - 20, 2**34):
-        drawn = Noise(1 << 63 | 7, first)
-        options = None, 0, True, "int8", "onnx", "raise", "stochastic"
-        codes = call("quantize_linear", half, None, 1.0, 0, None, options, (type(None), int, bool), None, drawn)
-        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 22).astype(np.int8))
+def requantizations(*wanted):
+    rng = np.random.default_rng(11)
+    shape, ends = (61, 37), [-(2**31), 2**31 - 1, 0, -1, 2**30]
+    middles = np.arange(-300, 300) * 512 + 256  # between two codes, in units of 2**-9
+    acc = np.concatenate([middles - 1, middles, middles + 1, ends, np.arange(-30, 30)])
+    others = rng.integers(-70000, 70000, shape[0] * shape[1] - acc.size)
+    acc = rng.permutation(np.concatenate([acc, others]).astype(np.int32)).reshape(shape)
+    sizes = [2.0**-9, 0.00345, 0.0988, 1.0 - 2.0**-40, 1.0 + 2.0**-31, 3.0, 2.0**-32, 0.75 * 2.0**-31, 1 / 3, 0.0]
+    sizes += [0.5 + 0.75 * 2.0**-31]  # whose units are rounded up
+    for convention in wanted:
+        for multiplier in (*sizes, np.exp2(rng.uniform(-12, 0, shape[1]))):
+            options = {"axis": 1, "convention": convention}
+            biases = [None, rng.integers(-50000, 50000, shape[1]).astype(np.int32)]
+            if convention == "torch":
+                biases.append(rng.standard_normal(shape[1]) * 500)
+            for bias, zero_point in itertools.product(biases, (0, -100)):
+                found, expected = both("requantize", acc, multiplier, zero_point, "int16", bias=bias, **options)
+                same_bytes(found, expected)
+        try:
+            fastq.requantize(acc, 2.0**31 if convention != "torch" else 1e300, 0, "int8", convention=convention)
+        except ValueError:
+            continue
+        raise AssertionError("different: a multiplier that is too large was taken")
 
 
 def bits():
@@ -106,6 +111,21 @@ def bits():
         for options in ({"keepbits": 0}, {"keepbits": 9}, {"keepbits": 23}, {"digits": 1}, {"digits": 5}):
             same_bytes(*both("bitround", x, convention=convention, **options))
     same_bytes(*(found.counts for found in both("bit_information", x)))
+
+
+def at_random():
+    noise = {"rounding": "stochastic", "rng": 3}
+    x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
+    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1]):
+        for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
+            same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
+            same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
+    half = np.full(40, 0.5, np.float32)
+    for first in (2**32 - 20, 2**34):
+        drawn = Noise(1 << 63 | 7, first)
+        options = None, 0, True, "int8", "onnx", "raise", "stochastic"
+        codes = call("quantize_linear", half, None, 1.0, 0, None, options, (type(None), int, bool), None, drawn)
+        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 22).astype(np.int8))
 
 
 def searches():
@@ -234,6 +254,21 @@ def grids(*names):
 
     for name, api in itertools.product(names, APIS):
         check_values(api.gguf, name)
+
+
+def least_error(*cases):
+    from test_gguf_least_error import check_kernel
+
+    for case in cases:
+        check_kernel(case)
+
+
+def least_error_rules(*cases):
+    from test_gguf_least_error import check_gain, check_never_worse
+
+    for case in cases:
+        check_never_worse(case)
+        check_gain(case)
 
 
 def large(*names):

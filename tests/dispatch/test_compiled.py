@@ -353,6 +353,7 @@ WRONG = [
         {},
         "dtype must be a format without scales of its own in compiled code, not nv",
     ),
+    ("fake_quantize", (ARRAY, "int8"), {"importance": ARRAY}, "importance must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"rounding": "stochastic"}, "rounding and rng must be None in compiled code"),
     ("quantize_linear", (ARRAY, F64), {"rng": types.int64}, "rounding and rng must be None in compiled code"),

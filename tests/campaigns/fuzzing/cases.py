@@ -444,15 +444,6 @@ class _Drawing:
             options["range"] = of.range
         return options
 
-    def with_noise(self, call):
-        """Round some codes at random."""
-        allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
-        if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
-            call.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
-        self.noted["rounding"] = call.options.get("rounding", "nearest")
-        if self.spoils(0.05):
-            call.options["rng"] = -1
-
     def importance_in_search(self, shape, options):
         """Weights of all elements, or of those along an axis, mostly the one that they have to be of."""
         own, ndim = self.qtype.block_size, len(shape)
@@ -466,6 +457,15 @@ class _Drawing:
         weights = draws.random(sizes) ** self.random.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
         self.noted["importance"] = str(sizes)
         return weights.astype(self.random.choice(["float64", "float32", "float16"]))
+
+    def with_noise(self, call):
+        """Round some codes at random."""
+        allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
+        if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
+            call.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
+        self.noted["rounding"] = call.options.get("rounding", "nearest")
+        if self.spoils(0.05):
+            call.options["rng"] = -1
 
     def packed(self, shape):
         """Shape and dtype of stored codes."""
@@ -942,6 +942,8 @@ class _Drawing:
         call.args = [x, self.random.choice([form.name, form.number])]
         if self.random.random() < 0.2:
             call.options["imatrix"] = self.imatrix(shape)
+        if self.random.random() < (0.4 if form.trials else 0.02):
+            call.options["range"] = "mse"
         return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
 
     def imatrix(self, shape):

@@ -40,6 +40,7 @@ FILES = (
     "codebooks",
     "zarr",
     "binarize",
+    "requantize",
     "bitround",
     "bit_information",
     "range_search",
@@ -58,7 +59,7 @@ FILES = (
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize", "corners"
+WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "corners"
 # whose kernels few cases of the fuzzer need
 ALONE = (
     "calibrator",

@@ -21,7 +21,7 @@ from fastq import reference
 from fastq.dispatch.cache import call, plans
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.reference.noise import numbers
-from fastq.requests.noise import Noise, noise_of
+from fastq.requests.noise import Noise
 from fastq.system import tuning
 
 APIS = fastq, reference
@@ -116,15 +116,10 @@ def bits():
 def at_random():
     noise = {"rounding": "stochastic", "rng": 3}
     x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
-    permuted = x.reshape(10, 20, 30).transpose(1, 0, 2)
-    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1], permuted):
+    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1]):
         for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
             same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
             same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
-    least = (np.float32(2**23) - numbers(noise_of("stochastic", 3), (40,)).astype(np.float32)) * np.float32(2.0**-23)
-    for code, unit in (("int8", 1), ("int16", 1), ("float8_e5m2", 2.0**-16)):
-        up = fastq.quantize_linear(least * np.float32(unit), 1.0, None, code, axis=None, **noise)
-        same_bytes(up, np.full(40, unit).astype(up.dtype))
     half = np.full(40, 0.5, np.float32)
     for first in (2**32 - 20, 2**34):
         drawn = Noise(1 << 63 | 7, first)

@@ -1,9 +1,9 @@
 """What hatchling runs to build a wheel: with FASTQ_BUILD_KERNELS=1 it gets machine code, else it is for any platform.
 
 Machine code is made for each level of instructions that this machine has (`LEVELS` of fastq/system/cpu.py) by a process
-of its own, which is told to compile for that; FASTQ_BUILD_KERNELS may also be the name of one level. It is linked by
-the C compiler, `cc` or what CC says. Two builds give the same bytes. FASTQ_BUILD_WORKS names some of the works alone,
-FASTQ_BUILD_JOBS says how many processes compile for a level.
+of its own, which is told to compile for that; FASTQ_BUILD_KERNELS may also be the name of one level, and 0 or nothing
+is off. It is linked by the C compiler, `cc` or what CC says. Two builds give the same bytes. FASTQ_BUILD_WORKS names
+some of the works alone, FASTQ_BUILD_JOBS says how many processes compile for a level.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 SWITCH = "FASTQ_BUILD_KERNELS"
+OFF = ("", "0")
 # without names of internal symbols, and without what depends on the name of the file
 LINK = {
     "Linux": "-shared -nostdlib -Wl,--build-id=none,--strip-all,-z,noexecstack",
@@ -83,6 +84,11 @@ def compile_level(level: str, target: str) -> None:
     print(f"{level}: {len(recipes)} functions, {Path(target).stat().st_size:,} bytes")
 
 
+def is_on() -> bool:
+    """Return whether machine code is wanted."""
+    return os.environ.get(SWITCH, "") not in OFF
+
+
 def build(folder: str) -> list[Path]:
     """Make the libraries of all levels of this machine, side by side."""
     cpu, wanted = runpy.run_path(str(ROOT / "fastq" / "system" / "cpu.py")), os.environ[SWITCH]
@@ -115,11 +121,11 @@ elif __name__ != "__mp_main__":  # the name in processes of `multiprocessing`, w
 
         def dependencies(self) -> list[str]:
             """Return what the processes that compile need: what the package does, and the dtypes that works name."""
-            return [*self.metadata.core.dependencies, "ml-dtypes"] if os.environ.get(SWITCH) else []
+            return [*self.metadata.core.dependencies, "ml-dtypes"] if is_on() else []
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             """Make it, and have the wheel named for this platform."""
-            if not os.environ.get(SWITCH) or version == "editable":
+            if not is_on() or version == "editable":
                 return
             self.folder = tempfile.TemporaryDirectory()
             for path in build(self.folder.name):

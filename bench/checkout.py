@@ -111,9 +111,24 @@ def signal(weights_file: Path | None) -> None:
     if weights_file:
         click.echo("\n".join(signals.lines(found)))
         return
-    signals.store(found)
+    signals.store(found, signals.STORED)
     signals.PAGE.write_text(signals.page(signals.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     click.echo(f"{signals.STORED} and {signals.PAGE} written")
+
+
+@main.command()
+def embeddings() -> None:
+    """Write the table of docs/howto/models.md: embeddings of a model before and after `fastq convert`; minutes."""
+    from . import embeddings as compared
+    from . import signals
+
+    try:
+        found = compared.measured(lambda line: click.echo(line, err=True))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    signals.store(found, compared.STORED)
+    compared.PAGE.write_text(compared.page(compared.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    click.echo(f"{compared.STORED} and {compared.PAGE} written")
 
 
 @main.command(name="show")

@@ -181,10 +181,15 @@ def measured(path: Path | None = None, say: Callable[[str], None] = lambda line:
                 row |= theirs(scheme, weights, sums)
             except ModuleNotFoundError as error:
                 say(f"{scheme.title}: without llm-compressor, as {error.name} is not installed")
-        rows.append({key: round(value, 6) if isinstance(value, float) else value for key, value in row.items()})
+        rows.append(rounded(row))
         say(f"{scheme.title}: " + ", ".join(f"{key} {value:.4g}" for key, value in list(rows[-1].items())[1:]))
     about = {"model": title, "matrices": len(weights), "elements": sum(x.size for x in weights.values())}
     return about | {"cpu": machine.describe()["cpu"], "threads": fastq.get_num_threads(), "rows": rows}
+
+
+def rounded(row: Row) -> Row:
+    """A row with six digits after the point, which is more than repeats."""
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in row.items()}
 
 
 def _cell(row: Row, key: str) -> str:
@@ -230,15 +235,15 @@ def page(text: str, found: Row) -> str:
     return text
 
 
-def store(found: Row) -> None:
+def store(found: Row, path: Path) -> None:
     """Keep what was measured."""
-    STORED.parent.mkdir(parents=True, exist_ok=True)
-    STORED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def stored() -> Row:
+def stored(path: Path) -> Row:
     """What was measured last."""
-    found: Row = json.loads(STORED.read_text(encoding="utf-8"))
+    found: Row = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fastq import results
 from fastq.dask import tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
-from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks
+from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
@@ -40,7 +40,7 @@ from fastq.system.arguments import is_a
 
 def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
-    params, parts, operands = _values_by_qparams(call, x)
+    call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
     codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **told_by_qparams(call, params))
     return without_checks(QuantizedArray, codes, params, x.shape)
@@ -48,7 +48,7 @@ def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
 
 def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
-    params, parts, operands = _values_by_qparams(call, x)
+    call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
     options = {**told_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
     return blockwise(tasks.computed, parts.all_axes, *operands, **options)
@@ -59,13 +59,14 @@ def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
 
 
-def _values_by_qparams(call: Call, x: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
-    """Return parameters in the dtypes that tasks need, which chunks have which, and the operands of tasks."""
+def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
+    """Return the call, parameters in the dtypes that tasks need, which chunks have which, and the operands of tasks."""
     dtype = dtype_in(x, "x")
     params = _ready(call.qparams, x.shape, check_input(dtype))
     by_qparams(dtype, x.ndim, params, call.options)
     parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
-    return params, parts, [x, parts.all_axes, *_operands(params, parts)]
+    call, places = with_noise(call, x.chunks)
+    return call, params, parts, [x, parts.all_axes, *_operands(params, parts), *places]
 
 
 def dequantize(call: Call, codes: da.Array) -> da.Array:
@@ -129,8 +130,9 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _placed(call, request)
     parts.check_aligned(request.qtype)
-    asked = _told_placed(call, request, request.qtype)
-    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, asked=asked)
+    call, places = with_noise(call, x.chunks)
+    asked, of_array = _told_placed(call, request, request.qtype), (None, None)
+    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, *of_array, *places, asked=asked)
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:

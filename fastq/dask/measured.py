@@ -13,6 +13,7 @@ from fastq.dask import tasks
 from fastq.dask.given import codes_by_qparams, told_by_qparams
 from fastq.dask.parts import Chunks, Parts, blockwise, dtype_in
 from fastq.dispatch.cache import Call
+from fastq.dispatch.callers import in_standard_mode
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
 from fastq.requests.values import check_approximation, check_comparable, check_input
@@ -55,7 +56,7 @@ def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
     how |= {"dtype": object, "adjust_chunks": ones, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
     totals = blockwise(tasks.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
-    return delayed(comparison_of)(np.ravel(totals.to_delayed()).tolist())
+    return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())
 
 
 def _in_chunks(array: da.Array, chunks: Chunks, name: str) -> da.Array:

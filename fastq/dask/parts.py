@@ -10,8 +10,10 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from fastq.dispatch.cache import Call
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, packed_length, stored_as
+from fastq.requests.noise import steps_of
 from fastq.system.arguments import as_array, dtype_of, is_a
 
 Index = tuple[int, ...]
@@ -95,6 +97,26 @@ def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
         f"x has a chunk of {wrong[0]} along axis {axis}, where block_size and bytes of codes need chunks of a multiple "
         f"of {multiple}: rechunk with x.rechunk({{{axis}: {size}}})"
     )
+
+
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+def with_noise(call: Call, chunks: Chunks) -> tuple[Call, list[Any]]:
+    """Return a call with the random numbers of the whole array, and where each chunk has its own: operands of tasks."""
+    if call.noise is None:
+        return call, []
+    sizes = tuple(map(sum, chunks))
+    if any(map(math.isnan, sizes)):
+        raise ValueError(
+            "x has chunks of unknown sizes, so its elements have no places by which to round at random: call "
+            "x.compute_chunk_sizes() before"
+        )
+    steps, places = steps_of(sizes), []
+    for axis, (step, each) in enumerate(zip(steps, chunks, strict=True)):
+        first = step * np.cumsum((0, *each[:-1]), dtype=np.int64)
+        places += [da.from_array(first, chunks=1), (axis,)]
+    return call._replace(noise=call.noise._replace(steps=steps)), places
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastq.dask import given, tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled
-from fastq.dask.parts import Parts, blockwise, codes_of, dtype_in
+from fastq.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
@@ -81,8 +81,11 @@ def _in_one_pass(parts: Parts, qtype: QType) -> bool:
 
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
+    call, places = with_noise(call, x.chunks)
     how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation}
-    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *_weights(call, parts), **how)
+    weights = _weights(call, parts)
+    given = (*(weights or (None, None)), *(None, None) * 2) if places else weights
+    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *given, *places, **how)
 
 
 def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
@@ -97,8 +100,8 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 
 def _second_pass(call: Call, params: QParams) -> Call:
     """Return an operation that takes the parameters that the first pass has found."""
-    saturate, nan = call.options.saturate, call.options.nan
-    options, types = QuantizeOptions(saturate, nan, params.key), (type(saturate),)
+    saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
+    options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
     return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 

@@ -30,11 +30,16 @@ def computed(
     scale: Array | None = None,
     zero_point: Array | None = None,
     tensor_scale: Array | None = None,
-    *,
+    *places: Any,
     asked: Call,
     template: QParams | None = None,
 ) -> Any:
-    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams by a template."""
+    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams by a template.
+
+    `places` add up to that of its first element, by which random numbers are drawn.
+    """
+    if asked.noise is not None:
+        asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
         asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
         scale, zero_point = asked.qparams.scale, asked.qparams.zero_point

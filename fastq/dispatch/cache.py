@@ -22,10 +22,12 @@ from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
+from fastq.requests.noise import Noise
 from fastq.system import lazy
 from fastq.system.arguments import as_array, is_a
 
-BoundCall = Callable[..., Any]  # a plan with its threads and checks; called with the operands and QParams
+# a plan with its threads and checks; called with the operands, QParams and, where it rounds at random, noise
+BoundCall = Callable[..., Any]
 
 # arrays of other libraries, and the modules with a `call` for them, which takes a `Call`
 _HOLDERS = {
@@ -82,17 +84,19 @@ def call(
     options: tuple[Any, ...],
     types: tuple[type, ...] = (),
     shape: Any = None,
+    noise: Noise | None = None,
 ) -> Any:
     """Launch the plan of a call, which is resolved if there is none yet.
 
     The operation is a row of `OPERATIONS`, which has the names of x, y (an output, or another array), a and b. QParams
     are passed on to the plan: what that may depend on is among the options too. `options` are as the caller gave them,
     in the order of the row's, the axis first; `types` are those of the first ones, which are numbers: True == 1 == 1.0.
-    `shape` is that of the values, where packed codes do not tell it.
+    `shape` is that of the values, where packed codes do not tell it, and `noise` what codes are rounded by at random,
+    on which no plan depends.
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
-            return holder.call(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
+            return holder.call(Call.of(operation, (x, y, a, b), qparams, options, types, shape)._replace(noise=noise))
         x = as_array(x, OPERATIONS[operation].operands[0])
     recent = plans.recent
     try:
@@ -104,7 +108,7 @@ def call(
         plan = _resolver(operation)(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
         if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
-    return plan(x, y, a, b, qparams)
+    return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
 
 
 class Call(NamedTuple):
@@ -119,6 +123,7 @@ class Call(NamedTuple):
     options: Any
     types: tuple[type, ...]
     shape: Any
+    noise: Noise | None = None
 
     @classmethod
     def of(cls, operation: str, operands: Any, qparams: Any, options: Any, types: Any, shape: Any) -> Call:
@@ -127,7 +132,7 @@ class Call(NamedTuple):
 
     def made(self) -> Any:
         """Make the call."""
-        return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape)
+        return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape, self.noise)
 
 
 def _holder_of(x: Any) -> Any:

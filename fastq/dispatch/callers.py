@@ -24,9 +24,11 @@ def planned_only() -> AbstractContextManager[None]:
     return manager
 
 
-def use_native() -> None:
-    """Have machine code made for this very CPU from now on; see `fastq.engine.code`."""
-    lazy.module("fastq.engine.code").use_native()
+def native_code() -> AbstractContextManager[None]:
+    """Have the machine code of calls made for this very CPU meanwhile; see `fastq.engine.code`."""
+    lazy.module("fastq.dispatch.cache").plans.clear()  # of calls that use other code
+    manager: AbstractContextManager[None] = lazy.module("fastq.engine.code").use_native()
+    return manager
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:

@@ -98,6 +98,7 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
     """Return the conversion of `fastq.quantize_linear`."""
     named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
     request = _resolved(by_numbers, _dtype(x, "x"), _constants(LinearOptions, options), *named)
+    _refuse_noise(request, options)
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
@@ -126,6 +127,7 @@ def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversi
         raise TypingError("importance must be None in compiled code, where no range is searched for")
     kind = _dtype(x, "x")
     request = _resolved(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
+    _refuse_noise(request, options)
     if request.qtype.block_size:
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
     if request.granularity.axes is not None:
@@ -208,6 +210,12 @@ def _value(option: Any, name: str) -> Any:
         case types.Type():
             raise TypingError(f"{name} must be a constant in compiled code: a literal or a global, not {option}")
     return option
+
+
+def _refuse_noise(request: Request, options: Mapping[str, Any]) -> None:
+    """Raise an error where random numbers are asked for: elements are rounded at random by their place in an array."""
+    if request.stochastic or not _is_none(options["rng"]):
+        raise TypingError("rounding and rng must be None in compiled code: call from Python to round at random")
 
 
 # --- conversions ------------------------------------------------------------------------------------------------------

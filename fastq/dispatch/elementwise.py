@@ -17,6 +17,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests import values
+from fastq.requests.noise import Noise
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
 from fastq.results import QParams, QuantizedArray, without_checks
 from fastq.system.arguments import dtype_of, is_out
@@ -56,12 +57,14 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
     bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
 
     @in_standard_mode
-    def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
-        codes = bound(x, out, scale, zero_point, qparams)
+    def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, *noise: Noise) -> QuantizedArray:
+        codes = bound(x, out, scale, zero_point, qparams, *noise)
         return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute), x.shape)
 
-    def launch_as_they_are(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
-        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams), qparams, x.shape)
+    def launch_as_they_are(
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, *noise: Noise
+    ) -> QuantizedArray:
+        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams, *noise), qparams, x.shape)
 
     return launch_as_they_are if params is call.qparams else launch
 
@@ -116,15 +119,17 @@ def _bound(
     launch = launch_of(spec, request, call, rules, given, result, given.zero_point if storage else zero_point)
     new, launch_given, settle = result.new, launch.launch, launch.settle
 
-    def call_given(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
+    def call_given(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, *noise: Noise) -> Array:
         result = new() if out is None else out
-        status = launch_given(x, result, scale, zeros if zero_point is None else zero_point)
+        status = launch_given(x, result, scale, zeros if zero_point is None else zero_point, *noise)
         if status:
-            settle(status, x, result, scale, zero_point, qparams and qparams.tensor_scale)
+            settle(status, x, result, scale, zero_point, qparams and qparams.tensor_scale, *noise)
         return result
 
-    def call_in_storage(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
-        return call_given(x, out, scale, zero_point.astype(storage), qparams)
+    def call_in_storage(
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, *noise: Noise
+    ) -> Array:
+        return call_given(x, out, scale, zero_point.astype(storage), qparams, *noise)
 
     return call_given if storage is None else call_in_storage
 
@@ -141,8 +146,9 @@ def launch_of(
     """Return the launch of an operation with given parameters."""
     (x, out, scale, _), of_parameters = call.operands, given.scale.shape
 
-    def ready(*numbers: Any) -> tuple[Any, ...]:  # without `given`, which may be the caller's arrays
-        return tuple(in_bits(rules.ready(*numbers).reshaped(of_parameters)))
+    # without `given`, which may be the caller's arrays
+    def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise) -> tuple[Any, ...]:
+        return *in_bits(rules.ready(scale, zero_point, tensor).reshaped(of_parameters)), *noise
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:

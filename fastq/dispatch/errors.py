@@ -56,7 +56,7 @@ def _launcher_of_errors(
 def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.compare` with codes."""
     measure = totals_of_codes(call, x, q, scale, zero_point)
-    return lambda *operands: measure(*operands).comparison()
+    return lambda *operands: comparison(measure(*operands))
 
 
 def totals_of_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
@@ -88,7 +88,7 @@ def totals_of_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any)
 def compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array."""
     measure = totals_of_values(call, x, q)
-    return lambda *operands: measure(*operands).comparison()
+    return lambda *operands: comparison(measure(*operands))
 
 
 def totals_of_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
@@ -107,6 +107,9 @@ def totals_of_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
         return _totals(sums, x.size, has_codes=False)
 
     return measure
+
+
+comparison = in_standard_mode(Totals.comparison)
 
 
 @in_standard_mode

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.copies import packer, unpacker
+from fastq.dispatch.noise import words_of
 from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
@@ -18,6 +19,7 @@ from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
+from fastq.requests.noise import Noise
 from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
 
@@ -108,23 +110,28 @@ class Launcher(NamedTuple):
 
     plan: LaunchPlan
     arrangement: Arrangement
+    draws: bool  # whether it gets `Noise` in place of sums
     codes: CodesInBytes | None = None
 
     def bound(self, checks: Checks, in_c_order: bool = True) -> Execute:
-        """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
+        """Return what runs on x, result, scale, zero point and sums, or noise, as callers give them, where checks pass.
 
         It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `in_c_order` it copies
         parameters that are not. Codes one in a byte share memory with none of them.
         """
         if self.codes is not None:
             checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
-        launch, arranged = bind(self.plan.checked(checks)), self.arrangement.to_kernel
+        launch, arranged, others = bind(self.plan.checked(checks)), self.arrangement.to_kernel, self.others
 
-        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Array) -> int:
-            return launch(x, out, arranged(scale), arranged(zero_point), *sums)
+        def launch_drawing(x: Array, out: Array, scale: Array, zero_point: Array, *noise: Noise) -> int:
+            return launch(x, out, scale, zero_point, *others(*noise))
 
-        as_given = in_c_order and not self.arrangement.parameter_order
-        execute = launch if as_given else launch_arranged
+        in_order = launch_drawing if self.draws else launch
+
+        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Any) -> int:
+            return in_order(x, out, arranged(scale), arranged(zero_point), *sums)
+
+        execute = in_order if in_c_order and not self.arrangement.parameter_order else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
     def bound_to(
@@ -146,13 +153,18 @@ class Launcher(NamedTuple):
         checks = checks_of(rules, x, out, nbytes, given)
         return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
 
-    def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Array) -> int:
+    def others(self, *sums: Any) -> tuple[Any, ...]:
+        """Return the operands after zero points: sums as they are, or what kernels draw random numbers by."""
+        return (words_of(sums[0], self.arrangement.shape, self.arrangement.order),) if self.draws else sums
+
+    def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Any) -> int:
         """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
         plan = self.plan if tensor is None else with_tensor(self.plan, float(tensor))
         execute: Execute = functools.partial(run, plan)
         if self.codes is not None:
             execute = self.codes.through(execute)
-        return execute(x, out, self.arrangement.to_kernel(scale), self.arrangement.to_kernel(zero_point), *sums)
+        to_kernel = self.arrangement.to_kernel
+        return execute(x, out, to_kernel(scale), to_kernel(zero_point), *self.others(*sums))
 
 
 def launcher(
@@ -184,7 +196,7 @@ def launcher(
     else:
         arrangement = arrange(x, out, granularity, given=True, scale_order=scale_order)
     view = arrangement.view(x, out, dtypes[1], reads=spec.op == "compare")
-    return Launcher(plan(spec, view, *dtypes), arrangement)
+    return Launcher(plan(spec, view, *dtypes), arrangement, spec.arithmetic.rule.draws)
 
 
 def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> CodesInBytes:

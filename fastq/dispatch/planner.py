@@ -16,7 +16,7 @@ from fastq.dispatch.cache import plans
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 from fastq.dispatch.strides import Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, VALUES, LaunchPlan, X, plan_launch
+from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
 from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
@@ -32,12 +32,14 @@ from fastq.kernels.args import (
     STRAIGHT,
     WHOLE_ROWS,
     ElementOperands,
+    NoisyOperands,
 )
 from fastq.kernels.storage import ElementType, bits_of, register_elements
 from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
+NOISY = X, OUT, SCALE, ZERO, SUMS  # of those that round at random, by what comes in place of sums
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
 # depend on this number, so it is no tuning constant
@@ -116,8 +118,13 @@ def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options:
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
-    loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
-    kernel = kernel_for(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan)
+    loop, threads, draws = (
+        loop_of(layout, spec.op, *kinds[:3]),
+        threadpool.threads_for(size),
+        spec.arithmetic.rule.draws,
+    )
+    pointers = NoisyOperands(*kinds, np.dtype(np.int64)) if draws else kinds
+    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(
         layout,
         spec.code_range,
@@ -125,9 +132,10 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
         outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
         repeat=loop.repeat,
     )
+    operands = NOISY if draws else VALUES
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
-        kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
+        kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
     )
     return tiled(plan, view, kinds[:2])
 

@@ -25,6 +25,7 @@ from fastq.kernels.args import BLOCK_SIZES, COLUMN_BYTES, COLUMN_REGISTERS, Elem
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide
 from fastq.requests.importance import as_importance
+from fastq.requests.noise import Noise
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
 from fastq.results import QParams, QuantizedArray, without_checks
@@ -40,7 +41,9 @@ def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
     launch = work.bound(x, out, importance)
-    return lambda x, out, importance, *_: without_checks(QuantizedArray, *launch(x, out, importance), x.shape)
+    return lambda x, out, weights, b, qparams, *noise: without_checks(
+        QuantizedArray, *launch(x, out, weights, *noise), x.shape
+    )
 
 
 def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
@@ -48,7 +51,7 @@ def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
-    return lambda x, out, importance, *_: launch(x, out, importance)[0]
+    return lambda x, out, weights, b, qparams, *noise: launch(x, out, weights, *noise)[0]
 
 
 def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
@@ -88,7 +91,7 @@ class _Work(NamedTuple):
         """What raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
-    def bound(self, x: Array, out: Any, importance: Any) -> Callable[[Array, Any, Any], Quantized]:
+    def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
         """Return what does it: in one launch if that can be, else in steps."""
         if importance is not None:
             as_importance(importance, x.shape, self.request)
@@ -96,7 +99,8 @@ class _Work(NamedTuple):
         if not x.size:
             shape = shape_of_ranges(x.shape, request.granularity)
             return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
-        where = None if request.search is not None or self.result is None else self.arranged(x, target)
+        apart = request.search is not None or request.stochastic or self.result is None
+        where = None if apart else self.arranged(x, target)
         ranged = None if where is None else self.plan(where, x, target, one_pass=not where.is_in_order(x))
         if where is not None and ranged is not None:
             return self.filled(self.at_once(where, ranged, x, target), where, begin=ranged.begin)
@@ -112,11 +116,11 @@ class _Work(NamedTuple):
         where: strides.Arrangement | None = None,
         shape: tuple[int, ...] = (),
         begin: Callable[[], tuple[Array | None, ...]] = tuple,
-    ) -> Callable[[Array, Any, Any], Quantized]:
+    ) -> Callable[..., Quantized]:
         """Return what launches on new parameters, and returns them with the result.
 
         A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
-        makes the operands after these.
+        makes the operands after these; noise comes last, after a scale of the array or None.
         """
         qtype, scheme, shape = (
             self.request.qtype,
@@ -129,17 +133,17 @@ class _Work(NamedTuple):
         new: Callable[[], Any] = type(None) if self.result is None else self.result.new
         new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-        others = _new_tensor_scale if has_tensor else begin
+        others = _new_tensor_scale if has_tensor else _no_tensor_scale if self.request.stochastic else begin
         launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
         request, kept = self.request, 1 if self.request.search is None else 2  # of the operands after parameters
 
-        def call(x: Array, out: Any, importance: Any) -> Quantized:
+        def call(x: Array, out: Any, importance: Any, *noise: Noise) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
             if importance is not None:
                 more = more[0] if has_tensor else None, as_importance(importance, x.shape, request)
-            status = launch(x, result, scale, zero_point, *more)
+            status = launch(x, result, scale, zero_point, *more, *noise)
             if status:
-                settle(status, x, result, scale, zero_point, *more[:kept])
+                settle(status, x, result, scale, zero_point, *more[:kept], *noise)
             if arranged is not None:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             if own is not None:
@@ -222,20 +226,22 @@ class _Work(NamedTuple):
         dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
         order = choice.arrangement.parameter_order or tuple(range(x.ndim))
         plan: Callable[..., driver.LaunchPlan] = functools.partial(planner.plan_elementwise, backward=True)
-        way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
+        given = spec.given.drawn if request.stochastic else spec.given
+        way = launcher(given, request.granularity, x, out, x.shape, dtypes, plan, order)
         from_kernel = choice.arrangement.from_kernel
 
         def execute(
-            x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *importance: Array
+            x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *others: Any
         ) -> int:
-            status = choice.execute(x, out, scale, zero_point, tensor, *importance)
-            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor)
+            end = len(others) - request.stochastic  # importance, then noise
+            status = choice.execute(x, out, scale, zero_point, tensor, *others[:end])
+            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *others[end:])
 
         def execute_for(x: Array, out: Array) -> Execute:
             anew = ParameterChoice(x, request, spec)
             inner = self.in_steps(anew, x, out).execute
 
-            def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Array | None) -> int:
+            def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
                 layout = anew.arrangement.layout.shape
                 own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
                 status = inner(x, out, *own, *others)
@@ -247,6 +253,10 @@ class _Work(NamedTuple):
 
         launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
         return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
+
+
+def _no_tensor_scale() -> tuple[None]:
+    return (None,)
 
 
 def _new_tensor_scale() -> tuple[Array]:

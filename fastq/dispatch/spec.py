@@ -11,7 +11,7 @@ import numpy as np
 from fastq.formats.conventions import Coding, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.kernels.rule import ONNX, RangeRule, Rule
+from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
 from fastq.kernels.storage import StorageFormat
 from fastq.requests.values import Request
 from fastq.system.lazy import cached_property
@@ -77,6 +77,13 @@ class OpSpec:
         """The same for codes one in a byte, as integers or the bits of floats."""
         return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.unpacked)
 
+    @cached_property
+    def drawn(self) -> OpSpec:
+        """The same with codes rounded at random."""
+        lowest, highest = self.code_range
+        rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
+        return replace(self, arithmetic=self.arithmetic._replace(rule=rule))
+
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
         return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format))
 
@@ -94,9 +101,13 @@ _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 
 
 def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
-    """Return the spec of an operation with given parameters, or with parameters that it takes from ranges."""
+    """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
+
+    The latter rounds as the convention does: where rounding is stochastic it gives parameters alone.
+    """
     scheme = request.coding, request.qtype, request.symmetric, request.compute
-    return _spec(op, *scheme, request.nan, request.saturate, request.half, by_range)
+    spec = _spec(op, *scheme, request.nan, request.saturate, request.half, by_range)
+    return spec.drawn if request.stochastic and not by_range else spec
 
 
 @functools.lru_cache(4096)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,31 +52,32 @@ def kept_bits(fraction: float, exponent: int, digits: int) -> int:
     return abs(places_before_point(fraction, exponent) - last) - 1
 
 
+def _fraction(places: int, k: int) -> float:
+    """Return the fraction, 0.5 or more, of number k of a binade whose numbers have so many places after the first."""
+    return math.ldexp((1 << places) + k, -places - 1)
+
+
+def _alike(of: Callable[[float, int], int], exponent: int, places: int, most: int) -> int:
+    """Return how many of the first numbers of a binade, at most `most`, have what its first one has."""
+    return bisect_left(range(most), True, key=lambda k: of(_fraction(places, k), exponent) != of(0.5, exponent))
+
+
 @functools.cache
 def _binades(bits: int) -> list[tuple[int, int, int, int]]:
-    """Return the exponent of each binade from the least subnormal number on, and the magnitudes where it changes.
+    """Return exponent and first magnitude of each binade from the least subnormal number on, and its bounds.
 
-    Those are its first one, that after what is taken for a power of two, and that of a power of ten; the latter is of
-    the next binade where there is none.
+    Those are how many numbers are taken for its power of two, and how many lie below its power of ten: all of them,
+    where there is none.
     """
     (mantissa, bias), rows = of_width(bits), []
     for row in range(1, 2 * bias + 1 + mantissa):
         places, exponent = min(row - 1, mantissa), row - bias - mantissa + 1
-        first = (row - mantissa) << mantissa if row > mantissa else 1 << places
-        numbers = range(first, first + (1 << places))
-
-        def differs(
-            magnitude: int, of: Any, first: int = first, places: int = places, exponent: int = exponent
-        ) -> bool:
-            fraction = math.ldexp((1 << places) + magnitude - first, -places - 1)
-            return bool(of(fraction, exponent) != of(0.5, exponent))
-
-        after = bisect_left(numbers[:_NEAR], True, key=lambda each: differs(each, places_before_point))
-        has_ten = differs(numbers[-1], digits_before_point)
-        ten = (
-            bisect_left(numbers, True, key=lambda each: differs(each, digits_before_point)) if has_ten else len(numbers)
-        )
-        rows.append((exponent, first, first + after, first + ten))
+        first, size = (row - mantissa) << mantissa if row > mantissa else 1 << places, 1 << places
+        after = _alike(places_before_point, exponent, places, min(size, _NEAR))
+        last = digits_before_point(_fraction(places, size - 1), exponent)
+        has_ten = last != digits_before_point(0.5, exponent)
+        ten = _alike(digits_before_point, exponent, places, size) if has_ten else size
+        rows.append((exponent, first, min(after, ten), max(after, ten)))
     return rows
 
 
@@ -90,9 +92,8 @@ def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
     table = np.zeros((1 + len(_binades(bits)), COLUMNS), f"i{bits // 8}")
     for row, (exponent, first, *bounds) in enumerate(_binades(bits), 1):
         places, fields = min(row - 1, mantissa), 0
-        for k, magnitude in enumerate((first, *sorted(bounds))):
-            fraction = math.ldexp((1 << places) + magnitude - first, -places - 1)
-            kept = kept_bits(fraction, exponent, digits) if fraction < 1 else mantissa
-            fields |= min(max(mantissa - kept, 0), mantissa) << k * width
-        table[row] = *sorted(bounds), fields
+        for field, k in enumerate((0, *bounds)):
+            kept = kept_bits(_fraction(places, k), exponent, digits) if k < 1 << places else mantissa
+            fields |= min(max(mantissa - kept, 0), mantissa) << field * width
+        table[row] = *(first + k for k in bounds), fields
     return table

@@ -79,10 +79,10 @@ class MSERange:
             raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {given['norm']}")
         vars(self).update(given)
 
-    def resolved(self, qtype: QType, row: Convention, symmetric: bool, block_size: int) -> MSERange:
-        """Return the same with what is None from the table, for a format under a convention and blocks of a size."""
+    def resolved(self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int) -> MSERange:
+        """Return the same with what is None from the table; `kind` and `block_size` as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
-        known = default_of(qtype, apart, block_size)
+        known = default_of(qtype, apart, kind, block_size)
         found = replace(self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None})
         if found.signs == 2 and not (symmetric and row.symmetric_extreme == "signed"):
             raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales below 0")
@@ -115,7 +115,7 @@ class _Default(NamedTuple):
     """The ranges that are tried of a format, for parts of an array that are small enough."""
 
     formats: tuple[str | int, ...]  # names, or bits of integers and of codes of a table
-    elements: int  # in a block at most; 0: of any, and of channels and arrays
+    elements: int  # in a block at most; `_CHANNELS` for these, `_ANY` for whatever else
     grid: int
     shrink: float
     grow: float
@@ -126,7 +126,7 @@ class _Default(NamedTuple):
         return MSERange(self.grid, self.shrink, self.grow, 1)
 
 
-_SMALL, _ANY = 64, 0
+_SMALL, _CHANNELS, _ANY = 64, -1, 0
 _MANY_BITS = tuple(range(7, 17))
 
 _WIDE = 100, 0.79, 0.0  # with outliers, a small part of a range may be the best
@@ -149,7 +149,9 @@ _TOGETHER = (
     _Default((3,), 1024, 30, 0.5, 0.0),  # 10.58, 12.94, 12.95; 12.82, 14.10, 14.11
     _Default((4,), _SMALL, 50, 0.14, 0.16),  # 19.85, 20.40, 20.41; 21.61, 22.03, 22.05; codes -8..7 20.93, 21.40, 21.41
     _Default((4,), 1024, 50, 0.26, 0.04),  # 17.89, 18.79, 18.79; 19.42, 19.91, 19.91; -8..7 19.01, 19.60, 19.61
-    _Default((1, 2, 3, 4), _ANY, *_WIDE),  # 1.39, 6.87; 8.93, 12.70, 12.70; 16.07, 18.07, 18.07; 17.48, 18.71, 18.71
+    # 1.39, 6.87; 8.93, 12.70, 12.70; 16.07, 18.07, 18.07; 17.48, 18.71, 18.71
+    _Default((1, 2, 3, 4), _CHANNELS, 60, 0.79, 0.0),
+    _Default((1, 2, 3, 4), _ANY, *_WIDE),  # a matrix alike, of 4 bits 5.59, 9.86; by the row above 9.76
     _Default((5,), _SMALL, 60, 0.05, 0.2),  # 26.47, 26.94, 26.94
     _Default((5,), 1024, 60, 0.15, 0.1),  # 24.48, 24.86, 24.86
     _Default((6,), _SMALL, 60, 0.05, 0.2),  # 32.76, 33.31, 33.31
@@ -170,13 +172,15 @@ _APART = (
 )
 
 
-def default_of(qtype: QType, apart: bool, block_size: int) -> MSERange:
-    """Return what is tried of a format for blocks of a size; 0: for channels and arrays."""
-    known = qtype.name if qtype.name in _NAMED else qtype.bits
-    for row in _APART if apart else _TOGETHER:
-        if known in row.formats and (row.elements == _ANY or 0 < block_size <= row.elements):
-            return row.method
-    raise AssertionError(qtype)
+def default_of(qtype: QType, apart: bool, kind: str, block_size: int) -> MSERange:
+    """Return what is tried of a format for an "array", for "channels" or for "blocks" of a size."""
+    known, rows = qtype.name if qtype.name in _NAMED else qtype.bits, _APART if apart else _TOGETHER
+    sizes = (row for row in rows if known in row.formats)
+    return next(row.method for row in sizes if row.elements in _kinds(kind) or 0 < block_size <= row.elements)
+
+
+def _kinds(kind: str) -> tuple[int, ...]:
+    return (_CHANNELS, _ANY) if kind == "channels" else (_ANY,)
 
 
 _NAMED = frozenset(name for row in _TOGETHER for name in row.formats)

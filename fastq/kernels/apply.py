@@ -7,7 +7,7 @@ from fastq.engine.jit import traced
 from fastq.kernels import formulas
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.load_store import encode_as
-from fastq.kernels.minifloat import decode, encode
+from fastq.kernels.minifloat import decode, encode, encode_at_random
 
 
 @traced
@@ -19,43 +19,48 @@ def to_compute(spec, x, scale):
 
 
 @traced
-def apply_op_prepared(spec, x, s, dst):
-    """Apply the operation under one prepared scale that does not need a division; the result as `dst` stores it."""
+def apply_op_prepared(spec, x, s, dst, numbers=None):
+    """Apply the operation under one prepared scale that does not need a division; the result as `dst` stores it.
+
+    With numbers of `drawn` values are rounded at random by these.
+    """
     if spec.op == "dequantize":
         return encode_as(formulas.dequantize_value(spec, x, s), dst)
     if spec.code is not None:
-        ratio = float_ratio_prepared(spec, x, s)
-        return encode_as(ratio if spec.op == "quantize" else _of_float_code(spec, ratio, s), dst)
+        return _by_float_code(spec, float_ratio_prepared(spec, x, s), s, dst, numbers)
     fits = spec.range_scheme == "symmetric" and spec.rule.clamps_values and spec.rule.range.fits
-    steps = (formulas.scaled_round_in_range if fits else formulas.scaled_round)(spec, x, s)
+    steps = formulas.scaled_round_in_range(spec, x, s) if fits else formulas.scaled_round(spec, x, s, numbers)
     if spec.op == "quantize":
         return encode_as(steps + formulas.base_code(s), dst)
     return encode_as(formulas.value_of_steps(spec, v.convert(steps, formulas.computes_in(spec, s.scale)), s), dst)
 
 
 @traced
-def apply_op(spec, x, scale, zero_point, args, dst):
-    """Apply the operation under any scales and zero points; the result as `dst` stores it."""
+def apply_op(spec, x, scale, zero_point, args, dst, numbers=None):
+    """Apply the operation under any scales and zero points, as `apply_op_prepared`."""
     lowest, highest = args.lowest, args.highest
     if spec.code is None and spec.op != "dequantize":
         x, usable = without_nan_scale(spec, x, scale)
         x = formulas.code_value(
-            spec, x, formulas.prepare_scale(spec, usable, zero_point, lowest, highest), lowest, highest
+            spec, x, formulas.prepare_scale(spec, usable, zero_point, lowest, highest), lowest, highest, numbers
         )
         if spec.op == "quantize":
             return v.bounded_to_integer(x, dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype)
     s = formulas.prepare_scale(spec, scale, zero_point, lowest, highest)
     if spec.code is None or spec.op == "dequantize":
         return encode_as(formulas.dequantize_value(spec, x, s), dst)
-    ratio = float_ratio(spec, x, s)
-    return encode_as(ratio if spec.op == "quantize" else _of_float_code(spec, ratio, s), dst)
+    return _by_float_code(spec, float_ratio(spec, x, s), s, dst, numbers)
 
 
 @traced
-def _of_float_code(spec, ratio, s):
-    """Return the value of the float code that a ratio is rounded to."""
-    rounded = decode(encode(ratio, spec.code), spec.code)
-    return formulas.dequantize_value(spec, v.convert(rounded, formulas.computes_in(spec, s.scale)), s)
+def _by_float_code(spec, ratio, s, dst, numbers):
+    """Return the float code that a ratio is rounded to, or its value, as `dst` stores it."""
+    form = spec.code if spec.op == "fake" else dst.dtype
+    code = encode(ratio, form) if numbers is None else encode_at_random(ratio, form, numbers)
+    if spec.op == "quantize":
+        return code
+    value = v.convert(decode(code, form), formulas.computes_in(spec, s.scale))
+    return encode_as(formulas.dequantize_value(spec, value, s), dst)
 
 
 @traced

@@ -60,6 +60,13 @@ _FIELDS = [
 ]
 KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 
+# Words of int64 that random numbers of elements are drawn by: the key; the place of the first element in the array that
+# they belong to, in C order; and of each axis of the traversal, the fastest first, how many elements it has and how
+# many places these are apart. The last axis has no end.
+NOISE_KEY, NOISE_FIRST, NOISE_AXES = range(3)
+NOISE_BITS = 23  # of a random number: with the 8 bits of a step and a sign they fill an int32
+ENDLESS = 1 << 62
+
 IN_TILE = {"streaming": 0}  # of a kernel whose launch is cut into tiles: its runs are short
 IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same sums all that it gets at once
 
@@ -74,6 +81,16 @@ class ElementOperands(NamedTuple):
     dst: Any
     scale: Any
     zero_point: Any
+
+
+class NoisyOperands(NamedTuple):
+    """Pointers of a conversion of elements that rounds at random by `noise`: see `NOISE_KEY`; in loops the numbers."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+    noise: Any
 
 
 class RequantizeOperands(NamedTuple):

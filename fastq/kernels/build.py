@@ -30,6 +30,7 @@ from fastq.kernels.args import (
     HistogramOperands,
     MagnitudeOperands,
     MinMaxOperands,
+    NoisyOperands,
     PartialOperands,
     RequantizeOperands,
     SearchOperands,
@@ -43,6 +44,7 @@ from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_t
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat, is_wide
+from fastq.kernels.traversal.at_random import in_pieces
 from fastq.system import lazy
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
@@ -51,6 +53,7 @@ ADDRESSES = 5  # addresses that every kernel gets; those past its operands are n
 # modules of bodies by the operands that they are for; imported here, all of them would be in the key of each kernel
 _HOMES = {
     ElementOperands: "convert",
+    NoisyOperands: "convert",
     CopyOperands: "repack",
     BitRoundOperands: "bitround",
     BitPairOperands: "bit_pairs",
@@ -109,9 +112,18 @@ def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
 
 
 @traced
+def _run(kernel, operands, args, units):
+    return kernel.loop(spec_of(kernel), operands, args, units)
+
+
+_run_pieces = in_pieces(_run)
+
+
+@traced
 def run_loop(kernel, operands, args, units):
     """Call the loop of a kernel."""
-    return kernel.loop(spec_of(kernel), operands, load_args(args, args_type(kernel.spec, operands)), units)
+    run = _run_pieces if isinstance(operands, NoisyOperands) else _run
+    return run(kernel, operands, load_args(args, args_type(kernel.spec, operands)), units)
 
 
 def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):

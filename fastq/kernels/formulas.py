@@ -14,6 +14,8 @@ from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.minifloat import in_half
+from fastq.kernels.noise import round_at_random, round_widely_at_random
+from fastq.kernels.rule import AT_RANDOM
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
 HAS_FMA = TARGET.has("fma") or TARGET.is_arm
@@ -47,9 +49,13 @@ def round_by_rule(spec, x):
 
 
 @traced
-def round_to_int32_by_rule(spec, x):
-    """Round `x`, which is in range, to int32 by the rule."""
+def round_to_int32_by_rule(spec, x, numbers=None):
+    """Round `x`, which is in range, to int32 by the rule, one at random by the numbers of `drawn`."""
     rounding = spec.rule.rounding
+    if rounding == AT_RANDOM:
+        return round_at_random(x, numbers)
+    if numbers is not None:
+        return v.bounded_to_integer(round_widely_at_random(x, numbers), types.int32)
     if rounding == "half_even":
         return v.round_to_int32(x)
     if rounding == "half_away":
@@ -142,12 +148,15 @@ def unclamped_code(spec, x, s):
 
 
 @traced
-def code_value(spec, x, s, lowest, highest):
+def code_value(spec, x, s, lowest, highest, numbers=None):
     """Clamp `unclamped_code` to `lowest..highest`, floats.
 
     Infinities and whatever lies far out of range saturate; NaN gives `lowest`.
     """
     dtype = compute_type(spec, s.scale)
+    if numbers is not None:
+        in_range = _between(steps_from_base(spec, x, s), s.below, s.above)
+        return v.convert(round_to_int32_by_rule(spec, in_range, numbers), dtype) + s.base
     return v.minimum(v.maximum(unclamped_code(spec, x, s), v.convert(lowest, dtype)), v.convert(highest, dtype))
 
 
@@ -168,7 +177,7 @@ def needs_division(spec, scale):
     """
     if spec.op == "dequantize" or is_by_table(spec):
         return False
-    if spec.code is None and not spec.rule.clamps_values:
+    if spec.code is None and not spec.rule.corrects:
         return is_infinite(scale)
     smallest, largest = 2.0**-900, 2.0**900
     if computes_in(spec, scale) == types.float32:
@@ -177,9 +186,9 @@ def needs_division(spec, scale):
 
 
 @traced
-def scaled_round(spec, x, s):
+def scaled_round(spec, x, s, numbers=None):
     """Round to ``code - base`` as int32: `code_value` bit for bit in less time, where not `needs_division`."""
-    return round_to_int32_by_rule(spec, _steps_in_range(spec, x, s))
+    return round_to_int32_by_rule(spec, _steps_in_range(spec, x, s), numbers)
 
 
 @traced
@@ -194,11 +203,22 @@ def _steps_in_range(spec, x, s):
 
     Where values are clamped instead of codes, a value at a bound is divided to within 2**-24 of a whole number of
     codes, which is what it rounds to. So the code is in range, NaN's too: `maximum` gives its second operand for it.
+    Codes at random would be the next ones now and then: their steps are clamped.
     """
-    if not spec.rule.clamps_values:
-        return v.minimum(v.maximum(steps_from_base(spec, x, s), s.below), s.above)
+    if not (spec.rule.corrects and (spec.rule.clamps_values or _is_corrected(x))):
+        return _between(steps_from_base(spec, x, s), s.below, s.above)
     distance = x - s.zero_point if spec.rule.zero == "offset" else x
-    return quotient(v.minimum(v.maximum(distance, s.below), s.above), s)
+    if spec.rule.clamps_values:
+        return quotient(_between(distance, s.below, s.above), s)
+    one = v.constant(1, distance)
+    near = _between(distance * s.factor, s.below - one, s.above + one)  # finite, or it could not be corrected
+    return _between(_corrected(near, distance, s), s.below, s.above)
+
+
+@traced
+def _between(x, lowest, highest):
+    """Clamp lanes; NaN gives the lowest."""
+    return v.minimum(v.maximum(x, lowest), highest)
 
 
 @traced
@@ -218,8 +238,13 @@ def quotient(x, s):
     """
     if not _is_corrected(x):
         return x / s.scale
-    first = x * s.factor
-    return v.fma(v.fma(-first, s.scale, x), s.factor, first)
+    return _corrected(x * s.factor, x, s)
+
+
+@traced
+def _corrected(near, x, s):
+    """Return the quotient of x by the scale from what is near to it."""
+    return v.fma(v.fma(-near, s.scale, x), s.factor, near)
 
 
 def _is_corrected(x) -> bool:

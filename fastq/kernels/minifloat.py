@@ -12,6 +12,7 @@ from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
+from fastq.kernels.noise import round_at_random
 
 # without the instructions LLVM calls C functions, which are not linked
 HAS_HALF = TARGET.has("f16c") or TARGET.is_arm
@@ -121,7 +122,16 @@ def encode(x, form):
         return _half_to_bits(_canonical(x))
     if row.exponent == 8 and x.dtype == types.float32:
         return _encode_same_exponent(x, form)
-    return _encode_by_addition(x, form)
+    return _encode_by_units(x, form)
+
+
+@traced
+def encode_at_random(x, form, numbers):
+    """Round float lanes to a Minifloat as `encode`, but to either neighbour by the numbers of `drawn`."""
+    if not isinstance(x, v.Vec):
+        lanes = v.full(x, v.Vec(v.lane_type(x), 1)), v.full(numbers, v.Vec(v.lane_type(numbers), 1))
+        return v.first(encode_at_random(lanes[0], form, lanes[1]))
+    return _encode_by_units(x, form, numbers)
 
 
 @traced
@@ -161,19 +171,22 @@ def _encode_same_exponent(x, form):
 
 
 @traced
-def _encode_by_addition(x, form):
-    """Round by adding a power of two whose last bit has the value of the last bit to keep.
+def _encode_by_units(x, form, numbers=None):
+    """Round magnitudes to whole units, the value of the last bit to keep, to which the exponent field is added.
 
-    That power follows the exponent of x, but not below that of the smallest normal number, so that subnormal results
-    come out right too; the sum less the power is a whole number, to which the exponent field is added.
+    A unit follows the exponent of x, but not below that of the smallest normal number, so that subnormal results come
+    out right too.
     """
     row, (integer, mantissa, bias) = form.row, _SOURCES[x.dtype]
     drop, word = mantissa - row.mantissa, v.bitcast(x, integer)
     size = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
     bounded = v.minimum(size, v.constant(row.max if form.saturate else 2 * row.max, x))  # of NaN the limit
     exponent = _exponent_of(bounded, form)
-    unit = exponent + v.constant(drop << mantissa, word)
-    units = v.bitcast(bounded + v.bitcast(unit, x.dtype), integer) - unit
+    if numbers is None:
+        units = _nearest_units(bounded, exponent, drop)
+    else:  # the exponent of a unit changes sign
+        per_unit = v.bitcast(v.constant((2 * bias + row.mantissa) << mantissa, word) - exponent, x.dtype)
+        units = v.convert(round_at_random(bounded * per_unit, numbers), integer)
     smallest = v.constant((1 - row.bias + bias) << mantissa, word)
     code = _with_special(units + ((exponent - smallest) >> v.constant(drop, word)), size, form)
     sign = (word >> v.constant(integer.bitwidth - row.bits, word)) & v.constant(1 << (row.bits - 1), word)
@@ -181,6 +194,14 @@ def _encode_by_addition(x, form):
     return v.convert(
         v.select(code == v.constant(0, code), code, signed) if row.without_negative_zero else signed, form.bits
     )
+
+
+@traced
+def _nearest_units(size, exponent, drop):
+    """Round to units by adding a power of two whose last bit has the value of one, so many bits above the exponent."""
+    integer, mantissa, _ = _SOURCES[size.dtype]
+    power = exponent + v.constant(drop << mantissa, exponent)
+    return v.bitcast(size + v.bitcast(power, size.dtype), integer) - power
 
 
 @traced

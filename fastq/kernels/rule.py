@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# rounding at random, of codes of at most 8 bits and of any
+AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"
+
 
 class RangeRule(NamedTuple):
     """How a range becomes scale and zero point."""
@@ -40,7 +43,7 @@ class Rule(NamedTuple):
     # (product with 1 / scale taken in float64, then rounded), or "range" (quotient by the range of all codes, times
     # their number)
     quotient: str = "divide"
-    rounding: str = "half_even"  # "half_even", "half_away", "floor", "ceil" or "trunc"
+    rounding: str = "half_even"  # "half_even", "half_away", "floor", "ceil", "trunc", or at random: see `draws`
     # "code" (added to the rounded quotient), "inside" (added to it before it is rounded) or "offset" (in units of the
     # values, taken from them)
     zero: str = "code"
@@ -53,11 +56,25 @@ class Rule(NamedTuple):
     range: RangeRule | None = None  # None where parameters are given
 
     @property
-    def clamps_values(self) -> bool:
-        """Whether values can be clamped instead of codes, so that the corrected quotient can be used."""
-        nearest = self.rounding in ("half_even", "half_away")
+    def corrects(self) -> bool:
+        """Whether the corrected quotient can be used, of values that are clamped before the division or in it."""
         exact = self.quotient == "divide" and not self.half
-        return exact and nearest and self.zero != "inside" and not self.signed
+        return exact and (self.is_nearest or self.draws) and self.zero != "inside" and not self.signed
+
+    @property
+    def clamps_values(self) -> bool:
+        """Whether values can be clamped instead of codes."""
+        return self.corrects and self.is_nearest
+
+    @property
+    def is_nearest(self) -> bool:
+        """Whether codes are the nearest ones."""
+        return self.rounding in ("half_even", "half_away")
+
+    @property
+    def draws(self) -> bool:
+        """Whether rounding needs random numbers."""
+        return self.rounding in (AT_RANDOM, WIDELY_AT_RANDOM)
 
 
 ONNX = Rule()

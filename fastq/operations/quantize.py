@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
+from fastq.requests.noise import noise_of
 from fastq.requests.values import as_qparams, check_beside_qparams
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.dtypes import Array
@@ -28,6 +31,8 @@ def quantize(
     bits: int | None = None,
     range: str | MSERange = "minmax",
     importance: ArrayLike | None = None,
+    rounding: str | None = None,
+    rng: Any = None,
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
@@ -59,14 +64,22 @@ def quantize(
         Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
     bits : int, optional
         Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
-    range : {"minmax", "mse"} or MSERange
-        All of what each parameter belongs to, from minimum to maximum; or the part of it that has the least error of
-        the round trip, which clips a few values and rounds the others less: see `MSERange`.
+    range : {"minmax", "mse", "mse-llm-compressor"} or MSERange
+        All of what each parameter belongs to, from minimum to maximum; or of several smaller and larger ranges the one
+        that has the least error of the round trip: see `MSERange`. "mse-llm-compressor" tries other ones.
     importance : array_like, optional
         What the squared error of an element counts where the range is searched for, as the mean of squares of the
         activations that a column meets: a weight, finite and not negative, for each element of the axis along which
         blocks run, else of the last axis whose elements share parameters; or an array of x's shape. Of what a
         parameter belongs to only the ratios of weights count.
+    rounding : {None, "stochastic"}
+        To the nearest code, as the convention has it; or to either neighbour at random, to the upper one with the
+        probability of the distance from the lower one, so that means stay what they are. Which one depends on `rng`
+        and the element's index in the array alone: not on threads, memory layout, chunks or CPU. Parameters are the
+        same. Not for codes of tables, such as "nf4".
+    rng : None, int, SeedSequence, BitGenerator or Generator
+        The seed of "stochastic", as ``numpy.random.default_rng`` takes it: an int gives the same codes at each call, a
+        generator others, for which it is advanced; None draws a seed from the system.
 
     Returns
     -------
@@ -88,16 +101,24 @@ def quantize(
            [ 42,  85, 127]], dtype=int8)
     >>> q.scale
     array([0.01574803, 0.0023622 ], dtype=float32)
+    >>> fastq.quantize_linear(np.full(8, 0.25), 1.0, 0, "int8", rounding="stochastic", rng=1)  # 2 of 8, on average
+    array([0, 0, 0, 1, 1, 1, 0, 0], dtype=int8)
     """
+    noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:
-        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: QuantizedArray = call("quantize", x, out, importance, None, None, options, types)
+        result: QuantizedArray = call("quantize", x, out, importance, None, None, options, types, None, noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     codes: QuantizedArray = call(
-        "quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
+        "quantize_with_qparams",
+        *(x, out, p.scale, p.zero_point, p),
+        (saturate, nan, p.key, rounding),
+        (type(saturate),),
+        None,
+        noise,
     )
     return codes
 
@@ -162,6 +183,8 @@ def quantize_linear(
     nan: str = "raise",
     saturate: bool = True,
     out: Array | None = None,
+    rounding: str | None = None,
+    rng: Any = None,
 ) -> Array:
     """Quantize with raw parameters: ``saturate(rint(x / scale) + zero_point)``, the QuantizeLinear operator of ONNX.
 
@@ -181,7 +204,7 @@ def quantize_linear(
         As in `quantize`; not looked at where scale is one number.
     block_size : int
         As in `quantize`.
-    convention, nan, saturate, out
+    convention, nan, saturate, out, rounding, rng
         As in `quantize`.
 
     Returns
@@ -200,9 +223,10 @@ def quantize_linear(
     >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
     array([-9,  0,  2, 99], dtype=int8)
     """
-    options = axis, block_size, saturate, dtype, convention, nan
+    noise = None if rounding is None and rng is None else noise_of(rounding, rng)
+    options = axis, block_size, saturate, dtype, convention, nan, rounding
     types = type(axis), type(block_size), type(saturate)
-    result: Array = call("quantize_linear", x, out, scale, zero_point, None, options, types)
+    result: Array = call("quantize_linear", x, out, scale, zero_point, None, options, types, None, noise)
     return result
 
 
@@ -221,6 +245,8 @@ def fake_quantize(
     bits: int | None = None,
     range: str | MSERange = "minmax",
     importance: ArrayLike | None = None,
+    rounding: str | None = None,
+    rng: Any = None,
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
 
@@ -230,7 +256,7 @@ def fake_quantize(
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
-    bits, range, importance
+    bits, range, importance, rounding, rng
         As in `quantize`.
 
     Returns
@@ -249,14 +275,20 @@ def fake_quantize(
     >>> fastq.fake_quantize(np.array([0.0, 0.26, 1.0], np.float32), "uint2")
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
+    noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:
-        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: Array = call("fake_quantize", x, out, importance, None, None, options, types)
+        result: Array = call("fake_quantize", x, out, importance, None, None, options, types, None, noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     values: Array = call(
-        "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
+        "fake_quantize_with_qparams",
+        *(x, out, p.scale, p.zero_point, p),
+        (saturate, nan, p.key, rounding),
+        (type(saturate),),
+        None,
+        noise,
     )
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ def warmup(*names: str, native: bool = False) -> None:
         "frameworks", "calibration", "stores", "measures", "gguf" or "all".
     native : bool
         Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
-        from then on until fastq is upgraded, and import Numba.
+        for these works until fastq is upgraded, and import Numba then. Others use what is shipped.
 
     Raises
     ------
@@ -45,6 +46,5 @@ def make_ready(names: tuple[str, ...], native: bool, track: Callable[[list[Any]]
     """Do what `warmup` does; `track` may show how far it is."""
     for name in names:
         as_choice(name, "names", ("all", *works.WORKS))
-    if as_bool(native, "native"):
-        callers.use_native()
-    works.plan(works.WORKS if "all" in names else names or ("int8",), track)
+    with callers.native_code() if as_bool(native, "native") else contextlib.nullcontext():
+        works.plan(works.WORKS if "all" in names else names or ("int8",), track)

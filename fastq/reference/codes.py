@@ -10,6 +10,8 @@ from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats
 from fastq.reference.granularity import spread
+from fastq.reference.noise import numbers, rounded_by
+from fastq.requests.noise import Noise
 from fastq.requests.values import compute_dtype
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters
@@ -23,14 +25,14 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
 
 
 @np.errstate(all="ignore")
-def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED) -> Array:
+def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: Array | None = None) -> Array:
     """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes.
 
-    `precision` is what the result of each operation is rounded to.
+    `precision` is what the result of each operation is rounded to; `bits` to round by at random.
     """
     half = precision.operations
     if p.dtype.element or p.dtype.block_size:
-        return _positions_by_format(x, p, half)
+        return _positions_by_format(x, p, half, bits)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     x, scale, zero_point, inside = (
@@ -51,16 +53,16 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED) -> Arr
         one = ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
         factor = in_half(one, half)
         if row.fused and row.zero_point_inside and ftype == np.float32:
-            return rounded(in_half(_fused(x, factor, zero_point), half), row.rounding)
+            return rounded(in_half(_fused(x, factor, zero_point), half), row.rounding, bits)
         ratio = x * factor
     ratio = in_half(ratio, half)
     if inside:
-        return rounded(in_half(ratio + zero_point, half), row.rounding)
-    return np.asarray(rounded(ratio, row.rounding).astype(ftype) + zero_point)
+        return rounded(in_half(ratio + zero_point, half), row.rounding, bits)
+    return np.asarray(rounded(ratio, row.rounding, bits).astype(ftype) + zero_point)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
-def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
+def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) -> Array:
     """Return the same for float codes and for formats with scales of their own."""
     ftype, own = compute_dtype(x.dtype).type, p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
@@ -68,17 +70,20 @@ def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
         return floats.in_scales(x.astype(ftype), scale)
     ratios = blocks.ratios(x.astype(ftype), scale, p) if own else in_half(x.astype(ftype) / scale, half)
     if not p.dtype.element:
-        return np.asarray(np.rint(ratios))
+        return rounded(ratios, "half_even", bits)
     # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
     adds_zero = not own and (p.dtype.packed or rules_of(p)[0].zero_point_inside)
     return np.asarray(ratios + ftype(0) if adds_zero else ratios)
 
 
-def encode(x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED) -> Array:
+def encode(
+    x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED, noise: Noise | None = None
+) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
-    form, where, codes = p.dtype.float_format, positions(x, p, precision), np.empty_like(x, p.dtype.storage)
+    bits = None if noise is None else numbers(noise, x.shape)
+    form, where, codes = p.dtype.float_format, positions(x, p, precision, bits), np.empty_like(x, p.dtype.storage)
     if form is not None:
-        codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
+        codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
         return codes
     first, last = rules_of(p)[2]
     codes[...] = np.clip(np.where(np.isnan(where), first, where), first, last)  # NaN of 0 * inf: the lowest
@@ -120,8 +125,10 @@ def in_half(x: Array, half: str) -> Array:
     return np.asarray(x.astype(form.dtype).astype(x.dtype))
 
 
-def rounded(x: Array, how: str) -> Array:
-    """Return `x` rounded to whole numbers."""
+def rounded(x: Array, how: str, bits: Array | None = None) -> Array:
+    """Return `x` rounded to whole numbers, at random by `bits` if it is given."""
+    if bits is not None:
+        return rounded_by(x, bits)
     if how == "half_away":
         whole = np.trunc(x)
         return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype))

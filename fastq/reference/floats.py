@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 from fastq.formats.floats import FloatFormat
+from fastq.reference.noise import rounded_by
 from fastq.system.dtypes import Array
 
 
@@ -35,8 +36,8 @@ def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
 
 
 @np.errstate(invalid="ignore", under="ignore")  # signalling NaN
-def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool) -> Array:
-    """Return the codes nearest to values, ties to even, as unsigned integers.
+def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool, bits: Array | None = None) -> Array:
+    """Return the codes nearest to values, ties to even, as unsigned integers; or neighbours at random by `bits`.
 
     What rounds beyond the largest finite number, infinities among it, becomes that number, or without `saturate`
     infinity, else NaN, in the formats that have one. NaN is only for formats that have a NaN; it keeps its sign where
@@ -46,7 +47,7 @@ def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool) -> Array
         return np.array(row.order, np.uint8)[np.searchsorted(np.array(row.thresholds, values.dtype), values)]
     values = np.asarray(values, np.float64)
     beyond = next((code for code in (row.infinity, row.nan) if code is not None and not saturate), row.largest)
-    magnitude = magnitudes(values, row)
+    magnitude = magnitudes(values, row, bits)
     code = np.where(magnitude > row.largest, beyond, magnitude)
     if row.nan is not None:
         code = np.where(np.isnan(values), row.nan, code)
@@ -56,15 +57,19 @@ def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool) -> Array
 
 
 @np.errstate(invalid="ignore", under="ignore")
-def magnitudes(values: Array, row: FloatFormat) -> NDArray[np.int64]:
-    """Return the codes nearest to the absolute values as if exponents had no end; one too many for infinity."""
+def magnitudes(values: Array, row: FloatFormat, bits: Array | None = None) -> NDArray[np.int64]:
+    """Return the codes nearest to the absolute values as if exponents had no end; one too many for infinity.
+
+    With `bits` they are either neighbour.
+    """
     absolute = np.abs(np.asarray(values, np.float64))
     limit = np.ldexp(1.0, row.emax + 2)
     absolute = np.where(absolute < limit, absolute, limit)  # NaN too
     lowest = 1 - row.bias
     exponent = np.where(absolute > 0, np.maximum(np.frexp(absolute)[1].astype(np.int64) - 1, lowest), lowest)
-    units = np.rint(np.ldexp(absolute, row.mantissa - exponent)).astype(np.int64)
-    return np.asarray(((exponent - lowest) << row.mantissa) + units)
+    units = np.ldexp(absolute, row.mantissa - exponent)
+    whole = np.rint(units) if bits is None else rounded_by(units, bits)
+    return np.asarray(((exponent - lowest) << row.mantissa) + whole.astype(np.int64))
 
 
 def outside(values: Array, row: FloatFormat | Codebook) -> NDArray[np.bool_]:

@@ -74,6 +74,9 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     numbers = unpack(blocks, form)
     if isinstance(form, GridFormat):
         return _of_grid(numbers, form)
+    if isinstance(form, BinaryFormat):
+        scale = _shared(numbers, "d", "scales", 0)[:, 0] * F(1)  # a NaN is made quiet
+        return np.where(numbers["codes"] == 1, scale, -scale)
     of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
     if isinstance(form, FloatFormat):
         steps = float_steps(numbers["d"], form)[:, :, None]
@@ -88,7 +91,7 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     return result.reshape(len(blocks), form.size)
 
 
-_TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED, BinaryFormat: (-1, 1)}
+_TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}
 
 
 def numbers_of(codes: Array, form: BlockFormat) -> Array:
@@ -104,12 +107,14 @@ def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
     if form.width("signs") == 7:
         signs = signs | np.bitwise_xor.reduce(signs[..., None] >> np.arange(7) & 1, axis=-1) << 7
     each = signs[..., None] >> np.arange(8) & 1 if form.width("signs") > 1 else signs
-    signed = np.where(each.reshape(count, -1, 1) == 1, F(-1), F(1))
-    points = points.reshape(count, signed.shape[1], -1)
+    many = form.count("signs") * (8 if form.width("signs") > 1 else 1)
+    signed = np.where(each.reshape(count, many, 1) == 1, F(-1), F(1))
+    points = points.reshape(count, many, form.size // many)
     of_codes: Array = points / F(8) + signed / F(8) if form.shifts else points * signed
     odd = scales * F(2) + F(1) if form.shifts else (scales + F(0.5)) * F(2 * form.unit)
     steps = numbers["d"].astype(np.uint16).view(np.float16).astype(F) * odd
-    return np.asarray(of_codes.reshape(count, -1, form.sub) * steps[:, :, None]).reshape(count, form.size)
+    values = of_codes.reshape(count, form.size // form.sub, form.sub) * steps[:, :, None]
+    return np.asarray(values).reshape(count, form.size)
 
 
 def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:

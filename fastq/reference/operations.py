@@ -36,6 +36,7 @@ from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
 from fastq.requests import values as requests
 from fastq.requests.importance import as_importance
+from fastq.requests.noise import Noise, noise_of
 from fastq.requests.parameters import checked_qparams
 from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
@@ -71,17 +72,18 @@ def quantize(
     qparams: QParams | None = None,
     out: Array | None = None,
     importance: ArrayLike | None = None,
+    rng: Any = None,
     **options: Any,
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
 
     ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even.
     """
-    x = as_input(x)
+    x, noise = as_input(x), noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
-    return QuantizedArray(stored(_encoded(x, p, request), p.dtype, out), p, x.shape)
+    return QuantizedArray(stored(_encoded(x, p, request, noise), p.dtype, out), p, x.shape)
 
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
@@ -96,14 +98,16 @@ def quantize_linear(
     dtype: object = None,
     *,
     out: Array | None = None,
+    rng: Any = None,
     **options: Any,
 ) -> Array:
     """Return the codes of `x` as ONNX's QuantizeLinear does: ``clamp(rint(x / scale) + zero_point)``."""
-    x, known = as_input(x), (dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None)
+    x, noise = as_input(x), noise_of(options.get("rounding"), rng)
+    known = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
     asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
-    return stored(_encoded(x, p, request), request.qtype, out)
+    return stored(_encoded(x, p, request, noise), request.qtype, out)
 
 
 def requantize(
@@ -166,14 +170,15 @@ def fake_quantize(
     qparams: QParams | None = None,
     out: Array | None = None,
     importance: ArrayLike | None = None,
+    rng: Any = None,
     **options: Any,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
-    x = as_input(x)
+    x, noise = as_input(x), noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p = parameters()
-    return delivered(decode(_encoded(x, p, request), p), requests.dtype_of_fakes(x.dtype), out)
+    return delivered(decode(_encoded(x, p, request, noise), p), requests.dtype_of_fakes(x.dtype), out)
 
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
@@ -277,7 +282,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
     given = checked_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
-        x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan)
+        x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
     ), lambda: given
 
 
@@ -312,9 +317,9 @@ def _by_numbers(
     return request, params.with_values(given.scale, given.zero_point)
 
 
-def _encoded(x: Array, p: QParams, request: requests.Request) -> Array:
+def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
     """Return the codes of `x`, one an element."""
-    return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half)
+    return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 
 def _unpacked(q: QuantizedArray) -> Array:

@@ -21,6 +21,7 @@ class RangeOptions(NamedTuple):
     convention: str | Convention = "onnx"
     nan: str = "raise"
     range: str | MSERange = "minmax"
+    rounding: str | None = None
 
 
 class QuantizeOptions(NamedTuple):
@@ -29,6 +30,7 @@ class QuantizeOptions(NamedTuple):
     saturate: bool = True
     nan: str = "raise"
     key: Any = None
+    rounding: str | None = None
 
 
 class LinearOptions(NamedTuple):
@@ -40,6 +42,7 @@ class LinearOptions(NamedTuple):
     dtype: object = None
     convention: str | Convention = "onnx"
     nan: str = "raise"
+    rounding: str | None = None
 
 
 class RequantizeOptions(NamedTuple):

@@ -14,6 +14,7 @@ from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
+from fastq.requests.noise import is_stochastic
 from fastq.requests.options import (
     LinearOptions,
     MinMaxOptions,
@@ -151,6 +152,7 @@ class Request(NamedTuple):
     half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
     search: MSERange | None = None  # how a part of each range is searched for
     decodes: bool = False  # whether raw codes are decoded
+    stochastic: bool = False  # whether codes are rounded at random
 
     @property
     def rules(self) -> ParameterRules:
@@ -253,9 +255,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
     coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolved(qtype, coding.row, always, block_size)
+        search = search.resolved(qtype, coding.row, always, kind, block_size)
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
-    return Request(qtype, options.convention, always, axis, where, *how)
+    stochastic = is_stochastic(options.rounding, row, qtype)
+    return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
 
 
 def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
@@ -303,8 +306,9 @@ def as_qparams(qparams: object) -> QParams:
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by parameters that are ready."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
-    half = as_convention(params.convention).rounded_to(dtype)
-    return of_qparams(params, ndim, compute_dtype(dtype))._replace(nan=nan, saturate=saturate, half=half)
+    row, request = as_convention(params.convention), of_qparams(params, ndim, compute_dtype(dtype))
+    stochastic = is_stochastic(options.rounding, row, params.dtype)
+    return request._replace(nan=nan, saturate=saturate, half=row.rounded_to(dtype), stochastic=stochastic)
 
 
 def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
@@ -331,8 +335,8 @@ def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Re
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
-    coding = coding_of(row, qtype, False, "array")
-    return Request(qtype, options.convention, False, axis, where, coding, compute, *how)
+    coding, stochastic = coding_of(row, qtype, False, "array"), is_stochastic(options.rounding, row, qtype)
+    return Request(qtype, options.convention, False, axis, where, coding, compute, *how, stochastic=stochastic)
 
 
 def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: ValuesOptions) -> Request:

@@ -18,8 +18,10 @@ from unpacked import unpack_array
 
 import fastq
 from fastq import reference
-from fastq.dispatch.cache import plans
+from fastq.dispatch.cache import call, plans
 from fastq.formats.codebooks import CODEBOOKS
+from fastq.reference.noise import numbers
+from fastq.requests.noise import Noise
 from fastq.system import tuning
 
 APIS = fastq, reference
@@ -109,6 +111,21 @@ def bits():
         for options in ({"keepbits": 0}, {"keepbits": 9}, {"keepbits": 23}, {"digits": 1}, {"digits": 5}):
             same_bytes(*both("bitround", x, convention=convention, **options))
     same_bytes(*(found.counts for found in both("bit_information", x)))
+
+
+def at_random():
+    noise = {"rounding": "stochastic", "rng": 3}
+    x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
+    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1]):
+        for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
+            same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
+            same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
+    half = np.full(40, 0.5, np.float32)
+    for first in (2**32 - 20, 2**34):
+        drawn = Noise(1 << 63 | 7, first)
+        options = None, 0, True, "int8", "onnx", "raise", "stochastic"
+        codes = call("quantize_linear", half, None, 1.0, 0, None, options, (type(None), int, bool), None, drawn)
+        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 22).astype(np.int8))
 
 
 def searches():
@@ -237,6 +254,21 @@ def grids(*names):
 
     for name, api in itertools.product(names, APIS):
         check_values(api.gguf, name)
+
+
+def least_error(*cases):
+    from test_gguf_least_error import check_kernel
+
+    for case in cases:
+        check_kernel(case)
+
+
+def least_error_rules(*cases):
+    from test_gguf_least_error import check_gain, check_never_worse
+
+    for case in cases:
+        check_never_worse(case)
+        check_gain(case)
 
 
 def large(*names):

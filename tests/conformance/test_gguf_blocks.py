@@ -7,7 +7,7 @@ from catalogue import same_bytes
 from gguf_data import COLUMNS, KINDS, importance, rows_of
 
 import fastq
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 
 VALUES = 10_000_000
 ROWS = -(-VALUES // len(KINDS) // COLUMNS)
@@ -51,6 +51,24 @@ def test_values_are_the_same(name):
     blocks = np.random.default_rng(2).integers(0, 256, (4000, BLOCK_FORMATS[name].nbytes), np.uint8)
     actual, expected = fastq.gguf.dequantize(blocks, name), ggml.dequantize(blocks, name)
     same_bytes(np.where(np.isnan(actual), np.float32(7), actual), np.where(np.isnan(expected), np.float32(7), expected))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", LEAST_ERROR)
+def test_least_error_by_the_decoder_of_ggml(name, weighted):
+    _skip_unless_known(name)
+    weights, counts = (importance(2), importance(2).astype(np.float64)) if weighted else (None, 1)
+    for kind in KINDS:
+        x = rows_of(kind, 40, seed=2)
+        blocks = fastq.gguf.quantize(x, name, range="mse", imatrix=weights)
+        values, own = (ggml.dequantize(each, name) for each in (blocks, ggml.quantize(x, name, weights)))
+        same_bytes(values, fastq.gguf.dequantize(blocks, name))
+        least, found = (((each.astype(np.float64) - x) ** 2 * counts) for each in (values, own))
+        assert not (of_blocks(least, name) > of_blocks(found, name)).any(), kind
+
+
+def of_blocks(errors, name):
+    return errors.reshape(-1, BLOCK_FORMATS[name].size).sum(axis=1)
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])

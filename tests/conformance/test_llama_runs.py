@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from llama_models import in_parts, scaled_model
 
 from fastq.cli.app import cli
+from fastq.formats.gguf import LEAST_ERROR
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
 
 if importlib.util.find_spec("xllamacpp") is None:
@@ -85,6 +86,9 @@ def test_every_type_runs(here):
     for kind in ("MXFP4", "NVFP4"):
         paths.append(f"{kind}.gguf")
         run("gguf", source, paths[-1], "Q8_0", "--tensor-type", f".={kind}")
+    for kind in LEAST_ERROR:
+        paths.append(f"{kind} mse.gguf")
+        run("gguf", source, paths[-1], "Q8_0", "--tensor-type", f".={kind}", "--range", "mse")
     plain, *found = logprobs(source, *paths)
     close = {path.removesuffix(".gguf"): cosine(plain, each) for path, each in zip(paths, found, strict=True)}
     assert min(close[name] for name in ("F32", "F16", "BF16", "Q8_0", "MXFP4_MOE", "Q6_K")) > 0.99

@@ -337,6 +337,20 @@ def test_ranges_that_are_searched_for(operation, options):
         same_result(made, expected)
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["a vector", "an array"])
+@pytest.mark.parametrize("options", [{"axis": 0}, {"axis": 1, "block_size": 16}], ids=str)
+def test_importance(options, whole):
+    x = chunked(chunks=(40, 160) if options["axis"] == 0 else (40, 64))
+    weights = np.random.default_rng(3).random(X.shape if whole else X.shape[1]) ** 5
+    expected = reference.quantize(X, "int4", range="mse", importance=weights, **options)
+    for given in (weights, da.from_array(weights, chunks=50)):
+        same_result(fastq.quantize(x, "int4", range="mse", importance=given, **options).compute(), expected)
+    with pytest.raises(ValueError, match="importance has shape"):
+        fastq.quantize(x, "int4", range="mse", importance=weights[:7], **options)
+    with pytest.raises(ValueError, match="importance needs a range that is searched for"):
+        fastq.quantize(x, "int4", importance=weights, **options)
+
+
 @pytest.mark.parametrize("operation", ["quantize", "fake_quantize", "choose_qparams"])
 def test_a_search_needs_all_elements_of_a_scale(operation):
     with pytest.raises(ValueError, match=r"^range must be 'minmax' where .*: x\.rechunk\(\{1: -1\}\)$"):

@@ -7,7 +7,7 @@ from scan_cells import part
 
 import fastq
 
-signals = part("signals")
+signals, embeddings = part("signals"), part("embeddings")
 TITLES = [scheme.title for scheme in signals.SCHEMES]
 FEW = [scheme for scheme in signals.SCHEMES if scheme.title in ("int4, blocks of 32, -8..7", "nvfp4")]
 # decibels that the weights of the model have at least, by mse
@@ -28,11 +28,41 @@ def weights():
 
 def test_the_page_has_what_is_stored():
     text = signals.PAGE.read_text(encoding="utf-8")
-    assert signals.page(text, signals.stored()) == text
+    assert signals.page(text, signals.stored(signals.STORED)) == text
+
+
+def test_the_page_of_embeddings_has_what_is_stored():
+    text, found = embeddings.PAGE.read_text(encoding="utf-8"), signals.stored(embeddings.STORED)
+    assert embeddings.page(text, found) == text
+    for k in range(0, len(found["rows"]), 3):  # a search is worth something, and importance more
+        minmax, mse, weighed = (row["cosine"] for row in found["rows"][k : k + 3])
+        assert minmax < mse < weighed
+
+
+def test_likeness_is_of_cosines_and_neighbours():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((400, 16)).astype(np.float32)
+    same = embeddings.likeness(a, 3 * a)
+    assert same == {"cosine": pytest.approx(1), "least": pytest.approx(1), "recall": 1}
+    b = a + rng.standard_normal(a.shape).astype(np.float32) / 3
+    found = embeddings.likeness(a, b)
+    cosine = [x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in zip(a, b, strict=True)]
+    assert (found["cosine"], found["least"]) == (pytest.approx(np.mean(cosine)), pytest.approx(min(cosine)))
+    kept = 0
+    for k in range(embeddings.QUERIES):
+        near, still = (
+            sorted(set(range(400)) - {k}, key=lambda j, x=x: -(x[j] @ x[k]) / np.linalg.norm(x[j]))[:10] for x in (a, b)
+        )
+        kept += len({*near} & {*still})
+    assert found["recall"] == pytest.approx(kept / embeddings.QUERIES / 10)
+
+
+def test_texts_are_enough():
+    assert min(len(embeddings.texts()), 3 * len(embeddings.calibration())) >= 2 * embeddings.QUERIES
 
 
 def test_what_is_stored_reaches_what_it_should():
-    rows = {row["title"]: row for row in signals.stored()["rows"]}
+    rows = {row["title"]: row for row in signals.stored(signals.STORED)["rows"]}
     assert list(rows) == TITLES
     for title, row in rows.items():
         assert row["mse"] >= max(row["minmax"], LEAST.get(title, 0)), title
@@ -99,7 +129,14 @@ def test_the_command(monkeypatch, tmp_path, weights):
     from click.testing import CliRunner
 
     checkout = part("checkout")
-    found = {"model": "a", "matrices": 1, "elements": 9, "cpu": "a CPU", "threads": 2, "rows": signals.stored()["rows"]}
+    found = {
+        "model": "a",
+        "matrices": 1,
+        "elements": 9,
+        "cpu": "a CPU",
+        "threads": 2,
+        "rows": signals.stored(signals.STORED)["rows"],
+    }
     monkeypatch.setattr(signals, "measured", lambda path, say: found)
     monkeypatch.setattr(signals, "STORED", tmp_path / "signal" / "a.json")
     page = tmp_path / "page.md"
@@ -109,7 +146,7 @@ def test_the_command(monkeypatch, tmp_path, weights):
     printed = CliRunner().invoke(checkout.main, ["signal", str(tmp_path / "w.safetensors")])
     assert printed.output == "\n".join(signals.lines(found)) + "\n"
     assert CliRunner().invoke(checkout.main, ["signal"]).exit_code == 0
-    assert signals.stored() == found
+    assert signals.stored(signals.STORED) == found
     assert "2 threads of a CPU" in page.read_text(encoding="utf-8")
 
 

@@ -470,6 +470,14 @@ def test_lanes_from_a_number_on(kind):
         np.testing.assert_array_equal(out, np.arange(n) >= k)
 
 
+@pytest.mark.parametrize("kind", [Vec(types.uint32, 16), Vec(types.int64, 3)])
+def test_numbers_of_lanes(kind):
+    kernel = compiled(["store(pointer(b, dtype), 0, ramp(kind))"], "ab", dtype=kind.dtype, kind=kind)
+    out = np.zeros(kind.n, NUMPY[kind.dtype])
+    kernel.ctypes(0, out.ctypes.data)
+    np.testing.assert_array_equal(out, np.arange(kind.n))
+
+
 def test_lane_types():
     kernel = compiled(
         [

@@ -52,6 +52,14 @@ def test_bits_are_those_of_the_reference(dtype, threads):
             same_bytes(fastq.bitround(x, **options), expected)
 
 
+def test_every_number_of_float16():
+    x = np.arange(1 << 16).astype(np.uint16).view(np.float16)
+    for convention in ("numcodecs", "netcdf"):
+        for options in (*({"keepbits": k} for k in range(11)), *({"digits": k} for k in (1, 2, 3))):
+            found = fastq.bitround(x, convention=convention, **options)
+            same_bytes(found, reference.bitround(x, convention=convention, **options))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("options", [{"keepbits": 5}, {"digits": 3}, {"max_error": 0.25}])
 def test_layouts_and_outputs(layout, options):

@@ -18,7 +18,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +62,7 @@ def _plain(value: Any) -> Any:
 
 
 _recording: dict[str, Recipe] | None = None  # by their names, where a library is to be made
+_made: set[str] | None = None  # names of what is made for this very CPU, where it is
 _known: list[Any] = []  # what `shipped_or_compiled` returned
 _recipes: dict[int, Recipe] = {}  # of functions that came with the package, by their addresses
 
@@ -86,7 +87,9 @@ def find(recipe: Recipe) -> int:
     if _recording is not None:
         _recording[recipe.symbol] = recipe
         return 1
-    library = _library()
+    if _made is not None:
+        _made.add(recipe.symbol)
+    library = None if _made is not None or recipe.symbol in _native() else _library()
     with contextlib.suppress(AttributeError):  # of None, and of a library that lacks the function
         address = ctypes.cast(getattr(library, recipe.symbol), ctypes.c_void_p).value or 0
         _recipes[address] = recipe
@@ -120,7 +123,7 @@ def _sources() -> str:
 @functools.cache
 def _library() -> ctypes.PyDLL | None:
     """Load the library of the best level of this CPU that there is; None where none fits."""
-    if any(f"NUMBA_{name.removesuffix('_DEFAULT')}" in os.environ for name in SETTINGS) or prefers_native():
+    if any(f"NUMBA_{name.removesuffix('_DEFAULT')}" in os.environ for name in SETTINGS):
         return None
     for level in cpu.levels():
         path = FOLDER / level.name
@@ -145,29 +148,44 @@ def level() -> str:
     return Path(library._name).name if library else ""
 
 
-def use_native() -> None:
-    """Have machine code made for this very CPU, in this process and later ones of this user, until an upgrade.
+@contextlib.contextmanager
+def use_native() -> Iterator[None]:
+    """Have the machine code that is asked for meanwhile made for this very CPU.
+
+    This process and later ones of this user then use it until an upgrade; what nobody asked for is that of the library.
 
     Raises
     ------
     OSError
         If there is no folder to keep it in.
     """
+    global _made
     note = _note()
     if note is None:
         raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
-    note.touch(0o600)
-    for each in (_library, *_known):
+    _made = set()
+    for each in _known:
         each.cache_clear()
+    try:
+        yield
+    finally:
+        made, _made = _made | _native(), None
+        new = note.with_name(f"{note.name}.{os.getpid()}")
+        new.write_text("\n".join(sorted(made)))
+        new.replace(note)
+        _native.cache_clear()
 
 
-def prefers_native() -> bool:
-    """Return whether this user wants machine code for this very CPU, and none of a library."""
+@functools.cache
+def _native() -> frozenset[str]:
+    """Return the names of what this user had made for this very CPU."""
     note = _note()
-    return note is not None and note.exists()
+    with contextlib.suppress(OSError, ValueError):
+        return frozenset(note.read_text().split() if note else ())
+    return frozenset()
 
 
 def _note() -> Path | None:
-    """Return the file that says so: it lies with the user's machine code and counts for these sources only."""
+    """Return the file that has these names: it lies with the user's machine code and counts for these sources only."""
     folder = code_folder()
     return folder and folder / f"native.{_sources()[:16]}"

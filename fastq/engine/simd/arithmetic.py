@@ -59,6 +59,17 @@ def lanes_from(context, builder, sig, k, like):
     return builder.icmp_unsigned(">=", ir.Constant(integers, list(range(n))), first)
 
 
+def _numbered(kind):
+    vec = named_type(kind)
+    return vec(kind) if isinstance(vec, Vec) else None
+
+
+@instruction(_numbered)
+def ramp(context, builder, sig, kind):
+    """Return the numbers of the lanes of a Vec type of integers, from 0 on."""
+    return ir.Constant(llvm_type(sig.return_type), list(range(sig.return_type.n)))
+
+
 # --- operations on lanes of one type ----------------------------------------------------------------------------------
 
 Emit = Callable[[Any, Any, list[Any]], Any]  # (builder, type of the lanes, LLVM values) to an LLVM value

@@ -8,10 +8,11 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.args import ElementOperands
+from fastq.kernels.args import ElementOperands, NoisyOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
+from fastq.kernels.noise import drawn
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
 from fastq.kernels.traversal import geometry
@@ -33,7 +34,14 @@ def _convert_lanes(context, i, vec):
     src = operands.src
     prefetch_lanes(src, i + ahead, vec)
     x = load_elements(src, i, vec)
-    return apply_op_prepared(spec, to_compute(spec, x, operands.scale), s, operands.dst), nan_mask(spec, x)
+    return _prepared_result(spec, operands, i, x, s), nan_mask(spec, x)
+
+
+@traced
+def _prepared_result(spec, operands, i, x, s):
+    """Convert the lanes of x, elements from i on, by one prepared scale."""
+    value = to_compute(spec, x, operands.scale)
+    return apply_op_prepared(spec, value, s, operands.dst, drawn(spec, operands, i, value))
 
 
 _stream_lines = stream_by_lines(_convert_lanes)
@@ -56,7 +64,7 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
         x = load_elements(src, i, v.dtype_of(src))
         nan |= v.any_lane(nan_mask(spec, x))
         value = to_compute(spec, x, operands.scale)
-        store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst))
+        store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst, drawn(spec, operands, i, value)))
         i += 1
     return nan
 
@@ -64,7 +72,7 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
 @njit
 def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
-    src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
+    src, dst, context = operands.src, operands.dst, (spec, operands, s, ahead)
     vec = register_lanes(operands)
     n, last = v.count(vec), end - v.count(vec)
     y, nans = _convert_lanes(context, i, vec)
@@ -81,8 +89,8 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
         nans = nans | nan_mask_of_two(spec, x, x2)
         v.prefetch(src, i + ahead)
         v.prefetch(src, i + n + ahead)
-        store_elements(dst, i, apply_op_prepared(spec, to_compute(spec, x, like), s, dst))
-        store_elements(dst, i + n, apply_op_prepared(spec, to_compute(spec, x2, like), s, dst))
+        store_elements(dst, i, _prepared_result(spec, operands, i, x, s))
+        store_elements(dst, i + n, _prepared_result(spec, operands, i + n, x2, s))
         i += 2 * n
     i = min(i, last)
     while True:
@@ -332,4 +340,4 @@ def _run(spec, operands, args, p, i, end):
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-BODIES[ElementOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)
+BODIES[ElementOperands] = BODIES[NoisyOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)

@@ -60,7 +60,10 @@ def store_sixteen(spec, n, codes, context):
     """Store the values of sixteen codes, in halves of a register: NumPy's arrays begin 16 bytes after a line."""
     dst, steps, minima = context
     step = of_sub_block(spec, steps, n)
-    value = negative_where_made(number_of(spec, codes) * step, step)
+    if isinstance(spec.row, BinaryFormat):  # of NaN too
+        value = v.select(codes == v.constant(1, codes), step, -step)
+    else:
+        value = negative_where_made(number_of(spec, codes) * step, step)
     if spec.row.has_minimum:
         least = of_sub_block(spec, minima, n)
         value = negative_where_made(value - least if spec.row.count("mins") else value + least, value, least)
@@ -154,6 +157,4 @@ def number_of(spec, codes):
     if isinstance(spec.row, (CodebookFormat, FloatFormat)):
         numbers = (in_codebook if isinstance(spec.row, CodebookFormat) else doubled)(codes)
         return v.convert(v.convert(numbers, types.int32), types.float32)
-    if isinstance(spec.row, BinaryFormat):
-        return signed(codes + codes, 1)
     return signed(codes, 0 if isinstance(spec.row, GridFormat) else spec.row.zero)

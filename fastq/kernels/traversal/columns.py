@@ -285,7 +285,7 @@ def _convert_lanes(context, i, vec):
     load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), vec)
     x = load_store.load_elements(src, i, vec)
     scale, zero_point = parameters.load_parameters(spec, operands, args, p + i, vec)
-    return converted(spec, operands, args, x, scale, zero_point)
+    return converted(spec, operands, args, i, x, scale, zero_point)
 
 
 _stream_lines = stream_by_lines(_convert_lanes)

@@ -7,6 +7,7 @@ from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body import add_to_state, body_of, finish_state, load_state, reduction_of
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
+from fastq.kernels.noise import drawn
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
@@ -82,14 +83,15 @@ def _by_parameters(spec, operands, args, p, i, vec, step):
     nans = False
     for r in range(GROUP):
         k = i + r * step
-        y, found = converted(spec, operands, args, load_elements(operands.src, k, vec), scale, zero_point)
+        y, found = converted(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
         store_elements(operands.dst, k, y)
         nans = nans | found if r else found
     return nans
 
 
 @traced
-def converted(spec, operands, args, x, scale, zero_point):
-    """Convert lanes by the parameters of their columns; return them and which have a NaN to report."""
-    y = apply_op(spec, to_compute(spec, x, operands.scale), scale, zero_point, args, operands.dst)
+def converted(spec, operands, args, i, x, scale, zero_point):
+    """Convert lanes, elements from i on, by the parameters of their columns; also return which have a NaN to report."""
+    value = to_compute(spec, x, operands.scale)
+    y = apply_op(spec, value, scale, zero_point, args, operands.dst, drawn(spec, operands, i, value))
     return y, nan_mask(spec, x)

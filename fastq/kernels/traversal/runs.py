@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.args import PIECE_BYTES, ElementOperands
+from fastq.kernels.args import PIECE_BYTES, ElementOperands, NoisyOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
 from fastq.kernels.traversal.geometry import next_row_end
 from fastq.kernels.traversal.stores import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
@@ -23,7 +23,7 @@ def runs(spec, operands, args, units):
 @traced
 def staged_or_not(spec, operands, args, start, stop):
     """Visit the runs of elements start..stop, by way of the stack where results may go past the cache so."""
-    can_stage = isinstance(operands, ElementOperands) and can_stream(spec, operands.dst)
+    can_stage = isinstance(operands, ElementOperands | NoisyOperands) and can_stream(spec, operands.dst)
     return (_by_way_of_the_stack if can_stage else _visit_runs)(spec, operands, args, start, stop)
 
 
@@ -32,17 +32,23 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
     """Visit runs a piece at a time, whose results are written past the cache if the call outgrows it."""
     if not args.staging:
         return _visit_runs(spec, operands, args, start, stop)
-    src, dst, scale, zero_point = operands
+    dst = operands.dst
     piece, i, status = _piece(spec, dst, args), start, 0
     stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, start))
     while i < stop:
         end = min(i + piece, stop)
         staged = v.advance(v.cast_pointer(write_pointer(stage), v.dtype_of(dst)), -i)
-        status |= _visit_runs(spec, ElementOperands(src, staged, scale, zero_point), args, i, end)
+        status |= _visit_runs(spec, with_results(operands, staged), args, i, end)
         stage = advanced(stage, (end - i) * v.bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
         i = end
     store_tail(stage)
     return status
+
+
+@traced
+def with_results(operands, dst):
+    """Return operands whose results are elsewhere."""
+    return operands._replace(dst=dst)
 
 
 @traced

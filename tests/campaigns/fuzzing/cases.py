@@ -45,6 +45,7 @@ PLACED = (*LAYOUTS, "c", "c", "c", "broadcast", "read_only", "list")
 OUTPUTS = ("none",) * 6 + LAYOUTS + ("overlapping",) * 2 + ("itself",) * 2
 GIVEN = ("array",) * 4 + ("list",)  # how parameters are given
 GIVEN_ONE = ("scalar", "python", "one")
+AT_RANDOM = 0.15  # part of the calls that may round so
 BINS = (16, 64, 256, 1024, 4096)
 PICKS = ("int", "int", "all", "slice", "slice", "steps", "list", "mask")
 MOST_CHANNELS, MOST_STEPS = 24, 40_000  # of calibrators, whose reference is slow
@@ -457,6 +458,15 @@ class _Drawing:
         self.noted["importance"] = str(sizes)
         return weights.astype(self.random.choice(["float64", "float32", "float16"]))
 
+    def with_noise(self, call):
+        """Round some codes at random."""
+        allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
+        if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
+            call.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
+        self.noted["rounding"] = call.options.get("rounding", "nearest")
+        if self.spoils(0.05):
+            call.options["rng"] = -1
+
     def packed(self, shape):
         """Shape and dtype of stored codes."""
         if not self.qtype.packed:
@@ -486,6 +496,8 @@ class _Drawing:
         if self.of.range != "minmax" and self.random.random() < 0.4:
             options["importance"] = self.importance_in_search(shape, options)
         call = Call([], options)
+        if out_of is not None:
+            self.with_noise(call)
         x = self.placed(call, self.values(shape))
         call.args = [x, self.dtype_argument()]
         dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
@@ -510,6 +522,7 @@ class _Drawing:
             shape = shape or (1,)
         call = Call([], {"nan": of.nan, "saturate": of.saturate})
         self.note_given()
+        self.with_noise(call)
         call.options["qparams"], unit = self.qparams(call, shape, of.dtype)
         x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
         call.args = [x]
@@ -550,6 +563,7 @@ class _Drawing:
         shape, of = self.shape(), self.of
         call = Call([], {"nan": of.nan, "saturate": of.saturate})
         self.note_given()
+        self.with_noise(call)
         scale, zero, unit = self.raw(call, shape)
         x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
         call.args = [x, scale, zero, self.dtype_argument()]
@@ -928,6 +942,8 @@ class _Drawing:
         call.args = [x, self.random.choice([form.name, form.number])]
         if self.random.random() < 0.2:
             call.options["imatrix"] = self.imatrix(shape)
+        if self.random.random() < (0.4 if form.trials else 0.02):
+            call.options["range"] = "mse"
         return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
 
     def imatrix(self, shape):

@@ -42,6 +42,7 @@ _AXES = {
     "out of range": cases.CASTS_OUT_OF_RANGE,
     "output dtype": combinations.SCALES,
     "range": combinations.RANGES,
+    "rounding": ("nearest", "stochastic"),
     "saturate": _EITHER,
     "scale": (*cases.GIVEN, *cases.GIVEN_ONE),
     "scale dtype": (*combinations.SCALES, *_PARAMETERS.values()),

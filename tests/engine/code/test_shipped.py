@@ -1,9 +1,11 @@
 """Machine code that comes with the package: used where it fits, the same bytes, and else as if it was not there."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -182,20 +184,42 @@ def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
     assert q.codes.tobytes() == expected.codes.tobytes()
     """
     written = package.parent / "compiled"
-    assert call(package, code, str(written)) == f"{LEVEL.name} ''\nTrue\n"
+    assert call(package, code, str(written)) == f"{LEVEL.name} '{LEVEL.name}'\nTrue\n"
     kept = set((package.parent / "cache").rglob("*.code"))
     assert call(package, compiles=str(written)) == "True\n"
     assert set((package.parent / "cache").rglob("*.code")) == kept  # all was loaded from disk
 
 
+@needs_level
+@pytest.mark.slow("compiles a kernel")
+def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
+    """Nothing is compiled behind the back of a user who had other works made for this CPU."""
+    code = """
+    from fastq.operations import works
+    works.WORKS = {"one": (works.Calls((works._minmax,), "float32", "-", ({},), ((64, 64),)),)}
+    fastq.warmup("one", native=True)
+    """
+    written = package.parent / "compiled"
+    call(package, code, str(written))
+    assert "MinMaxOperands" in written.read_text()
+    code = "from fastq.engine.code import shipped_functions\nprint(len(shipped_functions()))"
+    kept = set((package.parent / "cache").rglob("*.code"))
+    assert call(package, code, str(written)) == "1\nTrue\n"  # the kernel is shipped, the driver was made
+    assert set((package.parent / "cache").rglob("*.code")) == kept
+
+
 def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "code_folder", lambda: tmp_path)
-    assert not shipped.prefers_native()
-    shipped.use_native()
-    assert shipped.prefers_native()
+    monkeypatch.setattr(shipped, "_native", functools.cache(shipped._native.__wrapped__))
+    with shipped.use_native():
+        shipped._made.add("a")
+    with shipped.use_native():
+        shipped._made.add("b")
+    assert shipped._native() == {"a", "b"}
     source = next(iter(shipped.SOURCES.read))
     monkeypatch.setitem(shipped.SOURCES.read, source, shipped.SOURCES.read[source]._replace(checksum="another"))
-    assert not shipped.prefers_native()
+    shipped._native.cache_clear()
+    assert not shipped._native()
 
 
 def test_code_for_this_very_cpu_is_refused_without_a_folder(monkeypatch):
@@ -404,3 +428,16 @@ def test_a_work_that_is_none_is_refused():
 
 def test_every_work_is_named_where_it_is_told_of():
     assert all(f'"{name}"' in fastq.warmup.__doc__ for name in works.WORKS)
+
+
+# --- the switch -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, False), ("", False), ("0", False), ("1", True), ("x", True)])
+def test_the_build_has_a_switch(given, expected, monkeypatch):
+    """0 and nothing are off; anything else is on, or no level that there is."""
+    if given is None:
+        monkeypatch.delenv("FASTQ_BUILD_KERNELS", raising=False)
+    else:
+        monkeypatch.setenv("FASTQ_BUILD_KERNELS", given)
+    assert runpy.run_path(str(ROOT / "hatch_build.py"))["is_on"]() is expected

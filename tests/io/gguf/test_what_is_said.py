@@ -11,7 +11,7 @@ from commands import run, told
 from gguf_files import decoded, encoded, read, values, write
 
 import fastq
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR
 from fastq.io.gguf.mixes import OTHERS
 
 MODEL = {
@@ -214,6 +214,10 @@ def test_columns_without_importance_are_kept(name):
         ("Q8_0 --output-tensor-type Q6_K", 0, ""),
         ("Q8_0 --token-embedding-type Q6_K", 0, ""),
         ("F16 --tensor-type attn_q=Q8_0", 0, ""),
+        ("Q8_0 --range mse", 0, ""),
+        ("Q6_K --range mse", 4, "--range mse changed nothing: no tensor becomes one of Q4_0, Q4_1, "),
+        ("F16 --range mse", 4, "--range mse changed nothing"),
+        ("Q8_0 --tensor-type attn_q=Q6_K --range mse", 0, f"that get the bytes of ggml: '{QUERIES}'"),
     ],
 )
 def test_options_that_change_nothing(options, exit_code, said):
@@ -221,6 +225,30 @@ def test_options_that_change_nothing(options, exit_code, said):
     assert len(lines) == bool(said)
     assert all(said in line for line in lines)
     assert Path("out.gguf").exists() == (exit_code != 1)
+
+
+@pytest.mark.parametrize("kind", LEAST_ERROR)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tensors_of_least_error(kind, weighted):
+    newer("imatrix.gguf", ALL)
+    imatrix = ["--imatrix", "imatrix.gguf"] * weighted
+    run("gguf", "in.gguf", "out.gguf", "Q8_0", "--tensor-type", f".={kind}", "--range", "mse", *imatrix)
+    run("gguf", "in.gguf", "own.gguf", "Q8_0", "--tensor-type", f".={kind}", *imatrix)
+    found, own = (read(path)[1] for path in ("out.gguf", "own.gguf"))
+    for name in MATRICES:
+        x, shape = MODEL[name], (-1, *(1,) * (MODEL[name].ndim - 2), 256)
+        weights = ALL[name][0].reshape(shape) if weighted else None
+        weights = weights[0] if weighted and x.ndim == 2 else weights
+        expected = fastq.gguf.quantize(x, kind, range="mse", imatrix=weights)
+        assert found[name].tensor_type.name == own[name].tensor_type.name == kind
+        np.testing.assert_array_equal(found[name].data, expected)
+        assert (found[name].data != own[name].data).any()
+
+
+def test_the_way_back_has_no_range():
+    assert "--dequantize goes with" in told(
+        "gguf", "in.gguf", "out.gguf", "--dequantize", "--range", "mse", exit_code=2
+    )
 
 
 @pytest.mark.parametrize("option", ["--output-tensor-type", "--token-embedding-type"])

@@ -412,9 +412,9 @@ def test_ratios():
 
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_every_format_has_ranges_to_try(dtype):
-    for block_size in (0, 32, 128, 5000):
+    for kind, block_size in (("array", 0), ("channels", 0), ("blocks", 32), ("blocks", 128), ("blocks", 5000)):
         for apart in (False, not (QTYPES[dtype].element or QTYPES[dtype].block_size)):
-            ratios = default_of(QTYPES[dtype], apart, block_size).ratios
+            ratios = default_of(QTYPES[dtype], apart, kind, block_size).ratios
             assert ratios[0] == 1
             assert 1 < ratios.size <= (16 if 0 < block_size < 5000 else 80)
 

@@ -386,6 +386,7 @@ PAGES = {  # what they need besides the package
     "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
     "docs/howto/gguf.md": "rich gguf matplotlib",
     "docs/howto/models.md": "safetensors rich",
+    "docs/howto/requantize.md": "",
     "docs/howto/stores.md": "xarray zarr dask netCDF4",
     "docs/howto/rounding.md": "xarray zarr dask netCDF4 matplotlib",
     "docs/howto/dask.md": "dask distributed",

@@ -66,6 +66,7 @@ OPERATIONS = {
     "compare": Operation("values codes", "", title="compare"),
     "pack": Operation("bytes", "codes", title="pack"),
     "unpack": Operation("codes", "bytes", title="unpack"),
+    "bitround": Operation("values", "values", title="bitround"),
     "gguf_quantize": Operation("values", "codes", title="gguf.quantize"),
     "gguf_dequantize": Operation("codes", "values", title="gguf.dequantize"),
 }
@@ -87,7 +88,7 @@ class Work(NamedTuple):
     @property
     def title(self) -> str:
         """Words for tables: what differs from float32, int8 and one scale is said."""
-        format_ = [] if self.operation == "minmax" else [self.code]
+        format_ = [] if self.operation in ("minmax", "bitround") else [self.code]
         parts = [*([self.dtype] if self.dtype not in ("float32", "int8") else []), *format_]
         parts += [self.granularity] if self.granularity != "tensor" else []
         return " ".join([OPERATIONS[self.operation].title, *parts])
@@ -129,6 +130,7 @@ WORKS = (
     Work("quantize_linear", code="float4_e2m1fn"),
     Work("pack", "int8", "int4"),
     Work("unpack", "int8", "int4"),
+    Work("bitround"),
     Work("gguf_quantize", code="Q8_0", granularity="blocks32"),
     Work("gguf_quantize", code="Q4_0", granularity="blocks32"),
     *(Work("gguf_quantize", code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}") for code in SEARCHED),

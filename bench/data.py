@@ -23,6 +23,7 @@ Array = NDArray[Any]
 
 SCALE = 0.05
 ZERO_POINT = 3
+KEEPBITS = 10  # of the significand, where values are rounded to fewer bits
 WITHIN = np.float32(0.9)  # how much of the range of a row, column or block its given scale covers
 SEED = 20240607
 PERIOD = 18  # log2; 64 rows of 4096

@@ -135,13 +135,17 @@ def versions(results: Results) -> dict[str, str]:
 
 
 def speed_table(results: Results, titles: Container[str] = frozenset(work.title for work in WORKS)) -> str:
-    """Our throughput at two sizes, each beside the best peer's; of all works or those with such titles."""
-    columns = ["Gelem/s", *(text for log2 in (LARGE, SMALL) for text in (f"2^{log2} elements", "best peer"))]
+    """Our throughput at two sizes, the memory's of the same minute and the best peer's; of works with such titles."""
+    sizes = (f"2^{LARGE} elements", "memory allows", "best peer"), (f"2^{SMALL} elements", "best peer")
+    columns = ["Gelem/s", *sizes[0], *sizes[1]]
     rows = []
     for work in WORKS:
         there = [results.get(Case(work, log2).name) for log2 in (LARGE, SMALL)]
         if work.title in titles and any(m and m.ours() for m in there):
-            rows.append([work.title, *(cell for m in there for cell in _beside(m))])
+            roof = there[0].roofline() if there[0] else None
+            allowed = gelems(there[0], roof.best) if roof else "-"
+            (large, rival), small = map(_beside, there)
+            rows.append([work.title, large, allowed, rival, *small])
     return markdown(columns, rows)
 
 

@@ -16,7 +16,17 @@ from fastq import QuantizedArray, reference
 
 from . import data
 from .cases import Case
-from .data import SCALE, Array, granularity, piece_of_codes, piece_of_qparams, piece_of_values, scale, zero_point
+from .data import (
+    KEEPBITS,
+    SCALE,
+    Array,
+    granularity,
+    piece_of_codes,
+    piece_of_qparams,
+    piece_of_values,
+    scale,
+    zero_point,
+)
 
 Results = dict[str, Any]
 
@@ -98,6 +108,7 @@ EXPECTED: dict[str, Callable[[Case], Results]] = {
     "compare": lambda case: {"measures": measures(reference.compare(piece_of_values(case), _quantized(case)), case)},
     "pack": lambda case: {"codes": reference.pack(piece_of_codes(case), case.work.code)},
     "unpack": lambda case: {"bytes": piece_of_codes(case)},
+    "bitround": lambda case: {"values": reference.bitround(piece_of_values(case), keepbits=KEEPBITS), "step": SCALE},
     "gguf_quantize": lambda case: {"codes": reference.gguf.quantize(piece_of_values(case), case.work.code)},
     "gguf_dequantize": _gguf_dequantize,
 }

@@ -83,6 +83,10 @@ PEERS = {
         ),
         Peer("ml_dtypes", "ml_dtypes", "ml_dtypes", "does not saturate; the values here are in range"),
         Peer("ggml", "llama_cpp", "llama-cpp-python", "as gguf_py"),
+        Peer("piquant", "piquant", "pypiquant", "multiplies by the reciprocal of the scale: another code at some ties"),
+        Peer("numcodecs", "numcodecs", "numcodecs"),
+        Peer("xbitinfo", "xbitinfo", "xbitinfo"),
+        Peer("numkong", "numkong", "numkong", "one thread; casts saturate"),
         Peer("roofline", "numba", "numba", "moves the bytes of the case and computes nothing"),
         Peer(
             "roofline_c", "ctypes", "", "C with AVX-512: moves the bytes, or multiplies by the reciprocal of the scale"
@@ -104,6 +108,7 @@ _RANGE = ("quantize/float32/uint8/tensor", "fake_quantize_range/*")
 _SYMMETRIC = ("quantize/float32/int8/*",)
 _BLOCKS_OF_4_BITS = ("quantize/float32/int4/blocks32",)
 _FLOATS = ("quantize_linear/float32/float*",)
+_FLOAT8 = ("quantize_linear/float32/float8*",)
 
 CONTENDERS = (
     Contender("fastq", "", ("*",)),
@@ -153,10 +158,17 @@ CONTENDERS = (
     ),
     Contender("ml_dtypes", "astype", _FLOATS, True),
     Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS, *_DECODED[2:], *_UNPACKED)),
+    Contender("torch_eager", "to(float8)", _FLOAT8, True),
+    Contender("onnxruntime", "QuantizeLinear to float8", _FLOAT8),
+    Contender("piquant", "", _GIVEN[:2]),
+    Contender("numkong", "minmax", ("minmax/*",)),
+    Contender("numkong", "astype", _FLOAT8, True),
+    Contender("numcodecs", "BitRound", ("bitround/*",), True),
+    Contender("xbitinfo", "xr_bitround", ("bitround/*",), True, 26),
     Contender("roofline", "store", ("*",)),
-    Contender("roofline", "stream", ("*quantize*", "*pack/*")),
+    Contender("roofline", "stream", ("*quantize*", "*pack/*", "bitround/*")),
     Contender("roofline_c", "move", ("*",)),
-    Contender("roofline_c", "move, stream", ("*quantize*", "*pack/*")),
+    Contender("roofline_c", "move, stream", ("*quantize*", "*pack/*", "bitround/*")),
     *(Contender("roofline_c", variant, _GIVEN[:1]) for variant in ("store", "stream", "store, prefetch")),
     *(Contender("roofline_c", variant, _GIVEN[1:]) for variant in ("store", "stream", "stream, prefetch")),
     *(Contender("roofline_c", variant, ("minmax/*",)) for variant in ("read", "read, prefetch")),

@@ -55,6 +55,7 @@ CALLS: dict[str, tuple[Callable[[Case], Call], str]] = {
     "compare": (compare, ""),
     "pack": (lambda case: partial(fastq.pack, data.codes(case), case.work.code), "codes"),
     "unpack": (lambda case: partial(fastq.unpack, data.packed(case), case.work.code, shape=case.shape), "bytes"),
+    "bitround": (lambda case: partial(fastq.bitround, data.x(case), keepbits=data.KEEPBITS), "values"),
     "gguf_quantize": (lambda case: partial(fastq.gguf.quantize, data.x(case), case.work.code), "codes"),
     "gguf_dequantize": (lambda case: partial(fastq.gguf.dequantize, data.blocks(case), case.work.code), "values"),
 }

@@ -84,6 +84,15 @@ def quantize_linear(case: Case) -> Runner:
     return bound("QuantizeLinear", plain(x), {"codes": plain(codes)}, parameters())
 
 
+def quantize_to_float8(case: Case) -> Runner:
+    code, x, codes = case.work.code, data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+    element = {"float8_e4m3fn": TensorProto.FLOAT8E4M3FN, "float8_e5m2": TensorProto.FLOAT8E5M2}[code]
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [data.scale(code)])
+    zero_point = helper.make_tensor("zero_point", element, [], b"\0", raw=True)
+    made = {"codes": Bound(codes, element, x.shape)}
+    return bound("QuantizeLinear", plain(x), made, [scale, zero_point], saturate=1)._replace(within=EXACT)
+
+
 def dequantize_linear(case: Case) -> Runner:
     codes, values = plain(data.codes(case, aligned=True)), data.out(case, "values", aligned=True)
     if case.work.symmetric:
@@ -121,6 +130,7 @@ def pack(case: Case) -> Runner:
 
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", "QuantizeLinear"): quantize_linear,
+    ("quantize_linear", "QuantizeLinear to float8"): quantize_to_float8,
     ("dequantize_linear", "DequantizeLinear"): dequantize_linear,
     ("dequantize", "DequantizeLinear"): dequantize,
     ("quantize", "DynamicQuantizeLinear"): quantize,

@@ -15,6 +15,7 @@ from torch import Tensor
 from .. import data
 from ..cases import GRANULARITIES, Case
 from ..data import SCALE, ZERO_POINT
+from ..verify import EXACT
 from . import Runner, own_threads
 
 warnings.filterwarnings("ignore", category=UserWarning)
@@ -108,8 +109,20 @@ def fake_quantize(case: Case) -> Runner:
     return eager(partial(torch.fake_quantize_per_tensor_affine, x(case), SCALE, ZERO_POINT, -128, 127), values)
 
 
+def quantize_to_float8(case: Case) -> Runner:
+    source, kind = x(case), getattr(torch, case.work.code)
+    step, largest = float(data.scale(case.work.code)), torch.finfo(kind).max
+
+    def call() -> Tensor:
+        return (source / step).clamp_(-largest, largest).to(kind)
+
+    storage = data.dtype_of(case.work.code)
+    return Runner(call, lambda: {"codes": call().view(torch.uint8).numpy().view(storage)}, EXACT)
+
+
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", "quantize_per_tensor"): quantize_linear,
+    ("quantize_linear", "to(float8)"): quantize_to_float8,
     ("dequantize_linear", "dequantize"): dequantize,
     ("dequantize_linear", "decomposed"): dequantize_decomposed,
     ("dequantize_linear", "mul"): dequantize_product,

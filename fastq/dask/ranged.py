@@ -84,8 +84,9 @@ def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.
     call, places = with_noise(call, x.chunks)
     how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation}
     weights = _weights(call, parts)
-    given = (*(weights or (None, None)), *(None, None) * 2) if places else weights
-    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *given, *places, **how)
+    if places:
+        weights = (*(weights or (None, None)), *(None, None) * 2, *places)
+    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *weights, **how)
 
 
 def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:

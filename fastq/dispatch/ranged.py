@@ -41,9 +41,11 @@ def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
     launch = work.bound(x, out, importance)
-    return lambda x, out, weights, b, qparams, *noise: without_checks(
-        QuantizedArray, *launch(x, out, weights, *noise), x.shape
-    )
+
+    def quantized(x: Array, out: Any, importance: Any, b: None, qparams: None, *noise: Noise) -> QuantizedArray:
+        return without_checks(QuantizedArray, *launch(x, out, importance, *noise), x.shape)
+
+    return quantized
 
 
 def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
@@ -51,7 +53,7 @@ def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
-    return lambda x, out, weights, b, qparams, *noise: launch(x, out, weights, *noise)[0]
+    return lambda x, out, importance, b, qparams, *noise: launch(x, out, importance, *noise)[0]
 
 
 def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
@@ -120,7 +122,7 @@ class _Work(NamedTuple):
         """Return what launches on new parameters, and returns them with the result.
 
         A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
-        makes the operands after these; noise comes last, after a scale of the array or None.
+        makes the operands after these; noise comes last, after a scale of the array and importance, or None.
         """
         qtype, scheme, shape = (
             self.request.qtype,
@@ -135,12 +137,15 @@ class _Work(NamedTuple):
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
         others = _new_tensor_scale if has_tensor else _no_tensor_scale if self.request.stochastic else begin
         launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
-        request, kept = self.request, 1 if self.request.search is None else 2  # of the operands after parameters
+        request = self.request
+        kept = 2 if request.search is not None or request.stochastic else 1  # of the operands after parameters
 
         def call(x: Array, out: Any, importance: Any, *noise: Noise) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
             if importance is not None:
                 more = more[0] if has_tensor else None, as_importance(importance, x.shape, request)
+            elif noise:
+                more = *more, None
             status = launch(x, result, scale, zero_point, *more, *noise)
             if status:
                 settle(status, x, result, scale, zero_point, *more[:kept], *noise)
@@ -231,11 +236,16 @@ class _Work(NamedTuple):
         from_kernel = choice.arrangement.from_kernel
 
         def execute(
-            x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None, *others: Any
+            x: Array,
+            out: Array,
+            scale: Array,
+            zero_point: Array,
+            tensor: Array | None = None,
+            importance: Array | None = None,
+            *noise: Noise,
         ) -> int:
-            end = len(others) - request.stochastic  # importance, then noise
-            status = choice.execute(x, out, scale, zero_point, tensor, *others[:end])
-            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *others[end:])
+            status = choice.execute(x, out, scale, zero_point, tensor, importance)
+            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
 
         def execute_for(x: Array, out: Array) -> Execute:
             anew = ParameterChoice(x, request, spec)

@@ -23,6 +23,7 @@ from fastq.operations.dequantize import dequantize_linear
 from fastq.operations.measure import compare, magnitudes, minmax
 from fastq.operations.packing import binarize, pack, unpack
 from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+from fastq.operations.requantize import requantize
 from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
 from fastq.system import lazy
@@ -121,6 +122,13 @@ def _bias(x: Array, _: str) -> None:
     dequantize_linear(x, np.ones(len(x), np.float32), axis=0)
 
 
+def _requantize(acc: Array, convention: str, **scheme: Any) -> None:
+    channels = acc.shape[scheme["axis"]] if scheme else ()
+    for bias in (None, np.zeros(channels, acc.dtype)):
+        requantize(acc, np.ones(channels), 0, "int8", bias=bias, convention=convention, **scheme)
+    requantize(acc, np.ones(channels), 0, "uint8", bias=bias, convention=convention, **scheme)
+
+
 def _calibrate(x: Array, name: str, **options: Any) -> None:
     Calibrator(name, **options).update(x)
 
@@ -211,6 +219,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((_range_of, _fake_given), "float32", "uint8", ({"convention": "torch-fake-quantize"},)),
         Calls((_linear,), "float32", "float8_e4m3fn float8_e5m2", ({"saturate": False},)),
         Calls((_bias,), "int32", "-", shapes=((64,),)),
+        Calls((_requantize,), "int32", "tflite tflite-single ruy-x86 onnxruntime", (WHOLE, ROWS, COLUMNS)),
         Calls((_unpack,), "uint8", "uint4"),
     ),
     "calibration": (

@@ -56,6 +56,8 @@ def arrays_of(case):
     x = np.zeros(case.shape, data.dtype_of(work.dtype) if work.dtype != "int8" else np.int8)
     if work.operation == "minmax":
         return [x], []
+    if work.operation == "bitround":
+        return [x], [reference.bitround(x, keepbits=data.KEEPBITS)]
     scales = [data.qparams(case).scale] if work.symmetric and "quantize" in work.operation else []
     if work.operation in ("quantize_linear", "fake_quantize", "fake_quantize_range"):
         return [x, *scales], [x if "fake" in work.operation else reference.quantize_linear(x, 1.0, None, work.code)]

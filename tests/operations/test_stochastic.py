@@ -79,6 +79,15 @@ def test_values_beyond_saturate_and_nan_is_as_ever():
     assert zeros[77] == 0
 
 
+@pytest.mark.parametrize(("code", "unit"), [("int8", 1), ("int16", 1), ("float8_e5m2", 2.0**-16)])
+def test_the_least_number_that_goes_up(code, unit):
+    bits = numbers.numbers(noise_of("stochastic", 5), (4096,)).astype(np.float32)
+    least = (np.float32(2**23) - bits) * np.float32(2.0**-23)  # of a unit
+    for part, expected in ((least, unit), (least - np.float32(2.0**-23), 0)):
+        found = fastq.quantize_linear(part * np.float32(unit), 1.0, None, code, axis=None, **AT_RANDOM)
+        np.testing.assert_array_equal(found.astype(np.float64), expected)
+
+
 def test_exact_numbers_never_move():
     codes = np.tile(np.arange(-128, 128), 400).astype(np.float32)
     same_bytes(

@@ -386,6 +386,7 @@ PAGES = {  # what they need besides the package
     "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
     "docs/howto/gguf.md": "rich gguf matplotlib",
     "docs/howto/models.md": "safetensors rich",
+    "docs/howto/requantize.md": "",
     "docs/howto/stores.md": "xarray zarr dask netCDF4",
     "docs/howto/rounding.md": "xarray zarr dask netCDF4 matplotlib",
     "docs/howto/dask.md": "dask distributed",
@@ -439,4 +440,4 @@ def test_the_build_has_a_switch(given, expected, monkeypatch):
         monkeypatch.delenv("FASTQ_BUILD_KERNELS", raising=False)
     else:
         monkeypatch.setenv("FASTQ_BUILD_KERNELS", given)
-    assert runpy.run_path(str(ROOT / "hatch_build.py"))["is_on"]() is expected
+    assert runpy.run_path(str(ROOT / "hatch_build.py"), run_name="__mp_main__")["is_on"]() is expected

@@ -271,7 +271,7 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
     model, seen = MODELS["many"], []
     original = fastq.gguf.quantize
 
-    def quantize(x, kind, imatrix=None):
+    def quantize(x, kind, imatrix=None, **options):
         seen.append((x.shape, kind, None if imatrix is None else imatrix.tobytes()))
         return original(x, kind)
 

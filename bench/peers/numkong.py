@@ -1,0 +1,51 @@
+"""NumKong: minmax, and astype to float8 after division by the scale; one thread, as it has no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numkong
+import numpy as np
+
+from fastq.formats.qtypes import as_qtype
+
+from .. import data
+from ..cases import Case
+from ..data import Array, scale
+from ..verify import EXACT
+from . import Runner
+
+_NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+
+
+def minmax(case: Case) -> Runner:
+    x = data.x(case, aligned=True).reshape(-1)
+
+    def results() -> dict[str, np.float32]:
+        low, _, high, _ = numkong.minmax(x)
+        return {"lo": np.float32(low), "hi": np.float32(high)}
+
+    return Runner(lambda: numkong.minmax(x), results)
+
+
+def quantize_linear(case: Case) -> Runner:
+    x, name, qtype = data.x(case, aligned=True), _NAMES[case.work.code], as_qtype(case.work.code)
+    largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
+    work = data.empty(x.shape, np.float32, aligned=True)
+
+    def call() -> numkong.Tensor:
+        np.divide(x, scale(case.work.code), out=work)
+        np.clip(work, -largest, largest, out=work)
+        return numkong.astype(work, name)
+
+    def results() -> dict[str, Array]:
+        return {"codes": np.frombuffer(memoryview(call()).cast("B"), qtype.storage)}
+
+    return Runner(call, results, EXACT)
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+    ("minmax", "minmax"): minmax,
+    ("quantize_linear", "astype"): quantize_linear,
+}

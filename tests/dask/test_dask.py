@@ -355,23 +355,3 @@ def test_importance(options, whole):
 def test_a_search_needs_all_elements_of_a_scale(operation):
     with pytest.raises(ValueError, match=r"^range must be 'minmax' where .*: x\.rechunk\(\{1: -1\}\)$"):
         getattr(fastq, operation)(chunked(), "int8", axis=0, range="mse")
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize(
-    ("options", "chunks"),
-    [({"axis": 1, "block_size": 32}, (32, 64)), ({"axis": 0}, (32, 128)), ({"axis": 0, "block_size": 16}, (32, 64))],
-)
-def test_importance_is_cut_as_the_array_is(options, chunks, lazy):
-    """A vector or an array of x's shape, in NumPy or in chunks of its own, gives what the whole array gives."""
-    rng = np.random.default_rng(0)
-    x, how = rng.standard_normal((64, 128)).astype(np.float32), {"symmetric": True, "range": "mse", **options}
-    chunked = da.from_array(x, chunks=chunks)
-    vector = rng.exponential(size=64 if options.get("block_size") == 16 else 128)
-    for importance in (vector, rng.exponential(size=x.shape)):
-        given = da.from_array(importance, chunks=50) if lazy else importance
-        whole = fastq.quantize(x, "int4", importance=importance, **how)
-        found = fastq.dask.quantize(chunked, "int4", importance=given, **how)
-        np.testing.assert_array_equal(found.compute().codes, whole.codes)
-        params = fastq.dask.choose_qparams(chunked, "int4", importance=given, **how)
-        np.testing.assert_array_equal(params.compute().scale, whole.qparams.scale)

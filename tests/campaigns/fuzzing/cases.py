@@ -45,6 +45,7 @@ PLACED = (*LAYOUTS, "c", "c", "c", "broadcast", "read_only", "list")
 OUTPUTS = ("none",) * 6 + LAYOUTS + ("overlapping",) * 2 + ("itself",) * 2
 GIVEN = ("array",) * 4 + ("list",)  # how parameters are given
 GIVEN_ONE = ("scalar", "python", "one")
+IMPORTANCES = ("elements", "axis")  # what has a weight: each element, or each one along an axis
 AT_RANDOM = 0.15  # part of the calls that may round so
 BINS = (16, 64, 256, 1024, 4096)
 PICKS = ("int", "int", "all", "slice", "slice", "steps", "list", "mask")
@@ -452,10 +453,10 @@ class _Drawing:
             axis = weighed_axis(ndim, where) if self.random.random() < 0.95 else 0
         except (ValueError, TypeError):  # what is asked for is refused
             axis = 0
-        sizes = self.random.choice([shape, shape[axis : axis + 1] if shape else ()])
+        of = self.noted["importance"] = self.random.choice(IMPORTANCES)
+        sizes = shape if of == "elements" else shape[axis : axis + 1]
         draws = np.random.default_rng(self.random.randrange(1 << 30))
         weights = draws.random(sizes) ** self.random.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
-        self.noted["importance"] = str(sizes)
         return weights.astype(self.random.choice(["float64", "float32", "float16"]))
 
     def with_noise(self, call):

@@ -29,6 +29,7 @@ _AXES = {
     "format": (*QTYPES, *BLOCK_FORMATS),
     "format of 2^24 and more": [name for name in (*QTYPES, *BLOCK_FORMATS) if combinations.share_streamed(name)],
     "granularity": cases.GRANULARITIES,
+    "importance": cases.IMPORTANCES,
     "index": cases.PICKS,
     "input dtype": combinations.INPUTS,
     "kept as": KEPT_AS,

@@ -72,8 +72,8 @@ def least_error(
     low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
     for start, end in _candidates(lo, hi, parameters.request, method):
         p = parameters.of(start, end, finite=False)
-        error = _error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights)
-        better = np.fmin(error, MOST_ERROR) < least
+        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
+        better = error < least
         least = np.where(better, error, least)
         low, high = np.where(better, start, low), np.where(better, end, high)
     return low, high
@@ -121,8 +121,8 @@ def _error(
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
     values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
     units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
-    powers = units * units if norm == 2 else np.abs(units)
-    return sums(powers if weights is None else powers * weights, p.axis, p.block_size)
+    weighed = units if weights is None else units * weights  # first, as the square of units may be infinite
+    return sums(weighed * units if norm == 2 else np.abs(weighed), p.axis, p.block_size)
 
 
 def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Array:

@@ -40,6 +40,11 @@ def test_links_lead_somewhere(page):
         assert (page.parent / link).exists(), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_merge_was_left_unfinished(page):
+    assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(encoding="utf-8"), re.MULTILINE) == []
+
+
 @pytest.mark.parametrize("folder", ["docs", "bench/results"])
 def test_no_file_is_large(folder):
     assert {path.name for path in (ROOT / folder).rglob("*") if path.stat().st_size > 100_000} == set()

@@ -285,7 +285,8 @@ def test_another_matrix_is_another_conversion(model):
         return Quantization(ModelFolder(model), rules, method="mse", imatrix=entries and Imatrix(entries)).key
 
     keys = [key(MODULES), key(MODULES | {Q_PROJ: columns(HIDDEN) + 1}), key(None)]
-    assert [keys.count(each) for each in keys] == [1, 1, 1]
+    keys += [key({f"{LAYER}.self_attn.{each}_proj": np.ones((1, HIDDEN))}) for each in "qk"]  # the same inputs
+    assert [keys.count(each) for each in keys] == [1] * 5
     assert key({f"{name}.weight": rows for name, rows in MODULES.items()}) == keys[0]
 
 

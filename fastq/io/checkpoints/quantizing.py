@@ -171,8 +171,8 @@ class Quantization:
         chosen = {scheme.name: asdict(scheme) for scheme in (rules.scheme, *(scheme for _, scheme in rules.schemes))}
         self.notes: list[str] = []
         self.importance = self._weighed(imatrix) if imatrix else {}
-        digest = hashlib.sha256(b"".join(map(bytes, self.importance.values()))).hexdigest() if imatrix else None
-        self.key = {"rules": repr(rules), "schemes": chosen, "arithmetic": asdict(self.arithmetic), "imatrix": digest}
+        digests = {name: hashlib.sha256(rows.tobytes()).hexdigest() for name, rows in self.importance.items()}
+        self.key = {"rules": repr(rules), "schemes": chosen, "arithmetic": asdict(self.arithmetic), "imatrix": digests}
         self.fused: dict[str, list[Matrix]] = {}
         for matrix in self.plan.matrices:
             if matrix.scheme.weights.strategy == "tensor_group":

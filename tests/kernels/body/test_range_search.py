@@ -263,6 +263,17 @@ def test_importance_that_is_none(options, error, match):
                 operation(X, "int8", axis=0, **{"range": "mse"} | options)
 
 
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8"])
+def test_elements_without_importance_whose_values_overflow(dtype):
+    """The error of the whole range is NaN, an infinity times 0: any that is smaller than 2**53 is less."""
+    rng = np.random.default_rng(3)
+    for compute in (np.float32, np.float64):
+        x = (rng.uniform(-1, 1, (8, 32)) * np.finfo(compute).max).astype(compute)
+        weights = np.where(rng.random(x.shape) < 0.5, 0, rng.random(x.shape))
+        weights[np.arange(8), np.abs(x).argmax(axis=1)] = 0
+        check(x, dtype, axis=0, importance=weights)
+
+
 def test_signs():
     """Both signs of a scale are tried of conventions that have both; the search takes the better one."""
     x = np.full((4, 32), -0.99, np.float32)

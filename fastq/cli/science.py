@@ -43,8 +43,8 @@ def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., A
             numbers = {name: kind(number) for name, _, number in pairs}
         if "" in numbers and named:
             raise click.BadParameter(f"{texts[0]!r} is not NAME=NUMBER")
-        if "" in numbers and len(texts) > 1:
-            raise click.BadParameter("one number for all variables, or NAME=NUMBER for each of some")
+        if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
+            raise click.BadParameter("one number for all variables, or NAME=NUMBER for each of some, once")
         return numbers.get("", numbers or None)
 
     return read

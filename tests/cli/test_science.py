@@ -162,6 +162,7 @@ def test_what_is_there_is_replaced_by_force_alone(source):
         (["no/b.zarr", "--digits", 3], "there is no folder"),
         (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),
         (["b.nc", "--digits", 3, "--digits", "t=2"], "one number for all variables, or NAME=NUMBER"),
+        (["b.nc", "--digits", "t=3", "--digits", "t=2"], "or NAME=NUMBER for each of some, once"),
         (["b.nc", "--digits", 3, "--keepbits", 2], "must be a number for all variables"),
         (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is no variable of floats"),
         (["b.nc", "--digits", 9], "digits of 't' must be from 1 to 7"),

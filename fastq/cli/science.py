@@ -152,7 +152,10 @@ def _opened(xarray: Any, source: Path) -> Iterator[Any]:
     """Open a file or a store as it is stored, in chunks where dask is installed."""
     how: dict[str, Any] = {"engine": "zarr", "consolidated": False} if source.is_dir() else {}
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
-    if len(groups := xarray.open_groups(source, **AS_STORED, **how)) > 1:
+    groups = xarray.open_groups(source, **AS_STORED, **how)
+    for group in groups.values():
+        group.close()
+    if len(groups) > 1:
         names = ", ".join(sorted(name for name in groups if name != "/"))
         raise ValueError(f"it has groups, of which only the first one would be written: {names}")
     with xarray.open_dataset(source, chunks=chunks, **AS_STORED, **how) as ds:

@@ -219,6 +219,8 @@ GIVEN = {"scale": 0.5, "zero_point": 0, "axis": 0, "block_size": 0, "convention"
 WRITTEN = {"saturate": True, "out": None, "qparams": None}
 BESIDE = {"qparams": P, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
 BESIDE |= {"range": "minmax", "nan": "raise", "saturate": True, "out": None, "dtype": None}
+WEIGHED = {"range": "mse", "importance": np.ones(4)}
+AT_RANDOM = {"rounding": "stochastic", "rng": 3}
 PACKING = {"dtype": "int4", "axis": -1, "bitorder": "little"}
 FIELDS = {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8", "axis": None, "block_size": 0}
 FIELDS |= {"symmetric": False, "convention": "onnx", "tensor_scale": None, "computed": None}
@@ -332,6 +334,11 @@ CALLS = {
     "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
     "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
     "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse", "importance": np.ones(4)}),
+    "fake_quantize, mse": (of_both("fake_quantize"), {"x": X, "dtype": "int8"} | WEIGHED),
+    "choose_qparams, mse": (of_both("choose_qparams"), {"x": X, "dtype": "int8"} | WEIGHED),
+    "quantize, stochastic": (of_both("quantize"), {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM),
+    "fake_quantize, stochastic": (of_both("fake_quantize"), {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM),
+    "quantize_linear, stochastic": (of_both("quantize_linear"), {"x": X, "dtype": "int8"} | GIVEN | AT_RANDOM),
     "MSERange": (
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
         {"grid": 10, "shrink": 0.8, "grow": 0.1, "signs": 1, "norm": 2.0},
@@ -370,6 +377,10 @@ CALLS = {
     "bit_information": (
         [lambda api=api, **options: api.bit_information(**options).counts for api in (fastq, reference)],
         {"x": X, "axis": 0},
+    ),
+    "BitInformation": (
+        [lambda **parts: fastq.BitInformation(**parts).keepbits(0.9)],
+        {"counts": fastq.bit_information(X).counts, "dtype": X.dtype},
     ),
     "BitInformation.keepbits": ([fastq.bit_information(X).keepbits], {"level": 0.9}),
     "binarize": (
@@ -461,6 +472,10 @@ CALLS = {
         [lambda **parts: fastq.NestedScale(**parts).dequantize()],
         {"quantized": NESTED.quantized, "offset": 0.5, "shape": (4, 8)},
     ),
+    "gguf.quantize, mse": (
+        of_both("gguf.quantize"),
+        {"data": np.ones((3, 32), np.float32), "qtype": "Q4_0", "range": "mse"},
+    ),
     "gguf.quantize, imatrix": (
         of_both("gguf.quantize"),
         {"data": np.ones((3, 32), np.float32), "qtype": "Q4_0", "imatrix": np.ones(32, np.float32)},
@@ -487,6 +502,14 @@ CALLS = {
         [lambda **options: fastq.xarray.bitround(**options).load()],
         {"ds": xarray.Dataset({"t": ("x", X[0])}), "keepbits": {"t": 3}, "convention": "netcdf"},
     ),
+    "xarray.bitround, digits": (
+        [lambda **options: fastq.xarray.bitround(**options).load()],
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "digits": 3},
+    ),
+    "xarray.bitround, max_error": (
+        [lambda **options: fastq.xarray.bitround(**options).load()],
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "max_error": 0.1},
+    ),
     "xarray.bitround, information": (
         [lambda **options: fastq.xarray.bitround(**options).load()],
         {"ds": xarray.Dataset({"t": ("x", X[0])}), "information": 0.9, "dim": "x"},
@@ -509,6 +532,7 @@ CALLS = {
         [fastq.xarray.unpack_array],
         {"codes": CODES, "scale_factor": 0.5, "add_offset": 3.0, "fill_value": 7, "dtype": "float32"},
     ),
+    "io.load_imatrix": ([lambda path: in_a_file(io.load_imatrix, path)], {"path": "state.dat"}),
     "io.open_checkpoint": ([lambda path: in_a_file(io.open_checkpoint, path)], {"path": "state.gguf"}),
     "io.save_checkpoint": (
         [lambda path, **options: in_a_file(lambda path: io.save_checkpoint(path, **options), path)],
@@ -520,6 +544,7 @@ CALLS = {
         "quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
         "fake_quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
         "choose_qparams": {"x": LAZY} | RANGED,
+        "compare": {"x": LAZY, "q": Q},
         "minmax": {"x": LAZY, "axis": None, "block_size": 0, "nan": "raise"},
         "quantize_linear": {"x": LAZY, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN_TO_DASK,
         "dequantize_linear": {"codes": da.from_array(CODES, chunks=2), "dtype": None} | GIVEN_TO_DASK,

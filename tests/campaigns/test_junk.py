@@ -100,7 +100,7 @@ NOT_CALLED = {
     "kernels.inspect": "its further arguments are those of another function",
     "reference": "each function is called beside the fast one",
 }
-METHODS_NOT_CALLED = {"Convention": "they are asked by the package, with what that has checked"}
+METHODS_NOT_CALLED = dict.fromkeys(("Convention", "MSERange"), "the package asks them, with what it has checked")
 
 
 def public_parameters():

@@ -206,6 +206,7 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     return tuple(found)
 
 
+WEIGHTS_HELP = "Importance of columns: a file of llama-imatrix, .safetensors or .npz."
 TENSOR_TYPE = "Type of the tensors in whose name REGEX is found; repeatable, the first one counts."
 type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE")
 
@@ -217,7 +218,7 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 @click.option("--type", "kind", metavar="TYPE", help=f"The same as a third argument: {', '.join(MIXES | FLOAT_MIXES)}.")
 @click.option("--dequantize", is_flag=True, help="Turn all blocks into floats: F32, or TYPE F16 or BF16.")
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
-@click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
+@click.option("--imatrix", type=files.EXISTING, metavar="FILE", help=WEIGHTS_HELP)
 @files.choice(
     "--range", RANGES, "method", help=f"Scales: minmax as ggml, mse of least error: {', '.join(LEAST_ERROR)}."
 )

@@ -6,8 +6,8 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import itertools
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,11 +21,14 @@ from fastq.cli.tables import Entry, print_table
 from fastq.io.pipeline import count_text
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
-MARKS = "zarr.json", ".zgroup"  # of a zarr group
+V2 = ".zgroup"
+MARKS = "zarr.json", V2  # of zarr groups
 SRC = files.Source(*NETCDF, files.FOLDER)
 WAYS = "keepbits", "digits", "max_error", "information"
 ROUNDED = {"keepbits": "quantization_nsb", "digits": "quantization_nsd"}  # columns, and attributes that tell them
 PACKED = {name: name for name in ("scale_factor", "add_offset", "_FillValue")}
+# characters are strings, or writing would give each an axis of its own
+AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
 NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"
 OFF = "How far values of a variable may be off; repeatable."
 OF_ALL = "Of all variables, or of one as NAME=NUMBER; repeatable."
@@ -111,7 +114,7 @@ def _convert(
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
             _write(made, source, Path(folder) / out.name, names, level)
             if out.is_dir():
-                shutil.rmtree(out)
+                os.replace(out, Path(folder) / "replaced")
             os.replace(Path(folder) / out.name, out)
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
@@ -129,6 +132,9 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
         files.check_out({"FILE": source}, out, force=force)
         return
     is_store = any(os.path.lexists(out / mark) for mark in MARKS)
+    paths = [path.resolve() for path in (source, out)]
+    if any(path in other.parents for path, other in itertools.permutations(paths)):
+        raise click.BadParameter(f"{out.name!r} must not lie in FILE, nor FILE in it", param_hint="'OUT'")
     if os.path.lexists(out) and (not force or not is_store or os.path.samefile(source, out)):
         reason = "exists; --force replaces it" if is_store and not force else "is FILE itself, or no store of zarr"
         raise click.BadParameter(f"{out.name!r} {reason}", param_hint="'OUT'")
@@ -141,10 +147,10 @@ def _opened(xarray: Any, source: Path) -> Iterator[Any]:
     """Open a file or a store as it is stored, in chunks where dask is installed."""
     how: dict[str, Any] = {"engine": "zarr", "consolidated": False} if source.is_dir() else {}
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
-    if len(groups := xarray.open_groups(source, decode_cf=False, **how)) > 1:
+    if len(groups := xarray.open_groups(source, **AS_STORED, **how)) > 1:
         names = ", ".join(sorted(name for name in groups if name != "/"))
         raise ValueError(f"it has groups, of which only the first one would be written: {names}")
-    with xarray.open_dataset(source, decode_cf=False, chunks=chunks, **how) as ds:
+    with xarray.open_dataset(source, chunks=chunks, **AS_STORED, **how) as ds:
         yield ds
 
 
@@ -152,12 +158,15 @@ def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> No
     """Write a Dataset, what was rounded compressed, in the chunks of the source if that is of the same kind."""
     if source.is_dir() != (out.suffix == ZARR):
         ds = ds.drop_encoding()
+    for variable in ds.variables.values():  # xarray gives floats a _FillValue
+        variable.encoding |= {} if "_FillValue" in variable.attrs else {"_FillValue": None}
     if out.suffix == ZARR:
-        ds.to_zarr(out, consolidated=False)
+        ds.to_zarr(out, consolidated=False, zarr_format=2 if (source / V2).exists() else None)
         return
-    noted = {name: ds[name].encoding.get("chunksizes") for name in names}
     packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
-    ds.to_netcdf(out, encoding={name: {"chunksizes": sizes, **packed} for name, sizes in noted.items()})
+    kept = ("chunksizes", "_FillValue")
+    noted = {name: {key: each for key, each in ds[name].encoding.items() if key in kept} for name in names}
+    ds.to_netcdf(out, encoding={name: encoding | packed for name, encoding in noted.items()})
 
 
 def _nbytes(path: Path) -> int:

@@ -57,14 +57,16 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
     bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
 
     @in_standard_mode
-    def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, *noise: Noise) -> QuantizedArray:
-        codes = bound(x, out, scale, zero_point, qparams, *noise)
+    def launch(
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
+    ) -> QuantizedArray:
+        codes = bound(x, out, scale, zero_point, qparams, noise)
         return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute), x.shape)
 
     def launch_as_they_are(
-        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, *noise: Noise
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
     ) -> QuantizedArray:
-        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams, *noise), qparams, x.shape)
+        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams, noise), qparams, x.shape)
 
     return launch_as_they_are if params is call.qparams else launch
 
@@ -119,17 +121,19 @@ def _bound(
     launch = launch_of(spec, request, call, rules, given, result, given.zero_point if storage else zero_point)
     new, launch_given, settle = result.new, launch.launch, launch.settle
 
-    def call_given(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, *noise: Noise) -> Array:
+    def call_given(
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, noise: Noise | None = None
+    ) -> Array:
         result = new() if out is None else out
-        status = launch_given(x, result, scale, zeros if zero_point is None else zero_point, *noise)
+        status = launch_given(x, result, scale, zeros if zero_point is None else zero_point, noise)
         if status:
-            settle(status, x, result, scale, zero_point, qparams and qparams.tensor_scale, *noise)
+            settle(status, x, result, scale, zero_point, qparams and qparams.tensor_scale, noise)
         return result
 
     def call_in_storage(
-        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, *noise: Noise
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, noise: Noise | None = None
     ) -> Array:
-        return call_given(x, out, scale, zero_point.astype(storage), qparams, *noise)
+        return call_given(x, out, scale, zero_point.astype(storage), qparams, noise)
 
     return call_given if storage is None else call_in_storage
 
@@ -147,7 +151,7 @@ def launch_of(
     (x, out, scale, _), of_parameters = call.operands, given.scale.shape
 
     # without `given`, which may be the caller's arrays
-    def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise) -> tuple[Any, ...]:
+    def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise | None) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor).reshaped(of_parameters)), *noise
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)

@@ -42,8 +42,10 @@ def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
     launch = work.bound(x, out, importance)
 
-    def quantized(x: Array, out: Any, importance: Any, b: None, qparams: None, *noise: Noise) -> QuantizedArray:
-        return without_checks(QuantizedArray, *launch(x, out, importance, *noise), x.shape)
+    def quantized(
+        x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
+    ) -> QuantizedArray:
+        return without_checks(QuantizedArray, *launch(x, out, importance, noise), x.shape)
 
     return quantized
 
@@ -53,7 +55,7 @@ def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     request = by_range(x.dtype, x.ndim, call.options)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
-    return lambda x, out, importance, b, qparams, *noise: launch(x, out, importance, *noise)[0]
+    return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
 
 
 def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
@@ -117,7 +119,7 @@ class _Work(NamedTuple):
         bound: BoundLaunch,
         where: strides.Arrangement | None = None,
         shape: tuple[int, ...] = (),
-        begin: Callable[[], tuple[Array | None, ...]] = tuple,
+        begin: Callable[[], tuple[Any, ...]] = tuple,
     ) -> Callable[..., Quantized]:
         """Return what launches on new parameters, and returns them with the result.
 
@@ -138,17 +140,19 @@ class _Work(NamedTuple):
         others = _new_tensor_scale if has_tensor else _no_tensor_scale if self.request.stochastic else begin
         launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
         request = self.request
-        kept = 2 if request.search is not None or request.stochastic else 1  # of the operands after parameters
+        kept = 3 if request.stochastic else 2 if request.search is not None else 1  # of the operands after parameters
 
-        def call(x: Array, out: Any, importance: Any, *noise: Noise) -> Quantized:
+        def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
             if importance is not None:
                 more = more[0] if has_tensor else None, _as_importance(importance, x.shape, request)
-            elif noise:
+            elif noise is not None:
                 more = *more, None
-            status = launch(x, result, scale, zero_point, *more, *noise)
+            if noise is not None:
+                more = *more, noise
+            status = launch(x, result, scale, zero_point, *more)
             if status:
-                settle(status, x, result, scale, zero_point, *more[:kept], *noise)
+                settle(status, x, result, scale, zero_point, *more[:kept])
             if arranged is not None:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             if own is not None:

@@ -112,13 +112,9 @@ def quantize(
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
+    given = saturate, nan, p.key, rounding
     codes: QuantizedArray = call(
-        "quantize_with_qparams",
-        *(x, out, p.scale, p.zero_point, p),
-        (saturate, nan, p.key, rounding),
-        (type(saturate),),
-        None,
-        noise,
+        "quantize_with_qparams", x, out, p.scale, p.zero_point, p, given, (type(saturate),), None, noise
     )
     return codes
 
@@ -283,12 +279,8 @@ def fake_quantize(
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
+    given = saturate, nan, p.key, rounding
     values: Array = call(
-        "fake_quantize_with_qparams",
-        *(x, out, p.scale, p.zero_point, p),
-        (saturate, nan, p.key, rounding),
-        (type(saturate),),
-        None,
-        noise,
+        "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, given, (type(saturate),), None, noise
     )
     return values

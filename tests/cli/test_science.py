@@ -55,6 +55,36 @@ def test_files_and_stores(source):
     assert opened(source.with_name("b.nc")).encoding["unlimited_dims"] == {"time"}
 
 
+@pytest.mark.parametrize("command", [("bitround", "--keepbits", 1), ("pack",)])
+@pytest.mark.parametrize("name", ["b.nc", "b.zarr"])
+@pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")
+def test_texts_and_missing_fill_values_stay(tmp_path, command, name):
+    """Characters keep their axes, and no variable gets a _FillValue that it did not have."""
+    texts = xarray.Variable("x", np.array([b"ab", b"c"], "S2"))
+    floats = xarray.Variable("x", np.array([1.5, 2.7]), encoding={"_FillValue": None})
+    flags = xarray.Variable("x", np.zeros(2), {"flag_meanings": "a b"}, {"_FillValue": None})
+    ds = xarray.Dataset({"texts": texts, "given": floats, "flags": flags})
+    ds.to_netcdf(tmp_path / "a.nc")
+    option, *rest = command
+    run(option, tmp_path / "a.nc", tmp_path / name, *rest)
+    assert opened(tmp_path / name).texts.identical(opened(tmp_path / "a.nc").texts)
+    how = {"engine": "zarr", "consolidated": False} if name == "b.zarr" else {}
+    with xarray.open_dataset(tmp_path / name, decode_cf=False, **how) as stored:
+        assert "_FillValue" not in stored.flags.attrs
+        assert ("_FillValue" in stored.given.attrs) == (option == "pack")
+
+
+@pytest.mark.parametrize("command", [("bitround", "--keepbits", 5), ("pack",)])
+def test_stores_keep_their_version(source, command):
+    store, out, (option, *rest) = source.with_name("old.zarr"), source.with_name("b.zarr"), command
+    opened(source).drop_encoding().to_zarr(store, zarr_format=2, consolidated=False)
+    run(option, store, out, *rest)
+    assert (out / ".zgroup").is_file()
+    assert opened(out).time.equals(opened(source).time)
+    run(option, source, out, *rest, "--force")
+    assert (out / "zarr.json").is_file()
+
+
 def test_packed_files_are_unpacked_by_any_reader(source):
     before = opened(source)
     for name in ("b.nc", "c.zarr"):
@@ -106,6 +136,8 @@ def test_what_is_there_is_replaced_by_force_alone(source):
     assert sorted(path.name for path in source.parent.iterdir()) == ["a.nc", "b.nc", "b.zarr"]
     store = source.with_name("b.zarr")
     assert "is FILE itself" in refused("bitround", store, store, "--digits", 3, "--force")
+    assert "must not lie in FILE" in refused("bitround", store, store / "c.zarr", "--digits", 3)
+    assert "nor FILE in it" in refused("bitround", store / "t", store, "--digits", 3, "--force")
     folder = source.with_name("other.zarr")
     folder.mkdir()
     assert "no store of zarr" in refused("bitround", source, folder, "--digits", 3, "--force")

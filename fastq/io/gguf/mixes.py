@@ -266,7 +266,8 @@ _RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which ar
 
 # Types for rows that are no whole blocks; F16 where these have no role either
 FALLBACKS = {
-    "IQ4_XS": "IQ4_NL",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
+    "Q2_0": "Q4_0",
     "Q2_K": "Q4_0",
     "Q3_K": "Q4_0",
     "Q4_K": "Q5_0",

@@ -29,9 +29,9 @@ def published(pages: Path, site: Path, version: str, url: str) -> None:
 
 
 def _age(version: str) -> tuple[int, ...]:
-    """Order versions: those of a release by their numbers, behind them all that is none."""
+    """Order versions: those of a release by their numbers, behind them main, then all that is neither."""
     parts = version.removeprefix("v").split(".")
-    return tuple(map(int, parts)) if all(map(str.isdecimal, parts)) else ()
+    return (1, *map(int, parts)) if all(map(str.isdecimal, parts)) else (version == "main",)
 
 
 def main(site: str, version: str, url: str) -> None:
@@ -41,12 +41,17 @@ def main(site: str, version: str, url: str) -> None:
         return subprocess.run(["git", *arguments], check=False).returncode == 0
 
     with tempfile.TemporaryDirectory() as folder:
-        there = git("fetch", "origin", BRANCH) and git("worktree", "add", folder, "FETCH_HEAD")
-        if not there and not git("worktree", "add", "--orphan", "-b", BRANCH, folder):
+        if git("fetch", "origin", BRANCH):
+            made = git("worktree", "add", "--detach", folder, "FETCH_HEAD")
+        else:  # a branch without a past
+            made = git("worktree", "add", "--detach", "--no-checkout", folder)
+            made = made and git("-C", folder, "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
+        if not made:
             raise SystemExit(f"the branch {BRANCH} can't be made")
         published(Path(folder), Path(site), version, url)
         who = ("-c", "user.name=docs", "-c", "user.email=docs@localhost")
-        done = git("-C", folder, "add", "-A") and git("-C", folder, *who, "commit", "-qm", f"Pages of {version}")
+        commit = ("commit", "--allow-empty", "-qm", f"Pages of {version}")  # where the same is built again
+        done = git("-C", folder, "add", "-A") and git("-C", folder, *who, *commit)
         if not done or not git("-C", folder, "push", "origin", f"HEAD:{BRANCH}"):
             raise SystemExit(f"the branch {BRANCH} was not written")
 

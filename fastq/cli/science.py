@@ -43,8 +43,8 @@ def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., A
             numbers = {name: kind(number) for name, _, number in pairs}
         if "" in numbers and named:
             raise click.BadParameter(f"{texts[0]!r} is not NAME=NUMBER")
-        if "" in numbers and len(texts) > 1:
-            raise click.BadParameter("one number for all variables, or NAME=NUMBER for each of some")
+        if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
+            raise click.BadParameter("one number for all variables, or NAME=NUMBER for each of some, once")
         return numbers.get("", numbers or None)
 
     return read
@@ -110,7 +110,7 @@ def _convert(
     with files.failures(source, out), _opened(xarray, source) as ds:
         with files.refused(kinds=(TypeError, ValueError), argument="FILE"):
             made = convert(ds)
-        names = [name for name in ds.data_vars if made[name].attrs != ds[name].attrs]
+        names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
             _write(made, source, Path(folder) / out.name, names, level)
             if out.is_dir():
@@ -122,6 +122,11 @@ def _convert(
     print_table(entries, ("variable", "dtype", *told))
     before, after = _nbytes(source), _nbytes(out)
     click.echo(f"{count_text(len(names), 'variable')}: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
+    """Return whether a variable has what tells of it from now: another object, if of the same number as before."""
+    return any(attributes.get(key) is not before.get(key) for key in told.values())
 
 
 def _check_out(source: Path, out: Path, force: bool) -> None:

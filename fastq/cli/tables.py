@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
@@ -214,4 +214,5 @@ def shortened(text: str, width: int) -> str:
         if cell_len(cut) <= width:
             return cut
     kept = max(width - 3, 0)
-    return f"{text[: kept // 2]}...{text[len(text) - (kept - kept // 2) :]}"[:width]
+    start, end = set_cell_size(text, kept // 2), set_cell_size(text[::-1], kept - kept // 2)[::-1]
+    return f"{start}...{end}"[:width]

@@ -16,15 +16,15 @@ from fastq.system.arguments import is_lazy
 
 def call(given: cache.Call) -> Any:
     """Make a call on the array in a DataArray, in memory or of dask, and label what it returns."""
-    x, out, *numbers = given.operands
-    result = given._replace(operands=(x.data, out, *map(_unlabelled, numbers))).made()
+    x, *others = given.operands
+    result = given._replace(operands=(x.data, *map(_unlabelled, others))).made()
     label = OPERATIONS[given.operation].label
     return LABELS[label](x, result, given.options) if label else result
 
 
-def _unlabelled(numbers: Any) -> Any:
+def _unlabelled(operand: Any) -> Any:
     """Return the dask array in a DataArray; others become arrays where they are needed."""
-    return numbers.data if is_lazy(numbers) and hasattr(numbers, "dims") else numbers
+    return operand.data if is_lazy(operand) and hasattr(operand, "dims") else operand
 
 
 def _like(x: Any, data: Any) -> Any:

@@ -292,7 +292,8 @@ class BitRound(_Codec):
     least: ClassVar[int] = 1  # bits to keep
 
     def __post_init__(self) -> None:
-        if as_int(self.keepbits, "keepbits") < self.least:
+        object.__setattr__(self, "keepbits", as_int(self.keepbits, "keepbits"))
+        if self.keepbits < self.least:
             raise ValueError(f"keepbits must be at least {self.least}, not {self.keepbits}")
 
     @classmethod

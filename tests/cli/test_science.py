@@ -119,6 +119,17 @@ def test_what_pack_refuses(source):
         assert not out.exists()
 
 
+def test_what_was_rounded_before_is_rounded_again(tmp_path):
+    noted = {"actual_range": np.array([0.0, 2.7]), "valid_range": np.array([0.0, 9.0])}
+    ds = xarray.Dataset({"a": ("x", np.array([0.0, 2.7]), noted), "b": ("x", np.array([0.0, 2.7]), noted)})
+    ds.to_netcdf(tmp_path / "0.nc")
+    for k in range(2):
+        text = run("bitround", tmp_path / f"{k}.nc", tmp_path / f"{k + 1}.nc", "--keepbits", "a=3")
+        assert "1 variable: " in text
+        assert opened(tmp_path / f"{k + 1}.nc").a.encoding["zlib"]
+    same_bytes(opened(tmp_path / "2.nc").a.attrs["actual_range"], np.array([0.0, 2.75]))
+
+
 def test_information_along_a_dimension(source):
     out = source.with_name("b.nc")
     run("bitround", source, out, "--information", 0.95, "--dim", "time", "--convention", "netcdf")
@@ -151,6 +162,7 @@ def test_what_is_there_is_replaced_by_force_alone(source):
         (["no/b.zarr", "--digits", 3], "there is no folder"),
         (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),
         (["b.nc", "--digits", 3, "--digits", "t=2"], "one number for all variables, or NAME=NUMBER"),
+        (["b.nc", "--digits", "t=3", "--digits", "t=2"], "or NAME=NUMBER for each of some, once"),
         (["b.nc", "--digits", 3, "--keepbits", 2], "must be a number for all variables"),
         (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is no variable of floats"),
         (["b.nc", "--digits", 9], "digits of 't' must be from 1 to 7"),

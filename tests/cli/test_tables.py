@@ -69,6 +69,7 @@ def test_a_pipe_gets_all(capsys, monkeypatch):
         ("encoder.layer.10.attention.output.dense.weight", 15, "encode...weight"),
         ("int8 axis=0 symmetric", 12, "int8...etric"),
         ("general.name", 2, ".."),
+        ("漢字仮名交じり文の名前", 13, "漢字 ... 名前"),
     ],
 )
 def test_texts_are_cut_in_their_middle(text, width, expected):

@@ -1,5 +1,6 @@
 """The command line in terminals: lines that fit, colour where it is wanted, Ctrl-C in the middle of a long command."""
 
+import io
 import os
 import re
 import select
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from fastq.engine.code import stored
 from fastq.io.checkpoints.converting import JOURNAL
 
 pytest.importorskip("termios", reason="no terminals of POSIX")
@@ -130,6 +132,14 @@ def test_python_says_once_that_it_compiles(tmp_path):
     os.close(end)
     assert os.read(main, 1 << 16).decode().count("fastq: compiling for calls of a new kind, once; ") == 1
     os.close(main)
+
+
+@pytest.mark.parametrize("kind", ["closed", "none", "another"])
+def test_what_cannot_be_told_ends_no_call(monkeypatch, kind):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", {"closed": closed, "none": None, "another": object()}[kind])
+    stored._tell_user.__wrapped__()
 
 
 LONG = {

@@ -1,5 +1,7 @@
 """`fastq.requantize`: the codes of accumulators, which integers of Python tell step by step."""
 
+import itertools
+
 import numpy as np
 import pytest
 from catalogue import same_bytes
@@ -171,15 +173,15 @@ def test_out_may_be_in_the_memory_of_other_operands():
         out = acc.view(np.int8).reshape(-1)[at : at + acc.size].reshape(acc.shape)
         expected = reference.requantize(acc.copy(), 0.01, 1, "int8")
         same_bytes(fastq.requantize(acc, 0.01, 1, "int8", out=out).copy(), expected)
-    multiplier, bias = np.exp2(rng.uniform(-9, -5, 8)), sums(rng, 8, 0.01)
-    for given in (multiplier, bias):
-        out = given.view(np.int8)
-        expected = reference.requantize(memory[0], multiplier.copy(), 1, "int8", axis=0, bias=bias.copy())
-        short = out[:8]
-        same_bytes(
-            fastq.requantize(memory[0], multiplier.copy(), 1, "int8", axis=0, bias=bias.copy(), out=short), expected
-        )
-        given[...] = 1
+    for name, at in itertools.product(("multiplier", "bias"), (0, 3)):
+        given = {"multiplier": np.exp2(rng.uniform(-9, -5, 8)), "bias": sums(rng, 8, 0.01)}
+        options = {"zero_point": 1, "dtype": "int8", "axis": 0}
+        expected = reference.requantize(memory[0], **given, **options)
+        out = given[name].view(np.int8)[at : at + 8]
+        same_bytes(fastq.requantize(memory[0], **given, **options, out=out).copy(), expected)
+    zero_point = np.int8([3])
+    expected = reference.requantize(memory[0, :1], 0.01, 3, "int8")
+    same_bytes(fastq.requantize(memory[0, :1], 0.01, zero_point, "int8", out=zero_point), expected)
 
 
 def test_numbers_of_any_kind():

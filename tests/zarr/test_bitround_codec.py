@@ -1,5 +1,7 @@
 """The codec bitround: the chunks that numcodecs writes, under both names, and what it refuses."""
 
+import json
+
 import numpy as np
 import pytest
 from catalogue import same_bytes
@@ -77,3 +79,8 @@ def test_an_array_that_numcodecs_has_written_is_read_and_written_alike(monkeypat
 def test_refusals(name, keepbits, dtype, error, message):
     with pytest.raises(error, match=message):
         written(np.ones((7, 10), dtype), name, keepbits)
+
+
+def test_numbers_of_numpy_are_written_as_those_of_python():
+    configuration = codecs.BitRound(keepbits=np.int64(3)).to_dict()["configuration"]
+    assert json.dumps(configuration) == '{"keepbits": 3}'

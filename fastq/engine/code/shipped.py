@@ -26,6 +26,7 @@ import numpy as np
 
 from fastq.engine.code.stored import SOURCES, code_folder
 from fastq.system import cpu, lazy, tuning
+from fastq.system.atomic import replacing
 
 FOLDER = Path(__file__).parents[2] / "machine_code"
 # Settings of Numba that change machine code, by their names in its `config`. If one is in the environment, all is
@@ -169,10 +170,10 @@ def use_native() -> Iterator[None]:
     try:
         yield
     finally:
-        made, _made = _made | _native(), None
-        new = note.with_name(f"{note.name}.{os.getpid()}")
-        new.write_text("\n".join(sorted(made)))
-        new.replace(note)
+        made, _made = _made, None
+        _native.cache_clear()  # other processes may have noted theirs meanwhile
+        with replacing(note, mode=0o600) as file:
+            file.write("\n".join(sorted(made | _native())).encode())
         _native.cache_clear()
 
 

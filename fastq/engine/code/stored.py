@@ -180,8 +180,9 @@ class CodeFile(CachedFile):
 @functools.cache
 def _tell_user() -> None:
     """Say once to a user who waits at a terminal for what is compiled, a second or more."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("fastq: compiling for calls of a new kind, once; the code is kept on disk\n")
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # of none, another's or one that is closed
+        if sys.stderr.isatty():
+            sys.stderr.write("fastq: compiling for calls of a new kind, once; the code is kept on disk\n")
 
 
 # what is called before something is compiled, the last one; a command with a bar shows it there

@@ -215,7 +215,9 @@ def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch
         shipped._made.add("a")
     with shipped.use_native():
         shipped._made.add("b")
-    assert shipped._native() == {"a", "b"}
+        shipped._note().write_text("a\nc")  # as another process does
+    assert shipped._native() == {"a", "b", "c"}
+    assert [path.name for path in tmp_path.iterdir()] == [shipped._note().name]
     source = next(iter(shipped.SOURCES.read))
     monkeypatch.setitem(shipped.SOURCES.read, source, shipped.SOURCES.read[source]._replace(checksum="another"))
     shipped._native.cache_clear()

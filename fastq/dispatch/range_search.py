@@ -12,6 +12,7 @@ from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, owned_units, t
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
 from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
@@ -92,6 +93,8 @@ class RangeSearch:
         )
         return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
+    @in_standard_mode
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float, importance: Array | None) -> Ends:
         """Return the ends of the ranges in the type to compute in, of ranges in the caller's order."""
         low, high = self._in_parts(lo), self._in_parts(hi)
@@ -107,7 +110,6 @@ class RangeSearch:
             low, high = np.where(best, found[0], low), np.where(best, found[1], high)
         return self._from_parts(low), self._from_parts(high)
 
-    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def _chosen(self, low: Array, high: Array, best: Array) -> Ends:
         """Return the ends of the candidates of these numbers."""
         shares, most = self.shares[:, best], np.finfo(self.compute).max

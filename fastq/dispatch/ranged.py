@@ -145,7 +145,7 @@ class _Work(NamedTuple):
         def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
             if importance is not None:
-                more = more[0] if has_tensor else None, as_importance(importance, x.shape, request)
+                more = more[0] if has_tensor else None, _as_importance(importance, x.shape, request)
             elif noise is not None:
                 more = *more, None
             if noise is not None:
@@ -267,6 +267,9 @@ class _Work(NamedTuple):
 
         launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
         return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
+
+
+_as_importance = in_standard_mode(as_importance)
 
 
 def _no_tensor_scale() -> tuple[None]:

@@ -266,8 +266,9 @@ class Calibrator:
         Returns
         -------
         ndarray
-            In the compute type, with the shape of the channels. Each element counts as the middle of its bin, half a
-            bin from it at most: with 1024 bins that is less than a thousandth of the largest magnitude.
+            In the compute type, which is float64 of arrays of float64 (an ``imatrix=`` is float32), with the shape of
+            the channels. Each element counts as the middle of its bin, half a bin from it at most: with 1024 bins that
+            is less than a thousandth of the largest magnitude.
 
         Raises
         ------

@@ -23,6 +23,7 @@ x[0, :5] = [1e-40, -3e-42, 0, -0.0, 1e-39]
 tiny = x * np.float32(2e-38)
 subnormal = np.float32(1e-40)
 subnormals = np.float32([1e-40, -3e-40, 5e-39])
+importances = None, x[1] ** 2, np.abs(subnormal * x[1]), np.geomspace(1e-320, 1, 96)
 stored = fastq.QParams(np.array(1e-40), np.array(0, "i1"), "int8")
 codes = reference.quantize(x, "int8", axis=0)
 
@@ -51,6 +52,10 @@ def results():
         yield fastq.quantize_linear(values, [0.1] * 96, dtype="int8")
         yield fastq.quantize_linear(values, 0.1, dtype="int8")
         yield fastq.gguf.quantize(values, "Q4_0")
+        yield fastq.gguf.quantize(values, "Q4_0", range="mse")
+        for importance in importances:
+            for where in ({"axis": 0}, {"axis": 1, "block_size": 32}, {}):
+                yield fastq.quantize(values, "int4", range="mse", importance=importance, **where)
     yield codes.dequantize()
     yield fastq.magnitudes(x[0, :4])
     calibrator = fastq.Calibrator("int8")

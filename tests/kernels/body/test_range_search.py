@@ -274,6 +274,13 @@ def test_elements_without_importance_whose_values_overflow(dtype):
         check(x, dtype, axis=0, importance=weights)
 
 
+def test_shares_of_importance_that_underflow():
+    """They are 0, whatever NumPy is told to do where numbers underflow."""
+    weights = np.where(np.arange(70) % 3, 1e-300, 1e300)
+    with np.errstate(all="raise"):
+        check(X, "int4", axis=2, block_size=35, importance=weights)
+
+
 def test_signs():
     """Both signs of a scale are tried of conventions that have both; the search takes the better one."""
     x = np.full((4, 32), -0.99, np.float32)

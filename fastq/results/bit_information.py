@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.bitrounding import of_width
-from fastq.system.arguments import as_float, is_a
+from fastq.system.arguments import as_array, as_dtype, as_float, is_a
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,14 @@ class BitInformation:
 
     dtype: np.dtype[Any]
     counts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Check that there are counts of each bit."""
+        dtype, counts = as_dtype(self.dtype, "dtype", "a float dtype"), as_array(self.counts, "counts")
+        shape = 8 * dtype.itemsize, 2, 2
+        if dtype.kind != "f" or counts.dtype.kind not in "iu" or counts.shape != shape:
+            raise TypeError(f"counts of {dtype} must be integers of shape {shape}, not {counts.dtype} {counts.shape}")
+        vars(self).update(dtype=dtype, counts=counts)
 
     def __add__(self, other: BitInformation) -> BitInformation:
         """Return the information of the pairs of both, whose dtypes are the same."""

@@ -117,3 +117,12 @@ def test_refusals(api):
 def test_levels_that_are_refused(level, error):
     with pytest.raises(error, match="level must be"):
         fastq.bit_information(np.ones(3)).keepbits(level)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "counts"),
+    [("int32", np.zeros((32, 2, 2), int)), ("float32", np.zeros((16, 2, 2), int)), ("float32", np.zeros((32, 2, 2)))],
+)
+def test_counts_of_another_kind_are_refused(dtype, counts):
+    with pytest.raises(TypeError, match=r"counts of \w+ must be integers of shape \(32, 2, 2\), not "):
+        fastq.BitInformation(np.dtype(dtype), counts)

@@ -93,7 +93,7 @@ REFUSED = {
 }
 COMMANDS = {
     "inspect": lambda path: ("inspect", path),
-    "compare": lambda path: ("compare", path, path),
+    "compare": lambda path: ("compare", path, path, "--every"),
     "suggest": lambda path: ("suggest", path),
     "quantize": lambda path: ("quantize", path, "out.safetensors"),
     "dequantize": lambda path: ("dequantize", path, "out.safetensors"),

@@ -150,7 +150,7 @@ def test_scales_of_activations_are_dropped(model, quantized, tmp_path):
     config["quantization_config"]["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
     shutil.rmtree(folder)
     write_model(folder, [all_of(quantized[0]), dict.fromkeys([*gone, *kept], one)], config)
-    output = run("convert", folder, tmp_path / "plain", "--dequantize")
+    output = run("convert", folder, tmp_path / "plain", "--dequantize", "--every")
     run("convert", quantized[0], tmp_path / "expected", "--dequantize")
     assert set(all_of(tmp_path / "plain")) == set(all_of(tmp_path / "expected")) | set(kept)
     assert config_of(tmp_path / "plain") == CONFIG

@@ -372,7 +372,7 @@ def test_scales_of_activations_and_caches_are_dropped(stored, quantized, tmp_pat
         kept, _, values = quantized("W4A16")
         tensors |= {key: None for key in kept if A in key} | {f"{A}.weight": values}
     folder, values = stored("W4A16", tensors, with_entry(**cache))
-    output = run("convert", folder, tmp_path / "plain", "--dequantize")
+    output = run("convert", folder, tmp_path / "plain", "--dequantize", "--every")
     assert output.count("dropped: of activations") == dropped
     plain = all_of(tmp_path / "plain")
     assert plain.keys() == {f"{A}.weight", "l.norm.weight"}

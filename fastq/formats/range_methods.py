@@ -136,8 +136,9 @@ _WIDE = 100, 0.79, 0.0  # with outliers, a small part of a range may be the best
 # integers, symmetric and not; of scales in float32 unless the format has its own.
 _TOGETHER = (
     _Default(("mxint8",), _ANY, 2, 0.5, 0.0),  # 41.59, 41.66: the exponent below
-    # the exponent above: 18.60, 18.91; 31.41, 31.54; 30.85, 30.93; the last two 25.30, 25.56
-    _Default(("mxfp4", "mxfp8_e4m3", "mxfp6_e2m3", "mxfp8_e5m2", "mxfp6_e3m2"), _ANY, 1, 0.0, 1.0),
+    _Default(("mxfp4",), _ANY, 2, 0.5, 1.0),  # 18.60, 18.91: those below and above; below it gains by importance alone
+    # the exponent above: 31.41, 31.54; 30.85, 30.93; the last two 25.30, 25.56
+    _Default(("mxfp8_e4m3", "mxfp6_e2m3", "mxfp8_e5m2", "mxfp6_e3m2"), _ANY, 1, 0.0, 1.0),
     _Default(("nvfp4",), _ANY, 20, 0.15, 0.6),  # 20.50, 21.80, 21.80
     _Default(("float4_e2m1fn",), 1024, 20, 0.15, 0.6),  # 19.92, 20.93, 21.00
     _Default(("float4_e2m1fn",), _ANY, 32, 0.79, 0.07),  # 18.34, 18.93, 18.94

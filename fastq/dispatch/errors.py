@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
-from fastq.results import QParams
-from fastq.results.measures import Totals, total_of
+from fastq.results import Comparison, QParams
+from fastq.results.measures import Totals, measures_of, total_of
 
 Array = NDArray[Any]
 
@@ -54,13 +55,7 @@ def _launcher_of_errors(
 
 
 def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
-    """Resolve `fastq.compare` with codes."""
-    measure = totals_of_codes(call, x, q, scale, zero_point)
-    return lambda *operands: comparison(measure(*operands))
-
-
-def totals_of_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
-    """Resolve what `fastq.compare` takes of codes, of which chunks of an array are added up."""
+    """Resolve `fastq.compare` with codes, or only the totals, which those of other chunks of an array are added to."""
     check_input(x.dtype)
     check_comparable(x.shape, call.shape)
     compute = call.qparams.compute_dtype
@@ -73,52 +68,64 @@ def totals_of_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any)
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
     launch = way.bound_to(rules, x, None, 0, given, scale, zero_point)
-    settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
+    settle, finish = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle, _finish_of(call)
 
-    def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Totals:
+    def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Any:
         sums = np.zeros(shape)
         status = launch(x, q, scale, zero_point, sums)
         if status:
             settle(status, x, q, scale, zero_point, qparams.tensor_scale, sums)
-        return _totals(sums, x.size, has_codes=True)
+        return finish(sums, x.size, True)
 
     return measure
 
 
+totals_of_codes = compare_codes
+
+
 def compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
-    """Resolve `fastq.compare` with an array."""
-    measure = totals_of_values(call, x, q)
-    return lambda *operands: comparison(measure(*operands))
-
-
-def totals_of_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
-    """Resolve what `fastq.compare` takes of an array."""
+    """Resolve `fastq.compare` with an array, or only the totals."""
     compute = check_input(x.dtype)
     check_approximation(q.dtype)
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch = way.bound(driver.Checks((0, 0, 0, 0)))
+    launch, finish = way.bound(driver.Checks((0, 0, 0, 0))), _finish_of(call)
 
-    def measure(x: Array, q: Array, *_: object) -> Totals:
+    def measure(x: Array, q: Array, *_: object) -> Any:
         sums = np.zeros(shape)
         status = launch(x, np.asarray(q), given.scale, given.zero_point, sums)
         refuse_nan_in_compare(status, x)
-        return _totals(sums, x.size, has_codes=False)
+        return finish(sums, x.size, False)
 
     return measure
 
 
-comparison = in_standard_mode(Totals.comparison)
+totals_of_values = compare_values
+
+
+def _finish_of(call: Call) -> Callable[[Array, int, bool], Any]:
+    """Return what makes the result of sums."""
+    return _comparison if call.operation.startswith("compare") else _totals
+
+
+@in_standard_mode
+def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
+    return measures_of(*_numbers_of(sums, size, has_codes))
 
 
 @in_standard_mode
 def _totals(sums: Array, size: int, has_codes: bool) -> Totals:
+    return Totals(*_numbers_of(sums, size, has_codes))
+
+
+def _numbers_of(sums: Array, size: int, has_codes: bool) -> tuple[Any, ...]:
+    """Return the fields of `Totals`."""
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     largest, largest_relative = _largest(columns[4], total), _largest(columns[5], relative)
-    clipped_or_none = int(clipped) if has_codes else None
-    return Totals(size, noise, signal, total, relative, largest, largest_relative, int(zeros), clipped_or_none)
+    count = int(clipped) if has_codes else None
+    return size, noise, signal, total, relative, largest, largest_relative, int(zeros), count
 
 
 def _largest(parts: list[float], total: float) -> float:

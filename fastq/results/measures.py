@@ -89,8 +89,7 @@ class Comparison:
         return f"Comparison({measures})"
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(NamedTuple):
     """Sums over elements, and the largest errors, of which a `Comparison` is made; those of parts can be added up."""
 
     size: int
@@ -108,19 +107,29 @@ class Totals:
         """Return what no elements have."""
         return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None)
 
-    def comparison(self) -> Comparison:
-        """Return the measures."""
-        nonzero = self.size - self.zeros
-        noise, signal = self.noise, self.signal
-        return Comparison(
-            mse=noise / self.size,
-            sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
-            max_abs_error=self.largest,
-            mean_abs_error=self.absolute / self.size,
-            max_relative_error=self.largest_relative,
-            mean_relative_error=self.relative / nonzero if nonzero else 0.0,
-            clipped=self.clipped,
-        )
+
+def measures_of(
+    size: int,
+    noise: float,
+    signal: float,
+    absolute: float,
+    relative: float,
+    largest: float,
+    largest_relative: float,
+    zeros: int,
+    clipped: int | None,
+) -> Comparison:
+    """Return the measures of what `Totals` are named after."""
+    nonzero = size - zeros
+    return Comparison(
+        mse=noise / size,
+        sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
+        max_abs_error=largest,
+        mean_abs_error=absolute / size,
+        max_relative_error=largest_relative,
+        mean_relative_error=relative / nonzero if nonzero else 0.0,
+        clipped=clipped,
+    )
 
 
 def comparison_of(parts: Sequence[Totals]) -> Comparison:
@@ -128,13 +137,13 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
 
     ValueError if they have no elements.
     """
-    columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
+    columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
     if not sum(columns["size"]):
         raise ValueError("x is empty: there is no error to measure")
     found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
     found |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
     found |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
-    return Totals(**found).comparison()
+    return measures_of(**found)
 
 
 def _greatest(numbers: list[float]) -> float:

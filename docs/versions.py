@@ -1,7 +1,7 @@
 """Put a built site next to those of other versions: `python docs/versions.py FOLDER VERSION URL`.
 
 The branch gh-pages has a folder for each version, `versions.json`, which the pages' menu of versions reads, and an
-index.html that leads to the newest release, or to main where there is none.
+index.html that leads to the newest release, or to main before the first release.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.
 
 
 def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
-    """Return the importance of elements in the chunks of x, and its axes; nothing where there is none."""
+    """Return the importance of elements in the chunks of x, and its axes; an empty tuple without importance."""
     if call.operands[2] is None:
         return ()
     weights, axes = da.asarray(call.operands[2]), parts.all_axes

@@ -113,7 +113,7 @@ def _within(asked: BitRounding, convention: str, x: Array, out: Any, *_: object)
 
 @in_standard_mode
 def largest(x: Array) -> float:
-    """Return the largest finite magnitude of an array of floats, 0.0 where there is none."""
+    """Return the largest finite magnitude of an array of floats, 0.0 if none is finite."""
     if not x.size:
         return 0.0
     options = None, 0, "zero"

@@ -22,7 +22,7 @@ from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.addresses import block_address
 from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
 from fastq.requests.values import INTEGERS, as_least_error
-from fastq.system.arguments import as_importance, native
+from fastq.system.arguments import as_imatrix, native
 
 Array = NDArray[Any]
 
@@ -73,7 +73,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
-    importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape, row.group)
+    importance, rows_each = (None, 0) if imatrix is None else as_imatrix(imatrix, data.shape, row.group)
     weighted = importance is not None and (row.weighted or least_error)
     in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
     task = _Task(
@@ -90,7 +90,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
-        importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape, row.group)[0])
+        importance = None if imatrix is None else np.ascontiguousarray(as_imatrix(imatrix, data.shape, row.group)[0])
         return launch(data, out, importance if weighted else None)
 
     return quantize

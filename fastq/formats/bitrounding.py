@@ -22,12 +22,12 @@ _NEAR = 1 << 14  # numbers above a power of two of which the first ones may be t
 
 
 def of_width(bits: int) -> tuple[int, int]:
-    """Return the mantissa bits and the bias of the IEEE float of so many bits."""
+    """Return the mantissa bits and the bias of the IEEE float of 16, 32 or 64 bits."""
     return {16: (10, 15), 32: (23, 127), 64: (52, 1023)}[bits]
 
 
 def most_digits(bits: int) -> int:
-    """Return how many significant digits a float of so many bits has at most: 7 of float32, 15 of float64."""
+    """Return how many significant digits a float of 16, 32 or 64 bits has at most: 7 of float32, 15 of float64."""
     return int((of_width(bits)[0] + 1) * _DIGITS_OF_BIT)
 
 
@@ -53,7 +53,7 @@ def kept_bits(fraction: float, exponent: int, digits: int) -> int:
 
 
 def _fraction(places: int, k: int) -> float:
-    """Return the fraction, 0.5 or more, of number k of a binade whose numbers have so many places after the first."""
+    """Return the fraction, 0.5 or more, of number k of a binade whose numbers have `places` bits after the first."""
     return math.ldexp((1 << places) + k, -places - 1)
 
 
@@ -66,8 +66,8 @@ def _alike(of: Callable[[float, int], int], exponent: int, places: int, most: in
 def _binades(bits: int) -> list[tuple[int, int, int, int]]:
     """Return exponent and first magnitude of each binade from the least subnormal number on, and its bounds.
 
-    Those are how many numbers are taken for its power of two, and how many lie below its power of ten: all of them,
-    where there is none.
+    Those are how many numbers are taken for its power of two, and how many lie below its power of ten: all of them
+    if the binade has no power of ten.
     """
     (mantissa, bias), rows = of_width(bits), []
     for row in range(1, 2 * bias + 1 + mantissa):
@@ -83,7 +83,7 @@ def _binades(bits: int) -> list[tuple[int, int, int, int]]:
 
 @functools.lru_cache(64)
 def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
-    """Return the table of binades for floats of so many bits: row 1 is of the least subnormal number alone.
+    """Return the table of binades for floats of `bits` bits: row 1 is of the least subnormal number alone.
 
     A row has two magnitudes as bits, from which on other bits are dropped than below, and three fields of `field_bits`
     that tell how many.

@@ -73,7 +73,7 @@ def load_imatrix(path: str | os.PathLike[str]) -> dict[str, Weights]:
     TypeError
         If path is neither.
     ValueError
-        If the file is none of these, ends too early, or has values that are negative or not finite.
+        If the file has another format, ends too early, or has values that are negative or not finite.
     OSError
         If it can't be read.
 

@@ -198,7 +198,7 @@ def _encode_by_units(x, form, numbers=None):
 
 @traced
 def _nearest_units(size, exponent, drop):
-    """Round to units by adding a power of two whose last bit has the value of one, so many bits above the exponent."""
+    """Round to units by adding a power of two whose last bit has the value of one, `drop` above the exponent."""
     integer, mantissa, _ = _SOURCES[size.dtype]
     power = exponent + v.constant(drop << mantissa, exponent)
     return v.bitcast(size + v.bitcast(power, size.dtype), integer) - power

@@ -53,7 +53,7 @@ _GOLDEN = 0x9E3779B9
 
 @njit
 def _draw_along(numbers, many, first, step, key):
-    """Write so many numbers of places whose words begin with one, are a step apart, and have the same key above."""
+    """Write `many` numbers, of places whose words begin with one, are a step apart, and have the same key above."""
     apart, k = v.convert(step, types.uint32), 0
     places, after = v.ramp(_REGISTERS) * apart + first, v.convert(v.count(_REGISTERS) * step, types.uint32)
     while k <= many - v.count(_REGISTERS):

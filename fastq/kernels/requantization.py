@@ -21,7 +21,7 @@ class RequantizeSpec(Constants):
     """Type of an argument that chooses the arithmetic of a requantization."""
 
     arithmetic: str  # "twice_away", "twice_up", "once" or "float", see `fastq.formats.requantization`
-    bias: str  # "int32", "float32" or "", where there is none
+    bias: str  # "int32", "float32" or "" without a bias
     below: float  # what multipliers are less than
     streams: bool  # whether large results go past the cache
     scale_kind: ClassVar[str] = ""

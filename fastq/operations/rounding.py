@@ -29,7 +29,7 @@ def bitround(
         Of float16, float32 or float64, any shape and memory layout.
     keepbits : int, optional
         How many bits of the mantissa are kept, those after the leading one, which is not stored: each element is the
-        nearest float with so many. 0 to 10, 23 or 52. One of this, `digits` and `max_error` is to be given.
+        nearest float that has only these. 0 to 10, 23 or 52. One of this, `digits` and `max_error` is to be given.
     digits : int, optional
         How many significant decimal digits are kept: 1 to 3, 7 or 15. Each element keeps as many bits as Granular
         BitRound of netCDF-C gives it.

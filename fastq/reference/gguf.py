@@ -23,7 +23,7 @@ from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, un
 from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
 from fastq.requests.values import as_input, as_least_error
-from fastq.system.arguments import as_array, as_importance
+from fastq.system.arguments import as_array, as_imatrix
 from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
@@ -50,7 +50,7 @@ def quantize(
     form, data = as_block_format(qtype, to_write=True), as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
-    weights = None if imatrix is None else as_importance(imatrix, data.shape, form.group)[0]
+    weights = None if imatrix is None else as_imatrix(imatrix, data.shape, form.group)[0]
     check_place(out, shape, BYTES)
     weights = None if weights is None else np.broadcast_to(weights, data.shape)
     with np.errstate(all="ignore"):

@@ -21,7 +21,7 @@ def numbers(noise: Noise, shape: tuple[int, ...]) -> NDArray[np.uint64]:
 
 @np.errstate(over="ignore")
 def _keys(key: np.uint64, high: Array) -> Array:
-    """Return the 64 bits that SplitMix64 gives for each upper word of a place: its state is moved so many times."""
+    """Return the 64 bits of SplitMix64 for each upper word of a place, which is how often its state is moved."""
     state = key + (high + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -40,7 +40,7 @@ def _times(word: Array, factor: int) -> Array:
 
 
 def rounded_by(x: Array, bits: Array) -> Array:
-    """Return whole numbers, rounded down from `x`, in 2^-23 to the nearest even, and the random bits as so many of it.
+    """Return whole numbers, rounded down from `x`, in 2^-23 to the nearest even, and the random bits, in the same unit.
 
     Infinities and NaN stay as they are.
     """

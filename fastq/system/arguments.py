@@ -285,7 +285,7 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     return f": did you mean {meant}?" if meant else ""
 
 
-def as_importance(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
+def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
     """Return the importance of columns as an array, and how many rows of an array of a shape share each row of it.
 
     Of `group` neighbours one counts at least: where none does, ggml would store zeros for them, and all count alike.

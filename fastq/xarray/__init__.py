@@ -175,7 +175,7 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     TypeError
         If `ds` is no Dataset, or `dtype` no dtype.
     ValueError
-        If `dtype` is none of those above.
+        If `dtype` is another one.
     ModuleNotFoundError
         If xarray is not installed.
 

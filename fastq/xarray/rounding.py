@@ -72,7 +72,7 @@ def bitround(
     ------
     TypeError
         If `ds` is no Dataset, none of the four is given or two are for all variables, a mapping names a variable that
-        is not rounded or that another one names, or a number is none.
+        is not rounded or that another one names, or a value is not a number.
     ValueError
         If a number is out of range, `dim` is no dimension of a variable, or attributes are not what CF says.
     ModuleNotFoundError
@@ -158,7 +158,7 @@ def _axis_of(name: Any, variable: Variable, dim: str) -> int:
 
 
 def _largest(values: Any) -> float:
-    """Return the largest finite magnitude of an array, 0.0 where there is none."""
+    """Return the largest finite magnitude of an array, 0.0 if none is finite."""
     if not hasattr(values, "to_delayed"):
         return largest(values)
     dask = importlib.import_module("dask")

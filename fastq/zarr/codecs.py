@@ -310,7 +310,7 @@ class BitRound(_Codec):
         return super().is_for(dtype) and dtype.to_native_dtype().kind == "f"
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse arrays of which there are not so many bits."""
+        """Refuse arrays whose floats have fewer bits than are kept."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
         if self.keepbits > (most := np.finfo(dtype.to_native_dtype()).nmant):
             raise ValueError(f"keepbits must be at most {most} for {dtype.to_native_dtype()}, not {self.keepbits}")

@@ -113,7 +113,7 @@ def _finish(counts, stream, sums, words, room, vec, width):
 
 @njit
 def _count_blocks(first, second, counts, blocks, vec):
-    """Count the pairs of so many blocks of sixteen vectors."""
+    """Count the pairs of `blocks` blocks of sixteen vectors."""
     n, width = v.count(vec), v.bits_of(first)
     room, words = v.scratch(_COUNTS, v.dtype_of(first)), v.scratch(_WORDS, v.dtype_of(first))
     (sums, omitted), size = _nothing(vec), width * n

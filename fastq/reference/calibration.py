@@ -87,6 +87,12 @@ class Calibrator:
                 counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
         return Histogram(lo, hi, counts)
 
+    def _seen_everywhere(self) -> Histogram:
+        seen = self.histogram()
+        if not seen.counts.any(axis=-1).all():
+            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
+        return seen
+
     def qparams(self, method: str = "minmax", **options: Any) -> QParams:
         """Return the parameters of the ranges that a method takes from histograms."""
         return self._parameters(*self.clipping_range(method, **options))
@@ -102,9 +108,7 @@ class Calibrator:
             raise ValueError(f"quantized_bins must be even and from 2 to {1 << 20}, not {quantized_bins}")
         if grid not in range(1, 10_001):
             raise ValueError(f"grid must be from 1 to 10000, not {grid}")
-        lo, hi, counts = self.histogram()
-        if not counts.any(axis=-1).all():
-            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
+        lo, hi, counts = self._seen_everywhere()
         ends = self._least_error(lo, hi, counts, grid) if method == "mse" else [lo.copy(), hi.copy()]
         for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
@@ -118,9 +122,7 @@ class Calibrator:
     @np.errstate(over="ignore", under="ignore")
     def importance(self) -> Array:
         """Return the mean of squares of each channel, of elements moved to the middles of their bins."""
-        lo, hi, counts = self.histogram()
-        if not counts.any(axis=-1).all():
-            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
+        lo, hi, counts = self._seen_everywhere()
         means = np.empty(lo.shape)
         for part in np.ndindex(lo.shape):
             low, high, squares = float(lo[part]), float(hi[part]), []

@@ -311,7 +311,7 @@ def test_zero_points_that_are_refused_where_they_are_floats():
 
 
 F32, F64, I64 = types.float32, types.float64, types.int64
-ARRAY = types.Array(F32, 1, "C")
+ARRAY, ACC = types.Array(F32, 1, "C"), types.Array(types.int32, 1, "C")
 RESERVING = replace(fastq.CONVENTIONS["onnx"], name="own", reserves_fill=True)
 WRONG = [
     (
@@ -357,6 +357,8 @@ WRONG = [
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"rounding": "stochastic"}, "rounding and rng must be None in compiled code"),
     ("quantize_linear", (ARRAY, F64), {"rng": types.int64}, "rounding and rng must be None in compiled code"),
+    ("requantize", (ACC, F64, I64, "int8"), {"axis": 0}, "axis must be None in compiled code: call it for"),
+    ("requantize", (ACC, F64, F64, "int8"), {}, "zero_point must be of an integer dtype, not float64"),
     ("fake_quantize", (ARRAY, "int8"), {"symmetric": 1}, "symmetric must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "int8"), {"saturate": 1}, "saturate must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "uint1"), {"convention": RESERVING}, "'own' leaves too few of uint1"),

@@ -673,8 +673,9 @@ def test_what_is_left_out_is_no_element(dtype, gaps):
                 assert [part[k].tobytes() for part in found] == [part.tobytes() for part in other._seen]
         if gaps == "all":
             which = "1 of 3 channels, the first of which is \\[0\\]: call update" if api is fastq else ""
-            with pytest.raises(ValueError, match=f"seen no elements yet of {which}"):
-                seen.qparams()
+            for method in (seen.qparams, seen.importance):
+                with pytest.raises(ValueError, match=f"seen no elements yet of {which}"):
+                    method()
             with pytest.raises(ValueError, match="seen no elements yet: call update"):
                 others[0].qparams()
             continue

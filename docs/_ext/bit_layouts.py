@@ -133,7 +133,7 @@ def blocks() -> str:
         whole = "float32, one an array" if q.has_tensor_scale else "-"
         bits = q.bits + 8 / q.block_size
         rows.append((code(q), code(element), q.block_size, f"{bits:g}", whole, boxes(row, 5)))
-    return table(("format", "element", "block", "bits an element", "scale of scales", "a block"), rows)
+    return table(("format", "element", "block", "bits per element", "scale of scales", "a block"), rows)
 
 
 def packing() -> str:

@@ -19,7 +19,7 @@ def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
     """Raise a ValueError if NaN was met that the caller wants refused."""
     if status & HAS_NAN and nan == "raise":
         count = _count(np.isnan, x)
-        raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
+        raise ValueError(f"x has {count} NaN; pass nan='zero' to treat them as 0.0")
 
 
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:

@@ -95,7 +95,7 @@ def _check(message: str) -> Any:
 @traced
 def check_nan(conversion, found):
     """Raise the error for NaN in compiled code; `fastq.dispatch.refusal` has that of calls from Python."""
-    _check(f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0")(found ^ True)
+    _check(f"{conversion.argument} has NaN; pass nan='zero' to treat them as 0.0")(found ^ True)
 
 
 @v.instruction(lambda array, element: types.CPointer(named_type(element))(array, element))

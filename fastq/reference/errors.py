@@ -25,7 +25,7 @@ def clipped_count(x: Array, p: QParams) -> int:
 
 @np.errstate(all="ignore")
 def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
-    """Return the measures of the errors ``x - approximation``, which are taken in float64."""
+    """Return the measures of the errors ``x - approximation``, which are computed in float64."""
     x = x.astype(np.float64)
     error = np.abs(x - approximation.astype(np.float64))
     noise = np.sum(error**2)

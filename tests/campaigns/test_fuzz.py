@@ -186,7 +186,7 @@ def test_a_message_that_counts_nothing_is_found(monkeypatch):
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("x has 0 NaN; pass nan='zero' to take them for 0.0", True),
+        ("x has 0 NaN; pass nan='zero' to treat them as 0.0", True),
         ("scale has 0 values that are not finite", True),
         ("arrays that have 0 infinite values", True),
         ("x has 10 NaN; pass nan='zero'", False),

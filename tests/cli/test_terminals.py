@@ -183,7 +183,7 @@ def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypa
     with pytest.raises(SystemExit) as ended:
         cli(["convert", "model", "out", "--scheme", "W4A16"])
     assert ended.value.code == 130
-    more = "; what is finished stays, and the same command goes on from there" if begun else ""
+    more = "; finished shards stay, and the same command continues from there" if begun else ""
     assert capsys.readouterr().err == f"Interrupted{more}\n"
 
 

@@ -33,7 +33,7 @@ RAISED = {
     "not made of a default configuration": None,
     "not loaded as it was saved": "automatic conversion of the weights|ignore_mismatched|normal_kernel_cpu",
     "no matrix of a Linear layer": "it has no matrix to quantize",
-    "layers that are not Linear": "have Conv1D layers|have layers with integer arithmetic",
+    "layers that are not Linear": "have Conv1D layers|have layers with their own integer arithmetic",
     "matrices that the reader splits or joins": "automatic conversion|ignore_mismatched_sizes|source keys|^keys: ",
     "zero points of few rows": "automatic conversion of the weights",  # which the reader can't unpack
 }

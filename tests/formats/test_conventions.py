@@ -213,7 +213,7 @@ def test_searched_scales_of_codebooks_in_half_precision(code):
 def test_zero_points_that_float_codes_have_no_place_for():
     row = fastq.Convention("mine", formats=("float8_e4m3fn",), schemes=("asymmetric",), zero_point="offset")
     for api in (fastq, reference):
-        with pytest.raises(ValueError, match="convention 'mine' has zero points that are no codes"):
+        with pytest.raises(ValueError, match="convention 'mine' has zero points that are not codes"):
             api.quantize_linear(np.float32([-0.0]), 1.0, None, "float8_e4m3fn", convention=row)
 
 

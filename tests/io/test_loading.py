@@ -77,18 +77,18 @@ REFUSED = {
         for f in ("model", "convert")
     },
     **{
-        ("quantize", f"{kind}.safetensors"): "it is quantized already; fastq dequantize turns it back"
+        ("quantize", f"{kind}.safetensors"): "it is quantized already; fastq dequantize restores it"
         for kind in ("quantize", "save")
     },
-    ("quantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize turns the model back",
+    ("quantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize restores the model",
     **{("dequantize", f"plain.{end}"): "fastq quantize writes .safetensors" for end in ("npy", "npz")},
     ("dequantize", "plain.safetensors"): "holds nothing that fastq quantized",
-    **{("dequantize", f): f"fastq gguf {f} OUT.gguf --dequantize turns it back" for f in ("plain.gguf", "gguf.gguf")},
+    **{("dequantize", f): f"fastq gguf {f} OUT.gguf --dequantize restores it" for f in ("plain.gguf", "gguf.gguf")},
     **{
-        ("dequantize", f): f"fastq convert {f} OUT --dequantize turns a model directory back"
+        ("dequantize", f): f"fastq convert {f} OUT --dequantize restores a model directory"
         for f in ("model", "convert")
     },
-    ("dequantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize turns the model back",
+    ("dequantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize restores the model",
     **{("suggest", name): "quantized already" for name in QUANTIZED},
 }
 COMMANDS = {
@@ -336,7 +336,7 @@ def test_names_of_the_other_mapping_are_told_the_nearest(folder):
     """Tensors have the names of weights, checkpoints those of modules; both have one repr."""
     tensors, checkpoint = fastq.load(folder / "convert"), open_checkpoint(folder / "convert")
     for model, asked, said in (
-        (tensors, "a.q_proj", "convert has no tensor 'a.q_proj'; '*a.q_proj*' fits 2: a.q_proj."),
+        (tensors, "a.q_proj", "convert has no tensor 'a.q_proj'; '*a.q_proj*' matches 2: a.q_proj."),
         (checkpoint, "a.q_proj.weight", "convert has no tensor 'a.q_proj.weight'; nearest are a.q_proj"),
     ):
         with pytest.raises(KeyError) as caught:

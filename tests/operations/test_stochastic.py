@@ -205,7 +205,7 @@ def test_refusals():
         for rounding in ("nearest", "half_even", 1, np.zeros(2)):
             with pytest.raises(ValueError, match=r"^rounding must be None or 'stochastic', not"):
                 api.quantize_linear(X, 0.1, 0, "int8", rounding=rounding)
-        with pytest.raises(ValueError, match=r"^rounding must be None for nf4, whose codes are those of a table"):
+        with pytest.raises(ValueError, match=r"^rounding must be None for nf4, whose codes are in a table"):
             api.fake_quantize(X, qparams=p, **AT_RANDOM)
         with pytest.raises(ValueError, match=r"^rounding must be None for convention 'down', which rounds by floor"):
             api.quantize(X, "int8", convention=fastq.Convention("down", rounding="floor"), **AT_RANDOM)

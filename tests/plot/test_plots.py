@@ -217,7 +217,7 @@ INDEX = "channel must be an index"
         (lambda: plot.errors(COURSE, Q, ax=[1] * 3), ValueError, "ax must be four Axes, not 3"),
         (lambda: plot.errors(COURSE, Q, ax=list("abcd")), TypeError, "ax must be four Axes, not str, str, str, str"),
         (lambda: plot.calibration(COURSE), TypeError, "calibrator must be a Calibrator"),
-        (lambda: plot.calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has seen no array"),
+        (lambda: plot.calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has no data"),
         (lambda: plot.calibration(seen(), methods="mse"), TypeError, "methods must be a list of minmax"),
         (lambda: plot.calibration(seen(), methods=["best"]), ValueError, "methods must be of minmax, .* not 'best'"),
         (lambda: plot.calibration(seen(), channel=0), ValueError, rf"{INDEX} .* shape \(\), not 0"),

@@ -251,7 +251,7 @@ def test_limits_that_leave_nothing_are_refused(limits, lazy):
     ds = xarray.Dataset({"t": ("x", t, {**limits, "_FillValue": F32(-9)}), "u": ("x", t + 1, {"valid_min": 0})})
     ds = ds.chunk(x=2) if lazy else ds
     with pytest.raises(
-        ValueError, match=r"^ds has no value of 't' within its valid limits: leave them out of attrs, or"
+        ValueError, match=r"^ds has no value of 't' within its valid limits: remove them from attrs, or"
     ):
         fastq.xarray.pack(ds)
     ds.t.values[2:] = np.nan  # nothing but gaps is no mistake

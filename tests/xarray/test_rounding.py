@@ -110,7 +110,7 @@ def test_files(engine, tmp_path):
         ({"keepbits": {"t": 3}, "digits": {"t": 2}}, TypeError, "digits names 't', as keepbits does"),
         ({"keepbits": {"flag": 3}}, TypeError, "keepbits names 'flag', which stays as it is: by its flag_values"),
         ({"keepbits": {"codes": 3}}, TypeError, "'codes', which stays as it is: by its encoding it is packed"),
-        ({"keepbits": {"count": 3}}, TypeError, "'count', which is no variable of floats"),
+        ({"keepbits": {"count": 3}}, TypeError, "'count', which is not a float variable"),
         ({"keepbits": 0}, ValueError, "keepbits of 't' must be from 1 to 23 for float32, not 0"),
         ({"digits": 8}, ValueError, "digits of 't' must be from 1 to 7"),
         ({"digits": 2.0}, TypeError, "digits of 't' must be an int"),

@@ -151,13 +151,25 @@ def scale_offset(**units):
 
 
 SCALARS = [  # source, what is stored, direction, pairs, message
-    ("float32", "int8", "encode", [["NaN", 1.5]], "encode a value as must be a number of int8, not 1.5"),
+    (
+        "float32",
+        "int8",
+        "encode",
+        [["NaN", 1.5]],
+        "the replacement of a value in scalar_map to encode must be a number of int8, not 1.5",
+    ),
     ("float32", "int8", "encode", [["NaN", 128]], "must be a number of int8, not 128"),
     ("float32", "int8", "encode", [["NaN", "NaN"]], "must be a number of int8, not 'NaN'"),
     ("float32", "uint8", "encode", [["NaN", -1]], "must be a number of uint8, not -1"),
     ("float32", "uint64", "encode", [["NaN", 2**64]], "must be a number of uint64, not"),
     ("float64", "float16", "encode", [["NaN", 1e5]], "must be a number of float16, not 100000.0"),
-    ("float16", "int32", "decode", [[0, 1e39]], "decode a value as must be a number of float16, not 1e"),
+    (
+        "float16",
+        "int32",
+        "decode",
+        [[0, 1e39]],
+        "the replacement of a value in scalar_map to decode must be a number of float16, not 1e",
+    ),
     ("float32", "int8", "decode", [[0, "nan?"]], "must be a number of float32, not 'nan"),
     ("int16", "int8", "encode", [["NaN", 1]], "a value of scalar_map to encode must be a number of int16, not 'NaN'"),
     ("int16", "int8", "encode", [[1.5, 1]], "must be a number of int16, not 1.5"),

@@ -136,8 +136,8 @@ PARTS = {
     "MXFP8A16": ["weight"],
 }
 POWERS = "MXFP4A16", "MXFP8A16"
-NONE = "a weight_zero_point with other numbers than 0"
-NO_CODES = "weight_zero_point has numbers that are no codes of int4"
+NONE = "a weight_zero_point with numbers other than 0"
+NO_CODES = "weight_zero_point has numbers that are not codes of int4"
 # name of a scheme, zero points, and what is said; of a weight without scales nothing else is left over as if it were a
 # plain tensor
 REFUSED = [
@@ -183,7 +183,7 @@ def test_objects_in_objects_are_refused(stored, tmp_path, where):
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"DEEP"', "[" * 900 + "]" * 900))
     for command in (["convert", folder, tmp_path / "out", "--dequantize"], ["compare", folder, folder]):
-        assert "config.json has objects in objects more than 100 deep" in refused(*command)
+        assert "config.json nests objects more than 100 deep" in refused(*command)
 
 
 # Scales
@@ -327,14 +327,14 @@ PLACES = ("input", "k_cache", "q_attn")
 MORE = {  # what makes a model more than its weights
     **{f"has a transform_config of {place}: layers rotate": transforms(place) for place in PLACES},
     "has a transform_config of output, weight_input: layers": transforms("weight_input", "output"),
-    "has a transform_config: layers rotate what they get, which is not undone": with_entry(
+    "has a transform_config: layers rotate their inputs, which can't be undone": with_entry(
         transform_config=["hadamard"]
     ),
     "has a transform_config of somewhere": transforms("somewhere"),
-    "has a sparsity_config, which is not undone": with_entry(sparsity_config={"format": "sparse-24-bitmask"}),
+    "has a sparsity_config, which fastq does not undo": with_entry(sparsity_config={"format": "sparse-24-bitmask"}),
     "has a sparsity_config": with_entry(sparsity_config={"format": "sparse-bitmask"}),
     "has a sparsity_config, which": with_entry(sparsity_config="2:4"),
-    "has a moe_sparsity_config, which is not undone": with_entry(moe_sparsity_config={"method": "novice"}),
+    "has a moe_sparsity_config, which fastq does not undo": with_entry(moe_sparsity_config={"method": "novice"}),
     **{
         f"format '{name}'; known are": with_group(format=name)
         for name in ("marlin-24", "dense", "mxfp6-pack-quantized")
@@ -373,7 +373,7 @@ def test_scales_of_activations_and_caches_are_dropped(stored, quantized, tmp_pat
         tensors |= {key: None for key in kept if A in key} | {f"{A}.weight": values}
     folder, values = stored("W4A16", tensors, with_entry(**cache))
     output = run("convert", folder, tmp_path / "plain", "--dequantize", "--every")
-    assert output.count("dropped: of activations") == dropped
+    assert output.count("dropped: for activations") == dropped
     plain = all_of(tmp_path / "plain")
     assert plain.keys() == {f"{A}.weight", "l.norm.weight"}
     np.testing.assert_array_equal(plain[f"{A}.weight"], values)

@@ -18,7 +18,6 @@ import pytest
 import fastq
 from fastq.engine.code import shipped
 from fastq.engine.runtime import driver, workers
-from fastq.operations import works
 from fastq.system import cpu, tuning
 
 ROOT, PACKAGE = Path(__file__).parents[3], Path(fastq.__file__).parent
@@ -355,81 +354,6 @@ def test_all_works_are_planned_without_numba():
     assert len(recipes) > 250 and "numba" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", dedent(code)], check=True, timeout=600, cwd=ROOT)
-
-
-PLANNED = """
-from fastq.engine.code import shipped
-recipes = shipped.record()
-from fastq.engine.runtime import threadpool
-from fastq.operations import works
-for threads in (1, 2, 16):
-    threadpool.set_num_threads(threads)
-    works.plan(works.WORKS)
-print(*recipes)
-"""
-
-
-@pytest.fixture(scope="module")
-def planned():
-    """Names of all functions that a wheel with machine code has."""
-    command, environment = [sys.executable, "-c", PLANNED], os.environ | {"NUMBA_NUM_THREADS": "16"}
-    options = {"check": True, "timeout": 600, "cwd": ROOT, "env": environment, "stdout": subprocess.PIPE}
-    done = subprocess.run(command, **options, text=True)
-    return set(done.stdout.split())
-
-
-PAGES = {  # what they need besides the package
-    "README.md": "ml_dtypes",
-    "docs/start/index.md": "matplotlib safetensors rich",
-    "docs/start/tutorial.md": "matplotlib",
-    "docs/choose.md": "matplotlib",
-    "docs/howto/calibration.md": "matplotlib",
-    "docs/howto/embeddings.md": "faiss usearch",
-    "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
-    "docs/howto/gguf.md": "rich gguf matplotlib",
-    "docs/howto/models.md": "safetensors rich",
-    "docs/howto/requantize.md": "",
-    "docs/howto/stores.md": "xarray zarr dask netCDF4",
-    "docs/howto/rounding.md": "xarray zarr dask netCDF4 matplotlib",
-    "docs/howto/dask.md": "dask distributed",
-    "fastq demo": "rich",
-}
-
-
-USERS = {"docs/howto/compiled.md"}  # functions of users, which Numba compiles
-
-
-def test_all_pages_with_examples_are_run():
-    folders = (ROOT / "docs").glob("choose.md"), *((ROOT / "docs" / each).glob("*.md") for each in ("start", "howto"))
-    pages = [ROOT / "README.md", *(page for folder in folders for page in folder)]
-    shown = {page for page in pages if "{code-cell}" in page.read_text() or ">>> " in page.read_text()}
-    assert {page.relative_to(ROOT).as_posix() for page in shown} == PAGES.keys() - {"fastq demo"} | USERS
-
-
-@pytest.mark.slow("runs a page, which compiles what no earlier run has", quick=lambda page: page == "README.md")
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_needs_no_function_that_a_wheel_lacks(page, planned, tmp_path):
-    for library in PAGES[page].split():
-        pytest.importorskip(library, reason=f"no {library}")
-    written, path = tmp_path / "compiled", os.pathsep.join((str(COMPILES), str(ROOT)))
-    environment = os.environ | {"FASTQ_COMPILED": str(written), "PYTHONPATH": path, "MPLBACKEND": "Agg"}
-    command = [sys.executable, str(ROOT / "tests" / "support" / "run_page.py"), str(ROOT / page)]
-    if page == "fastq demo":
-        command = [sys.executable, "-m", "fastq", "demo"]
-    (tmp_path / "here").mkdir()
-    subprocess.run(command, check=True, timeout=1500, cwd=tmp_path / "here", env=environment, stdout=subprocess.DEVNULL)
-    lines = written.read_text().splitlines()
-    assert lines
-    assert [line for line in lines if line.split()[0] not in planned] == []
-
-
-def test_a_work_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="names"):
-        fastq.warmup("int9")
-
-
-def test_every_work_is_named_where_it_is_told_of():
-    assert all(f'"{name}"' in fastq.warmup.__doc__ for name in works.WORKS)
 
 
 # --- the switch -------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def from_range(
 
 
 def _reaching(scale: Array, size: Array, steps: Any, form: FloatFormat | None, ftype: Any) -> Array:
-    """Return scales, of which those below the normal numbers go to the next one where codes would not reach the ends."""
+    """Return scales; one below the normal numbers becomes the next one where codes would not reach the ends."""
     ptype = scale.dtype.type
     normal, unit = map(ptype, _ends_of_few_digits(form, ftype))
     few = scale.astype(ftype).astype(ptype)

@@ -154,6 +154,7 @@ def test_all_node_tests_are_here():
 
 @pytest.mark.parametrize("name", OF_NODES)
 def test_node_tests(name):
+    # contract 7.5
     case = node_tests()[name]
     (node,) = case.model.graph.node
     attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}

@@ -418,7 +418,7 @@ CALLS = {
     ),
     "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
-    "warmup": ([made_ready], {"names": "measures", "native": False}),
+    "warmup": ([made_ready], {"names": "calibration", "native": False}),
     "kernels.inspect": ([inspected], {"function": fastq.minmax}),
     "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
     "plot.calibration": (

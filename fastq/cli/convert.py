@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.io.checkpoints.names import check_pattern
 from fastq.io.checkpoints.quantizing import Dequantization, Quantization
 from fastq.io.checkpoints.rules import Rules, loading
 
@@ -30,14 +28,6 @@ REPORT = files.with_suffix(".json", ".csv", ".html")
 FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # fields of a report
 
 
-def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the patterns if their regular expressions are valid."""
-    for text in texts:
-        with files.regular_expression(text):
-            check_pattern(text)
-    return texts
-
-
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
     with files.refused():
         return None if name is None else as_scheme(name)
@@ -45,7 +35,7 @@ def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> Lay
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
     pairs = files.pairs_of(texts, "PATTERN=SCHEME")
-    return [(_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
+    return [(files.as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
@@ -65,7 +55,6 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
-patterns = functools.partial(files.repeatable, metavar="PATTERN", callback=_patterns)
 OTHERS = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
 UNEQUAL = "Allow unequal schemes for matrices that vLLM and SGLang read as one; only transformers loads such a model."
 CONVENTION = (
@@ -79,9 +68,9 @@ CONVENTION = (
 @click.option(
     "--scheme", metavar="SCHEME", callback=_scheme, help=f"Scheme of the weights: one of {', '.join(PRESETS)}."
 )
-@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
-@patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
-@patterns(
+@files.patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@files.patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
+@files.patterns(
     "--include",
     help="Quantize the modules that PATTERN matches that are left as floats by default, such as lm_head; repeatable.",
 )
@@ -114,7 +103,7 @@ def convert_command(
     SRC has config.json and .safetensors files. Weights of Linear layers are quantized; embeddings, norms, biases,
     routers and the output head are copied, as are all other files. Repeat an interrupted command to continue it.
     --dequantize restores floats, also from models of llm-compressor, AWQ, GPTQ and from float8 models. A PATTERN is the
-    name of a module, or re: and a regular expression for the start of names.
+    name of a module, a shell pattern, or re: and a regular expression for the start of names.
 
     The report has a line for each tensor; an HTML report also has pictures of the worst ones.
     """

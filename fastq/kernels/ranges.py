@@ -106,7 +106,7 @@ def _usable(spec, scale, lo, size, steps, compute):
 
 @njit
 def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
-    """Look once where all are normal numbers: blocks of 32 take 1.1 times as long with what others need."""
+    """Look once where all are normal numbers, and only else do what others need: decision D9."""
     normal = _is_normal(spec, scale, compute)
     if not v.any_lane(normal ^ True):
         return scale, normal

@@ -83,7 +83,7 @@ def test_refused(x):
         fastq.quantize(x, "int4")
     q = fastq.quantize(x, "int8", bits=4)
     same_labels(q.codes, x)
-    with pytest.raises(TypeError, match="q.codes has named dimensions"):
+    with pytest.raises(TypeError, match=r"q\.codes has named dimensions"):
         q.reshape(-1)
 
 

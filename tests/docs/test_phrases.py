@@ -24,7 +24,7 @@ PHRASES = {
     r"(?:is|are|was|were|be) none": "is not one, is None, there is no ...",
     r"(?:has|have|had) none": "has no ...",
     r"(?:is|are|there's) none such": "there is no ...",
-    r"(?<!there )(?<!There )(?:is|are|was|were) no (?!longer|more|less|larger|smaller|better|wider|way)": "is not a ...",
+    r"(?<!there )(?<!There )(?:is|are|was|were) no (?!longer|more|less|larger|better|way)": "is not a ...",
     r"(?:one|two|bits?|bytes?|codes?|scales?|points?|seconds?|numbers?|times?|parameters?|MB|KB|KiB|MiB|GB) an? "
     r"(?:row|column|element|weight|chunk|block|channel|case|tensor|value|thread|call|byte|bin|line|file|parameter|"
     r"vector|array|group|word|register|kernel|convention|code|side|machine)s?": "one per row, one for each row",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -71,7 +70,6 @@ LEFT_ALONE = (
     (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
     (re.compile(ROUTERS), "router"),
 )
-NEAREST = 3  # most names in a message about a pattern
 
 # llama.cpp's names of the modules of a layer, by the ends of their names; encoders next to decoders, images and sound
 # have other names. Matrices with the same inputs may be one matrix there, so the first name in an importance matrix
@@ -162,41 +160,8 @@ def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
 
 
-def check_pattern(pattern: str) -> None:
-    """Raise `re.error` if the text after "re:" is not a regular expression."""
-    if pattern.startswith("re:"):
-        re.compile(pattern.removeprefix("re:"))
-
-
 def matches(module: str, pattern: str) -> bool:
-    """Return whether a module has the name, or its name starts with a match of the expression after "re:"."""
+    """Whether a target of compressed-tensors is for a module: its name, or a regular expression after "re:"."""
     if pattern.startswith("re:"):
         return re.match(pattern.removeprefix("re:"), module) is not None
     return module == pattern
-
-
-def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str], what: str) -> None:
-    """Raise ValueError with the nearest names if a pattern matches no name."""
-    idle = next((each for each in patterns if not any(matches(module, each) for module in modules)), None)
-    if idle is not None:
-        raise ValueError(f"no {what} has a name that matches {idle}{_advice(option, idle, modules)}")
-
-
-def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
-    """Return the probable intention: a spelling that matches modules, else the nearest names."""
-    text = pattern.removeprefix("re:")
-    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
-    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
-        try:
-            found = [module for module in dict.fromkeys(modules) if re.match(spelled, module)]
-        except re.error:
-            continue
-        if found:
-            more = ", ".join(found[:NEAREST]) + ", ..." * (len(found) > NEAREST)
-            return f"; {option} 're:{spelled}' matches {len(found)} of them: {more}"
-    by_tail: dict[str, str] = {}
-    for module in modules:
-        for part in (module, tail_of(module), module.rpartition(".")[2]):
-            by_tail.setdefault(part, module)
-    near = difflib.get_close_matches(text, by_tail, NEAREST, 0.5)
-    return f"; the nearest are {', '.join(dict.fromkeys(by_tail[part] for part in near))}" if near else ""

@@ -111,11 +111,11 @@ def convert_command(
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
-        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize goes without --scheme")
+        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
     if dequantize and any(map(is_given, OF_SCHEMES)):
-        raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
+        raise click.UsageError("--dequantize can be combined with --dtype, --report and --force only")
     if dtype and not dequantize:
-        raise click.UsageError("--dtype goes with --dequantize")
+        raise click.UsageError("--dtype needs --dequantize")
     rules, method = _rules(scheme, **given) if scheme else None, files.method_with(given["imatrix"], given["method"])
     with files.failures(source, out):
         if report is not None:

@@ -186,7 +186,7 @@ class _Work(NamedTuple):
     def at_once(self, where: strides.Arrangement, ranged: RangedPlan, x: Array, out: Array | None) -> BoundLaunch:
         """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
 
-        NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with x.
+        NaN and infinities are refused by the reports of kernels; the driver refuses output that shares memory with x.
         """
 
         def in_order(x: Array, out: Array, *parameters: Array) -> int:
@@ -284,7 +284,7 @@ def _new_tensor_scale() -> tuple[Array]:
 
 
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
-    """Plan to turn so many ranges into scale and zero point."""
+    """Plan to turn `count` ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype

@@ -23,9 +23,9 @@ def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
 
 
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
-    """Raise a ValueError if NaN was met in what errors are measured against."""
+    """Raise a ValueError if the array whose errors are measured has NaN."""
     if status & HAS_NAN:
-        raise ValueError(f"x has {_count(np.isnan, x)} NaN, of which there is no error to measure; replace them first")
+        raise ValueError(f"x has {_count(np.isnan, x)} NaN, whose errors cannot be measured; replace them first")
 
 
 def refuse_infinite_values(status: int, x: Array) -> None:

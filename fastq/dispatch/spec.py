@@ -42,7 +42,7 @@ PLAIN = Arithmetic()
 
 
 class RangeScheme(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
+    """The computation of parameters from a range ("symmetric", "asymmetric", ...), and the dtypes of results."""
 
     name: str
     scale_dtype: np.dtype[Any]
@@ -157,7 +157,7 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
     """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
-    row, counts = coding.row, not qtype.element  # codes of float formats and tables are no counts of steps
+    row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
         quotient=row.quotient if row.quotient != "range" or counts else "divide",

@@ -106,7 +106,7 @@ class NpzSource(NpySource):
         if METADATA in self.tensors and self.tensors[METADATA].dtype.startswith("str"):
             found = json.loads(str(self.load(METADATA)), object_pairs_hook=without_duplicates)
             if not (isinstance(found, dict) and all(isinstance(value, str) for value in found.values())):
-                raise ValueError(f"its {METADATA} is no object of texts")
+                raise ValueError(f"its {METADATA} is not an object with texts")
             self.metadata = found
             del self.tensors[METADATA]
 

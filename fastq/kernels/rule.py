@@ -30,7 +30,7 @@ class RangeRule(NamedTuple):
     rounding: str = "half_even"  # of the zero point; "": none, it is a float
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False
-    # zero point beside a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
+    # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
     # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it)
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""

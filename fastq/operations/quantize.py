@@ -191,7 +191,7 @@ def quantize_linear(
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype.
     scale : array_like of float
         Positive and finite; powers of two in float8_e8m0fnu and int32 are accepted, too. One number of any shape for
         the whole array, else shape (C,) for a channel axis, or the kept dimensions for a tuple of axes. Or the rank of

@@ -43,13 +43,13 @@ class Calls(NamedTuple):
     functions : tuple of callable
         Functions of values, a second argument and the options of a scheme.
     dtypes : str
-        Of the values.
+        Dtypes of the values.
     arguments : str
         Second arguments: code formats.
     schemes : tuple of dict
         Options by which elements share parameters.
     shapes : tuple
-        Of the values.
+        Shapes of the values.
     """
 
     functions: tuple[Function, ...]

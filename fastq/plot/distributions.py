@@ -85,7 +85,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     values = np.asarray(x[places], np.float64)
     one = q.scale.size == 1
     grid = _grid(q, one)
-    # the ends of what rounds to a code: half a step beyond the first and the last
+    # the ends of the values that round to codes: half a step beyond the first and the last
     first, last = float(grid[0] - (grid[1] - grid[0]) / 2), float(grid[-1] + (grid[-1] - grid[-2]) / 2)
     values = values if one else _positions(values, q, places)
     lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())

@@ -235,8 +235,8 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
     if is_lazy(x):
         raise TypeError(
-            f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask "
-            "for what works chunk by chunk"
+            f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask for "
+            "functions that work chunk by chunk"
         )
     _check_device(x, name)
     try:

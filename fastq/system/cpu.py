@@ -11,7 +11,7 @@ LINE = 64  # bytes of a cache line
 GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin that far after a line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
 
-_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows has none
+_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows lacks it
 SYSTEM = _SYSTEM.sysname if _SYSTEM else os.name
 MACHINE = _SYSTEM.machine.replace("arm64", "aarch64") if _SYSTEM else ""
 

@@ -1,6 +1,6 @@
 """Work that is done when it is first needed, and forks and interrupts meanwhile.
 
-A forked child has none of its parent's other threads, and waits for ever for a lock that one of them held: that of a
+A forked child does not have its parent's other threads, and waits for ever for a lock that one of them held: that of a
 module that it was importing, of a compilation, or of a property. So forks wait for threads that import by `module`.
 
 Python runs the handlers of signals in the main thread, after any call that has returned, and that of Ctrl-C raises

@@ -208,7 +208,7 @@ _CPUS: tuple[tuple[str, str, str, tuple[range, ...]], ...] = (
 
 @functools.cache
 def cpu_name() -> str:
-    """Return LLVM's name of this CPU, or of the one that Numba is told to compile for; "default" if it has no row."""
+    """Return LLVM's name of this CPU, or of the one for which Numba is set to compile; "default" if it has no row."""
     facts = cpu.facts()
     kind, model = (facts.get("vendor_id", ""), facts.get("cpu family", "")), int(facts.get("model") or 0)
     found = (name for name, *of, models in _CPUS if (*of,) == kind and any(model in each for each in models))

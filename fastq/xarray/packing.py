@@ -169,7 +169,9 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
     scale, offset = np.array(units, np.float32 if single else np.float64)
     if not (np.isfinite([scale, offset]).all() and scale):
-        raise ValueError(f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which are no packing")
+        raise ValueError(
+            f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which do not describe a packing"
+        )
     coded, unsigned = functools.partial(code, "like", name), noted.get("_Unsigned")
     fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
     if len(fills) > 1:

@@ -18,48 +18,35 @@ FILES = sorted(
 # What is found, case included but for the first letter, across line breaks; and what to write instead
 
 PHRASES = {
-    r"so many": "a number, or the noun that is counted",
-    r"(?<!side by )beside": "next to, compared with, besides",
+    r"so many": "the number, or a noun for it",
+    r"(?<!side by )beside": "next to, compared with, except",
     r"(?:come|comes|came|coming) of": "come from",
-    r"(?:is|are|was|were|be) none": "is not one, is None, there is no ...",
-    r"(?:has|have|had) none": "has no ...",
-    r"(?:is|are|there's) none such": "there is no ...",
-    r"(?<!there )(?<!There )(?:is|are|was|were) no (?!longer|more|less|larger|better|way)": "is not a ...",
-    r"(?:one|two|bits?|bytes?|codes?|scales?|points?|seconds?|numbers?|times?|parameters?|MB|KB|KiB|MiB|GB) an? "
-    r"(?:row|column|element|weight|chunk|block|channel|case|tensor|value|thread|call|byte|bin|line|file|parameter|"
-    r"vector|array|group|word|register|kernel|convention|code|side|machine)s?": "one per row, one for each row",
+    r"(?:is|are|was|were|be) none": "is not one, there is no",
+    r"(?:has|have|had) none": "has no, lacks",
+    r"(?<!there )(?<!There )(?:is|are|was|were) no (?!longer|more|less|larger|worse|further|way)": "is not a",
+    r"(?:one|codes?|scales?|bits?|bytes?|seconds?|lanes?|numbers?) (?:a|an) (?:row|column|element|weight|chunk|block|"
+    r"channel|case|tensor|value|thread|call|bin|file|vector|array|group|side|byte|bit|machine|kernel)": "one per row",
     r"what (?:it|they) (?:has|have)": "the noun that is meant",
-    r"what (?:is|was) there": "the noun that is meant",
-    r"what there is": "the noun that is meant",
-    r"of which there": "two sentences",
-    r"(?:of|from|by|with|in|for|to|beyond) what(?!ever| is| was|'s)": "the noun that is meant",
-    r"what else": "everything else, the rest",
-    r"but for": "except for",
-    r"but that": "except that",
-    r"all of what": "the noun that is meant",
-    r"in (?:its|their) turn": "again",
-    r"as [^.;:]{1,40} has it": "as ... requires, as ... does",
-    r"(?:is|are) to be": "must be, is",
-    r"taken? (?:NaN |it |them |0 |-0.0 )?for(?= 0| zero| NaN| an?)": "treat as",
-    r"(?:make|makes|made|making) of": "make from, do with",
-    r"goe?s? without": "cannot be combined with",
-    r"goes with": "needs, belongs to",
+    r"what (?:there (?:is|are)|(?:is|was) there)": "the noun that is meant",
+    r"of which there": "with",
+    r"what else": "the others, the rest",
+    r"(?:of|with|by|from|for|to) what": "the noun that is meant",
+    r"what [^.;:,]{1,40} (?:make|makes|made) of": "the result of, from",
+    r"(?<!data has shape {}, )(?<!shape {}, )but for": "except for",
+    r"(?:all|each|those|anything|everything|nothing|operands) but that": "except that",
+    r"in (?:its|their) turn": "too, again",
+    r"as [^.;:,]{1,40} has it": "as in, as ... requires",
+    r"(?:takes?|taken|took) (?:NaN |it |them |these |this |that |0 )for(?= 0| zero| NaN| an?)": "treat as",
+    r"goes? (?:with|without) --": "can be combined with, needs",
     r"anew": "again",
-    r"(?:is|are|was) told": "is reported",
-    r"(?:is|are) said": "is reported, is printed",
-    r"(?:of|where there (?:is|are)) such(?! as| an?)": "the noun that is meant",
-    r"none of them is": "...",
-    r"\nOf ": "a sentence with its noun",
+    r"\nOf [a-z`0-9]": "a sentence with the noun of the parameter",
 }
 
 
 def prose(path: Path) -> list[tuple[int, str]]:
     """Return the texts of a file with the lines where they start: of Python its comments and strings."""
     source = path.read_text(encoding="utf-8")
-    if path.suffix == ".md":
-        texts = [(1, source)]
-    else:
-        texts = [*comments(source), *strings(ast.parse(source))]
+    texts = [(1, source)] if path.suffix == ".md" else [*comments(source), *strings(ast.parse(source))]
     return [(line, re.sub(r"[ \t]*\n[ \t]*", "\n", text)) for line, text in texts]
 
 

@@ -276,7 +276,7 @@ def test_importance_belongs_to_the_search(model, tmp_path):
     line = refused("convert", model, tmp_path / "q", "--scheme", "W4A16", "--imatrix", path, "--range", "minmax")
     assert "--imatrix weighs the errors in the search of --range mse; it cannot be combined with --range minmax" in line
     line = refused("convert", model, tmp_path / "q", "--dequantize", "--imatrix", path)
-    assert "--dequantize goes with" in line
+    assert "--dequantize can be combined with" in line
 
 
 def test_another_matrix_is_another_conversion(model):

@@ -1065,7 +1065,7 @@ def test_wrong_dtype_of_codes_or_parameters(impl, function, name):
         TAKES_CODES[function](impl, array)
 
 
-NO_ERROR = "^x has 2 NaN, of which there is no error to measure; replace them first$"
+NO_ERROR = "^x has 2 NaN, whose errors cannot be measured; replace them first$"
 ERRORS = [
     # dtype and qparams
     (lambda i: i.quantize(X, "int9"), TypeError, "dtype .*int9"),

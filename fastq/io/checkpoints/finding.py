@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
 # dtypes as which stored bytes and integers are read
 CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
-BLOCK = 128, 128  # blocks of float8 if config.json has none, as in transformers
+BLOCK = 128, 128  # blocks of float8 if config.json does not name them, as in transformers
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that plain matrices do not have
 # scales of float8 weights, by the word that replaces "weight" in their names, and by the name of a tensor of experts
 OF_WEIGHT = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
@@ -232,7 +232,9 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
     needed = -(-rows // height), -(-columns // width)
     if len(scale) > 2 or any(n < 1 for n in grid):
         raise ValueError(f"it has scales of shape {scale}, which do not cut {rows} x {columns} into blocks")
-    if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:  # transformers has one for each half of such rows
+    if (
+        needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0
+    ):  # transformers has one scale for each half of such rows
         return rows // 2, width
     if grid == needed and (grid != (1, 1) or (is_named and experts == 1)):
         return height if experts == 1 else min(rows, height), width

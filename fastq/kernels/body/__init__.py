@@ -16,8 +16,8 @@ from fastq.engine.jit import traced
 class Reduction(NamedTuple):
     """How lanes of elements are merged into results, which traversals keep in registers or in memory.
 
-    A state is a tuple of lanes, one for each result: for each pointer of the operands but that to elements. An element
-    may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
+    A state is a tuple of lanes, one for each result: for each pointer of the operands except that to elements. An
+    element may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
     """
 
     nothing: Any  # ``f(x)``: the state of no elements, in as many lanes as x has
@@ -58,7 +58,7 @@ def body_of(operands: Any) -> Body:
 
 
 def reduction_of(operands: Any) -> Any:
-    """Return the reduction of the Numba type of operands, None where it is none."""
+    """Return the reduction of the Numba type of operands, or None without one."""
     return body_of(operands).reduction
 
 

@@ -250,7 +250,7 @@ def test_tensors_of_least_error(kind, weighted):
 
 
 def test_the_way_back_has_no_range():
-    assert "--dequantize goes with" in told(
+    assert "--dequantize can be combined with" in told(
         "gguf", "in.gguf", "out.gguf", "--dequantize", "--range", "mse", exit_code=2
     )
 

@@ -75,7 +75,7 @@ def qualities(matrices: Weights) -> list[Quality]:
 
 
 def table(found: Iterable[Quality]) -> str:
-    """Bits, decibels, decibels above what so many bits are worth, 6.02 each, and decibels of the least error."""
+    """Bits, decibels, decibels above 6.02 per bit, and decibels of the least error."""
     rows = []
     for q in found:
         least = "" if q.least_db is None else f"{q.least_db:.2f}"

@@ -104,7 +104,7 @@ def readme(text: str, results: Results) -> str:
 
 
 def nbytes(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Bytes in the largest unit that is not larger."""
     size, unit = next(((s, u) for s, u in UNITS if count >= s), (1, "bytes"))
     return f"{count / size:.3g} {unit}"
 
@@ -352,7 +352,7 @@ def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], boo
 
 
 def number(key: str, units: float, digits: int) -> Cell:
-    """A cell that has a number in units of which one has so many."""
+    """A cell with a number in a unit."""
     return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
@@ -362,7 +362,7 @@ _OF_CALLS = {"best": "best", "median": "median", "Python": "python", "dispatch":
 _CONTENTION = {
     "one thread, alone": "serial",
     "all, alone": "free",
-    "all, beside it": "median",
+    "all, under the load": "median",
     "99th percentile": "p99",
     "longest": "longest",
     "99th of one thread": "serial_p99",

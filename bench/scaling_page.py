@@ -78,7 +78,7 @@ def _behind(found: Results) -> str:
         for case, (one, all_) in gains.items()
         if "roofline" in one and one["best"] / all_["best"] < MUCH_LESS * one["roofline"] / all_["roofline"]
     ]
-    return f"With {most} threads these gain less than {MUCH_LESS} of what a copy does: {', '.join(names) or 'none'}."
+    return f"With {most} threads these gain less than {MUCH_LESS} of the speed of a copy: {', '.join(names) or 'none'}."
 
 
 def table(found: Results) -> str:

@@ -1,4 +1,4 @@
-"""How much of real weights is left by each way to choose scales, beside llm-compressor's observers: docs/choose.md.
+"""The error of real weights for each way to choose scales, compared with llm-compressor's observers: docs/choose.md.
 
 Weights are the matrices of Linear layers of a model, all together. The error of outputs is that of made-up activations:
 columns of unlike sizes, a few of them of outliers, as layers of large models have them. The importance of the columns
@@ -31,7 +31,7 @@ PARTS = {
     "weights": ("<!-- begin: python -m bench signal, weights -->", "<!-- end: weights -->"),
     "outputs": ("<!-- begin: python -m bench signal, outputs -->", "<!-- end: outputs -->"),
 }
-TOKENS, OUTLIERS, SIZE = 512, 64, 20.0  # one column in so many is of outliers, larger by this
+TOKENS, OUTLIERS, SIZE = 512, 64, 20.0  # one column in this many has outliers, larger by this factor
 TURNS = 3
 
 

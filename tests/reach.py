@@ -1,7 +1,7 @@
 """Which tests reach a file of the package: `python -m tests.reach fastq/kernels/body/min_max.py`.
 
 Tests are run once under a trace, as for mutants: a test reaches a file where it runs lines of it, or launches a kernel
-that is compiled of lines of it. What was recorded is kept, also when the package changes; `--record` does it anew. Of
+that is compiled of lines of it. What was recorded is kept, also when the package changes; `--record` records again. Of
 what computes, the tests are recorded that judge mutants, some minutes the first time; of other rooms those in the room
 of tests of the same name. Tests in processes of their own are not seen.
 """

@@ -27,7 +27,7 @@ def dequantize_linear(case: Case) -> Runner:
 
 
 def dequantize(case: Case) -> Runner:
-    """Two codes a byte: numexpr works with 32 bits and has no unsigned ones."""
+    """Two codes per byte: numexpr works with 32 bits and has no unsigned ones."""
     q = data.packed(case, aligned=True).view(np.int8)
     return run(case, ("(q << 28 >> 28) * scale", "(q >> 4) * scale"), "values", q=q)
 

@@ -16,7 +16,7 @@ from . import Runner
 
 
 def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streaming: bool, case: Case) -> Runner:
-    """Move the bytes of every pass, with a kernel made for lines read and written; with threads from so many bytes."""
+    """Move the bytes of every pass, with a kernel made for lines read and written; large ones with threads."""
     source, target = (memory(case, place) for place in (0, 1))
     calls = []
     for bytes_of in case.passes:

@@ -46,7 +46,7 @@ class Ranges:
     Attributes
     ----------
     lows, highs, scale, zero : ndarray
-        Of the shape of parameters.
+        Arrays in the shape of parameters.
     end_within : bool
         Whether ranges end within the first axis.
     """

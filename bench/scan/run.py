@@ -1,6 +1,6 @@
 """The scan itself: batches of cells, compiled side by side while nothing is timed, and then timed one by one.
 
-A cell that fails is named and left out. A worker is started again after so many requests: a process keeps all the
+A cell that fails is named and left out. A worker is started again after a number of requests: a process keeps all the
 machine code that it has used.
 """
 

@@ -149,7 +149,7 @@ def number_of(order, scaling=0):
 
 @dataclass(frozen=True)
 class Steps:
-    """Codes of all floats: from each count on, the code beside it."""
+    """Codes of all floats: from each count on, the next code."""
 
     starts: np.ndarray
     codes: np.ndarray

@@ -1,8 +1,8 @@
 """Figures of long runs: each stores what it counted in docs/reliability.json, from which docs/reliability.md is made.
 
 Rows are stored with what they were made with, since parts of a table may be of different days, commits and CPUs.
-`python -m tests.campaigns.figures` writes the tables of docs/reliability.md anew: each stands between
-``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
+`python -m tests.campaigns.figures` writes the tables of docs/reliability.md again: each stands between ``<!-- begin:
+NAME -->`` and ``<!-- end: NAME -->``.
 """
 
 import json
@@ -128,7 +128,7 @@ def _folded(lines, text):
 
 
 def page(text):
-    """Text of a page with its tables made anew."""
+    """Text of a page with its tables made again."""
     pattern = r"(<!-- begin: (\S+) -->\n).*?(<!-- end: \2 -->)"
     return re.sub(pattern, lambda match: f"{match[1]}{table(match[2])}{match[3]}", text, flags=re.DOTALL)
 

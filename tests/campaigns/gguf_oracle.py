@@ -74,7 +74,7 @@ def quiet():
 def cases():
     """Names of models, mixes, and with or without an importance matrix.
 
-    Q2_K_S is refused without one, and of the model of odd names, as a tensor of that has none.
+    Q2_K_S is refused without one, and of the model of odd names, since a tensor of it has no entry.
     """
     every = [(name, mix, weighted) for name in MODELS for mix in FILE_TYPES for weighted in (False, True)]
     return [case for case in every if case[1] != "Q2_K_S" or (case[0] != "odd" and case[2])]

@@ -8,7 +8,7 @@ import threading
 
 from subprocesses import SETUP, start
 
-# what a program can use beside SETUP: `step` says that so much was done, `failed` that something was wrong
+# what a program can use in addition to SETUP: `step` says that so much was done, `failed` that something was wrong
 REPORTS = """
 import faulthandler, random
 faulthandler.enable()

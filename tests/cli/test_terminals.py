@@ -29,7 +29,7 @@ COMMANDS += ["gguf", "info", "inspect", "pack", "quantize", "suggest", "warmup"]
 
 
 class Terminal:
-    """A command in a terminal of so many columns, which is its controlling one, so that Ctrl-C is a key."""
+    """A command in a terminal with a number of columns, which is its controlling one, so that Ctrl-C is a key."""
 
     def __init__(self, *arguments, columns=80, **environment):
         environment = {**os.environ, "TERM": "xterm-256color", **environment}

@@ -40,7 +40,7 @@ RAISED = {
 SCHEMES = {
     kind: ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC")[k % 5] for k, kind in enumerate(sorted(CLASSES))
 }
-EACH = 9  # one of so many is quick, with those below
+EACH = 9  # one of this many is quick, with those below
 QUICK = {"llama", "bert", "t5", "whisper", "clip", "mixtral", "fuyu", "ctrl", "eomt", "phimoe", "modernbert", "falcon"}
 QUICK |= set(sorted(CLASSES)[::EACH])
 PARTS = 16
@@ -144,7 +144,7 @@ def test_what_the_command_knows_of_readers():
 @pytest.mark.slow("minutes for all classes", quick=lambda part: part == 0)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_heads_and_embeddings_of_all_classes_are_known(part):
-    """What is no Linear layer stays, and so do the output embedding and what has a row for each label or token."""
+    """Other layers than Linear stay, and so do the output embedding and what has a row for each label or token."""
     seen = 0
     for name, kind in sorted(all_classes().items())[part::PARTS]:
         try:

@@ -31,7 +31,7 @@ WITH_BYTES = [name for name, dtype in CONVENTIONS.items() if dtype]
 
 
 def slow(**quick):
-    """Mark cases as slow, each of which compiles functions of its own, but for those whose parameters are named."""
+    """Mark cases as slow, each of which compiles its own functions, except for those whose parameters are named."""
     names = {name: {value} if isinstance(value, str) else set(value) for name, value in quick.items()}
     return pytest.mark.slow("each compiles", quick=lambda **case: all(case[name] in names[name] for name in names))
 

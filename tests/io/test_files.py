@@ -308,7 +308,7 @@ def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
 
 
 def packed_words(codes, bits):
-    """Rows of non-negative codes as compressed-tensors packs them: one long little-endian number a row."""
+    """Rows of non-negative codes as compressed-tensors packs them: one long little-endian number per row."""
     rows = []
     for row in codes.tolist():
         number = sum(code << (bits * i) for i, code in enumerate(row))
@@ -589,7 +589,7 @@ def test_terminated_in_the_middle(tmp_path, checkpoint):
 
 
 def rewritten(path, change):
-    """Write the .safetensors file at `path` anew, with `change` applied to its tensors and its metadata."""
+    """Write the .safetensors file at `path` again, with `change` applied to its tensors and its metadata."""
     with safe_open(path, "numpy") as file:
         metadata = file.metadata()
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, each beside its published definition written out bit by bit."""
+"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, compared with their published definitions, bit by bit."""
 
 import numpy as np
 import pytest

@@ -48,7 +48,7 @@ def assert_same(actual, expected):
 
 
 def schemes(dtype):
-    """Asymmetric and symmetric; a symmetric scheme of 1 bit has no codes beside the middle."""
+    """Asymmetric and symmetric; a symmetric scheme of 1 bit has no codes except the middle."""
     return (False,) if QTYPES[dtype].bits == 1 else (False, True)
 
 
@@ -101,7 +101,7 @@ def bitwise_unpacked(packed, qtype, shape):
 
 
 def one_each(codes, qtype, shape):
-    """Stored codes as one an element, checking how they are stored."""
+    """Stored codes as one per element, checking how they are stored."""
     if qtype.packed:
         assert codes.dtype == np.uint8
         return bitwise_unpacked(codes, qtype, shape)

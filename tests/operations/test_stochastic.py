@@ -240,7 +240,7 @@ PARTS = (2.0**-10, 0.1, 0.25, 1 / 3, 0.5, 0.77, 1 - 2.0**-8)
 
 
 def ups(part, seed=1, first=0.0, size=MANY):
-    """Whether each of so many numbers, all the same, was rounded up."""
+    """Whether each of `count` numbers, all the same, was rounded up."""
     x = np.full(size, first + part, np.float32)
     return fastq.quantize_linear(x, 1.0, 0, "int8", rounding="stochastic", rng=seed).astype(np.int64) - math.floor(
         first
@@ -304,7 +304,7 @@ def test_bits_are_uniform_alone_in_pairs_and_in_triples():
 
 
 def test_keys_and_upper_words_of_places_are_independent():
-    """The largest of so many correlations is 4.9 deviations on average, where they are independent."""
+    """The largest of this many correlations is 4.9 deviations on average, where they are independent."""
     seeds = [noise_of("stochastic", seed) for seed in range(300)]
     bits = [Noise(77 ^ 1 << bit) for bit in range(64)]
     upper = [Noise(77, place << 32) for place in range(300)]

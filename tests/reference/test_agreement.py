@@ -113,7 +113,7 @@ def test_outputs_in_the_other_byte_order():
 
 @pytest.mark.slow("compiles 16 kernels")
 def test_a_degenerate_scale_that_is_the_value():
-    """That of a constant array of either sign, by every row that has it, and 1 for what is no scale."""
+    """That of a constant array of either sign, by every row that has it, and 1 for an invalid scale."""
     tiny = np.float32(2.0**-125)
     plain = fastq.CONVENTIONS["textbook"]
     rows = [

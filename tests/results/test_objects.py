@@ -239,7 +239,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.slow("packs anew", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
+@pytest.mark.slow("packs again", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_shape_keeps_values_or_is_refused(scheme):
     # contract 4.5

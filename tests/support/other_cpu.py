@@ -56,7 +56,7 @@ SHAPES_AND_OPTIONS = (
 
 
 def kernels(dtype, shapes):
-    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel of so many shapes."""
+    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, for each kernel of some shapes."""
     for operation, (shape, options) in itertools.product(OPERATIONS, SHAPES_AND_OPTIONS[:shapes]):
         listings.clear()
         operation(np.zeros(shape, dtype), **options)

@@ -32,7 +32,7 @@ class Work(NamedTuple):
     q: QuantizedArray | None = None  # instead of what the reference makes of x
     sources: tuple[np.ndarray, ...] = ()  # x in other memory
     threads: tuple[int, ...] = (1,)
-    outputs: tuple[Any, ...] = ()  # dtypes of values, beside that of the scale
+    outputs: tuple[Any, ...] = ()  # dtypes of values, in addition to that of the scale
     operations: str = ""  # instead of those of the row
 
 

@@ -11,7 +11,7 @@ xarray = pytest.importorskip("xarray", reason="no xarray")
 
 
 def weather(dtype=np.float32):
-    """Temperature and rain with gaps, beside variables that are no data."""
+    """Temperature and rain with gaps, next to variables that are not data."""
     rng, days = np.random.default_rng(3), 40
     t = (283 + 10 * np.sin(np.arange(days) / 6)[:, None] + rng.normal(size=(days, 12))).astype(dtype)
     t[:, 3] = np.nan

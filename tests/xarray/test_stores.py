@@ -76,7 +76,7 @@ def test_zeros_are_read_as_zeros(code, dtype):
 @pytest.mark.parametrize("code", ["int16", "uint16", "int8", "uint8"])
 def test_fractions_keep_their_ends(code):
     # contract 25.3
-    """What is from 0 to 1, or 100, is so after unpacking, but for a rounding: half a step beyond would be seen."""
+    """Values from 0 to 1, or 100, stay so after unpacking, except for a rounding: half a step beyond would be seen."""
     for high in (1, 100, 0.7):
         x = np.linspace(0, high, 1000, dtype=F32)
         decoded = xarray.decode_cf(fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}), code)).t.values
@@ -187,7 +187,7 @@ ROUND_TRIPS = [
 
 @pytest.mark.parametrize(("store", "code", "reader"), ROUND_TRIPS, ids=lambda each: getattr(each, "__name__", each))
 def test_round_trips(store, code, reader, tmp_path):
-    """Half a step of error, gaps where they were, zeros exactly, what is no data unchanged: whoever reads."""
+    """Half a step of error, gaps where they were, zeros exactly, other variables unchanged: for any reader."""
     ds = weather()
     if store in LACK_UNSIGNED and code[0] == "u":
         for name in NAMES:

@@ -94,7 +94,7 @@ def test_scalars_that_x_has_no_number_for_are_passed_over():
 @pytest.mark.parametrize("key", [0.1, np.float64(0.1), np.float32(0.1)])
 def test_scalars_are_numbers_of_the_dtype_of_x(key):
     # contract 24.4
-    """Of floats the nearest one; of integers none is rounded to a float beside it."""
+    """Of floats the nearest one; no integer is rounded to the next float."""
     x = np.array([0.1, 0.25], np.float32)
     for cast in (fastq.zarr.cast_value, reference.cast_value):
         assert cast(x, "uint8", scalar_map={key: 7}).tolist() == [7, 0]

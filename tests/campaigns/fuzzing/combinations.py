@@ -171,7 +171,7 @@ def _convention(random, format):
 
 
 def _range(random, operation):
-    """How ranges are taken: mostly all of them, since a search takes the reference so many times as long."""
+    """How ranges are taken: mostly all of them, since a search takes the reference many times as long."""
     if operation not in SEARCHING or random.random() >= SEARCHED:
         return "minmax"
     return random.choice(RANGES[1:])

@@ -121,7 +121,7 @@ def plan_for(mutant, reach, patience=1):
 
 
 def _is_far(mutant, test):
-    """Whether a test is none of the changed row, of corners, of what the module is about, or of what names it."""
+    """Whether a test is not about the changed row, corners, the subject of the module, or its names."""
     file, subjects = test.partition("::")[0], mutant.module.split(".")[1:]
     named = re.search(r"'(\w+)'", mutant.change)
     row = mutant.row or (named[1] if named else "")

@@ -1,6 +1,6 @@
 """Changes of a source that a test has to notice: one operator, constant, condition, argument or statement each.
 
-What is left out, since no test of what is computed can notice it, or it is no code: docstrings, annotations, the texts
+What is left out, since no test of what is computed can notice it, or it is not code: docstrings, annotations, the texts
 of messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
 `fastq.system.tuning` decides.
 """
@@ -127,7 +127,7 @@ class _Finder:
         self.compiled, self.found = compiled, list[Change]()
         self.function, self.lines, self.statement = "", range(0), ""
         self.assigned = list[set[str]]()  # of each function that holds the statement, names that have a value
-        self.within = 0  # so many functions
+        self.within = 0  # this many functions
         self.row = ""
 
     def add(self, old: ast.AST, new: ast.AST | None, apply: Callable[[], None], text: str = "") -> None:

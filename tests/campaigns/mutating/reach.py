@@ -1,6 +1,6 @@
 """Which lines of the package each probe runs, which kernels it launches, and which lines these are compiled of.
 
-A mutant is judged by the probes that reach it, and only kernels that are compiled of what it changes are compiled anew.
+A mutant is judged by the probes that reach it, and only kernels that depend on its change are compiled again.
 """
 
 import contextlib

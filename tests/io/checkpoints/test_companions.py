@@ -28,7 +28,7 @@ SENTENCES = [
 COME = (
     *("1_Pooling/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "tokenizer/vocab.json"),
     *("tokenizer/deep/er/merges.txt", "assets/picture.png", "generation_config.json"),
-)  # modules.json names 2_Dense: its weights are no matrices of the model
+)  # modules.json names 2_Dense: its weights are not matrices of the model
 STAY = (
     *("original/params.json", "original/consolidated.00.pth", "onnx/model.onnx", "openvino/openvino_model.xml"),
     *("checkpoints/model.safetensors", "gguf/model.gguf", "pytorch_model.bin", "tf_model.h5", "model.gguf"),

@@ -162,7 +162,7 @@ def test_a_disk_that_is_full(model, quantized, small_disk):
 @pytest.mark.slow("starts processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of files are of POSIX")
 def test_files_that_may_not_grow(model, quantized, tmp_path):
-    """As under a quota: a file may have so many bytes, and no more."""
+    """As under a quota: a file may have a number of bytes, and no more."""
     import resource
 
     code, out, expected = "from fastq_command import main; main()", tmp_path / "out", contents(quantized[0])

@@ -103,7 +103,7 @@ def test_damaged_models_are_refused_in_one_line(own, tmp_path, message):
 
 
 def test_two_shards_that_would_have_a_tensor_each(quantized, tmp_path):
-    """Beside codes a weight as it was, in another shard: both would be the weight."""
+    """Next to codes the original weight, in another shard: both would be the weight."""
     folder, name = tmp_path / "both", f"{Q_PROJ}.weight"
     config = config_of(quantized[0])
     write_model(folder, [all_of(quantized[0]), {name: np.zeros((128, 128), np.float32)}], config)

@@ -111,7 +111,7 @@ def test_schemes_are_found_in_the_order_of_readers():
         assert schemes.scheme_of(module).weights.bits == bits[target_of(module, bits)]
 
 
-# What is no matrix of a Linear layer
+# Tensors other than matrices of Linear layers
 
 
 @pytest.mark.parametrize("config", [{"model_type": "gpt2"}, {"model_type": "x", "decoder": {"model_type": "gpt2"}}])

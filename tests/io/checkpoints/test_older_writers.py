@@ -354,7 +354,7 @@ def test_models_that_are_more_than_their_weights(stored, tmp_path, message):
         open_checkpoint(folder)
 
 
-# What is stored beside weights
+# Tensors stored next to weights
 
 BESIDE = ["input_scale", "input_zero_point", "output_scale", "input_global_scale", "k_scale", "v_scale"]
 OF_CACHE = ["k_scale", "v_scale", "q_scale", "k_zero_point", "kv_scale", "kv_cache_scale"]

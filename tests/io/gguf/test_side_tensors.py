@@ -1,4 +1,4 @@
-"""Tensors beside others, models in parts, metadata: what llama.cpp and the gguf package take them to mean."""
+"""Tensors next to others, models in parts, metadata: what llama.cpp and the gguf package take them to mean."""
 
 import json
 from pathlib import Path

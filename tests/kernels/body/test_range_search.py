@@ -342,7 +342,7 @@ def test_scales_that_need_divisions(exponent):
 
 @pytest.mark.slow("compiles two kernels")
 def test_sums_beyond_all_units_count_alike():
-    """A floor may make a step so small beside the range that no sum of errors is exact: order must not show."""
+    """A floor may make a step so small compared with the range that no sum of errors is exact: order must not show."""
     row = Convention("own", scale_floor=0.5, degenerate=1e-10)
     for options in ({}, {"axis": 1}):
         check(X * 50, "int8", convention=row, **options)

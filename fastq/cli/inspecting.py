@@ -165,9 +165,9 @@ def compare(
     """Measure how far the tensors of B are from those of A of the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
-    model directories, folders of the first three; two .npy files are compared whatever their names. A quantized matrix
-    is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
-    installed.
+    model directories, folders of the first three; the array of a .npy file and a single one are compared whatever
+    their names. A quantized matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the
+    worst three, if matplotlib is installed.
 
     Tensors that one side lacks are named on standard error, and those that can't be measured, as of BOOL or U32, of
     which the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3
@@ -180,7 +180,7 @@ def compare(
         files.check_replaceable(html, "--html", {"A": a, "B": b})
     with files.failures(called(a), html or a):
         ours, theirs = (tensors_of(path, say=note) for path in (a, b))
-        if a.suffix == b.suffix == ".npy":
+        if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
         code = IN_PART if at_least is None else TOO_FAR
         common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]

@@ -6,9 +6,7 @@ and returns what is stored for them. Here they are run, written and measured, wi
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 import fastq
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec
+from fastq.io.containers import Header, TensorSpec, writer_of
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
@@ -106,15 +104,6 @@ def total_of(rows: Sequence[Converted]) -> Converted:
 def count_text(number: int, noun: str) -> str:
     """Return a number with its noun, which has an s but after 1."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def nearest(pattern: str, names: Iterable[str]) -> str:
-    """Return, for an error, what a pattern may have meant: one that finds its text within names, or names alike."""
-    names, plain = list(names), re.sub(r"[*?\[\]]", "", pattern).strip(".")
-    if within := [name for name in names if plain and plain in name]:
-        return f"; '*{plain}*' fits {len(within)}: {', '.join(within[:3])}{', ...' if len(within) > 3 else ''}"
-    found = difflib.get_close_matches(plain, names, 3, 0.4)
-    return f"; nearest are {', '.join(found)}" if found else ""
 
 
 def some_of(names: Sequence[str]) -> str:
@@ -210,10 +199,9 @@ def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Heade
 
 
 def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:
-    """Write a .safetensors file, which appears whole or not at all."""
+    """Write a .safetensors or a .npz file, which appears whole or not at all."""
     header = header_of(tasks, metadata)
-    with replacing(out) as file:
-        writer = SafetensorsWriter(file, header)
+    with replacing(out) as file, writer_of(file, out, header, metadata) as writer:
         rows = run(tasks, writer, progress)
         writer.finish()
     return rows

@@ -20,7 +20,8 @@ from fastq.io.checkpoints.finding import StoredWeights, stored_weights
 from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_gguf
-from fastq.io.pipeline import count_text, listed, naming, nearest
+from fastq.io.patterns import nearest
+from fastq.io.pipeline import count_text, listed, naming
 from fastq.io.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.layouts.tensors import with_positive_scales
 from fastq.operations import array_file

@@ -101,7 +101,7 @@ PLACES = {
     "arguments are read": "import click; after(click.Context, 'scope')",
     "an argument is checked": "import fastq.cli.app as app; app.quantize.params[0].callback = interrupt",
     "the command begins": "import fastq.cli.app as app; app.quantize.callback = interrupt",
-    "a file is written": "from fastq.io import pipeline; after(pipeline.SafetensorsWriter, 'append')",
+    "a file is written": "from fastq.io import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
     "a table is printed": "from fastq.cli import quantizing; after(quantizing, 'print_converted')",

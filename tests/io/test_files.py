@@ -21,7 +21,7 @@ from source_models import rewrite_header
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, open_source, spec_of
+from fastq.io.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
 from fastq.io.quantizing import Selection, dequantize_file, quantize_file
 from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
@@ -532,7 +532,7 @@ def test_full_disk(tmp_path, checkpoint, monkeypatch, existing, back):
         quantize_to(checkpoint, tmp_path / "q.safetensors", Scheme("int8"))
         source = tmp_path / "q.safetensors"
     monkeypatch.setattr(Failing, "writes", 0)
-    monkeypatch.setattr("fastq.io.pipeline.SafetensorsWriter", Failing)
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter", Failing)
     if existing:
         out.write_bytes(b"old")
     before = names(tmp_path)
@@ -542,15 +542,33 @@ def test_full_disk(tmp_path, checkpoint, monkeypatch, existing, back):
     assert not existing or out.read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("existing", [False, True])
+def test_full_disk_of_an_archive(tmp_path, checkpoint, monkeypatch, existing):
+    def full(writer, name, rows, append=NpzWriter.append):
+        if name == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return append(writer, name, rows)
+
+    monkeypatch.setattr(NpzWriter, "append", full)
+    np.savez(tmp_path / "in.npz", a=np.ones((4, 4), np.float32), b=np.ones((4, 4), np.float32))
+    if existing:
+        (tmp_path / "out.npz").write_bytes(b"old")
+    before = names(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        quantize_to(tmp_path / "in.npz", tmp_path / "out.npz", Scheme("int8"))
+    assert names(tmp_path) == before
+    assert not existing or (tmp_path / "out.npz").read_bytes() == b"old"
+
+
 TERMINATED = """
 import os, signal, sys
 import fastq_command
-from fastq.io import pipeline
+from fastq.io import containers
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
-pipeline.SafetensorsWriter.append = killed
+containers.SafetensorsWriter.append = killed
 sys.argv[1:] = ["quantize", "in.safetensors", "q.safetensors"]
 fastq_command.main()
 """

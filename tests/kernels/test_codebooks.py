@@ -54,6 +54,7 @@ def test_pivots_are_those_of_the_paper():
     assert np.allclose(CODEBOOKS["nf4"].thresholds, NF4_PIVOTS, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow("compiles two kernels a codebook", quick=lambda name: name != "fp4")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_code_has_the_nearest_number(name):
     # contract 10.3

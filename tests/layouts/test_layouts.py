@@ -27,7 +27,7 @@ def weight(dtype="uint4", shape=(OUTPUTS, INPUTS), block=BLOCK, seed=0, least_ze
 
 
 def with_codes(codes, params):
-    packed = fastq.pack(codes, params.dtype) if params.dtype.packed else codes
+    packed = reference.pack(codes, params.dtype) if params.dtype.packed else codes
     return fastq.QuantizedArray(packed, params, codes.shape)
 
 

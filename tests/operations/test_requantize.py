@@ -43,6 +43,10 @@ def check(acc, *numbers, **options):
 # --- codes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(
+    "compiles kernels for each dtype",
+    quick=lambda convention, dtype: "tflite" in (convention, dtype) or dtype == "int8",
+)
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_multiplier(convention, dtype):
@@ -54,6 +58,9 @@ def test_one_multiplier(convention, dtype):
         check(acc, np.float32(multiplier), zero_point, dtype, convention=convention, bias=int(rng.choice(SUMS)))
 
 
+@pytest.mark.slow(
+    "compiles kernels for each convention", quick=lambda convention, axis: axis == 1 or convention == "tflite"
+)
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("axis", [0, 1, 2, (0, 2)])
 def test_channels(convention, axis):

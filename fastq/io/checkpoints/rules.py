@@ -13,8 +13,9 @@ from typing import Any
 from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
 from fastq.io.checkpoints import names as tables
 from fastq.io.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
-from fastq.io.checkpoints.names import EXPERT, STACKED, check_patterns, fused_with, ignored, kind_of, matches, tail_of
+from fastq.io.checkpoints.names import EXPERT, STACKED, fused_with, ignored, kind_of, tail_of
 from fastq.io.containers import TensorSpec
+from fastq.io.patterns import check_patterns, is_for
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
@@ -26,7 +27,7 @@ class Rules:
     """What a user asked for."""
 
     scheme: LayerScheme  # of all weights without another one
-    # names of modules to leave alone, or after "re:" a regular expression for the beginning of names
+    # patterns of modules to leave alone: see `fits` of fastq/io/patterns.py
     ignore: tuple[str, ...] = ()
     schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
     include: tuple[str, ...] = ()  # such patterns of modules to quantize that stay otherwise: heads, embeddings
@@ -34,12 +35,12 @@ class Rules:
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
-        return next((scheme for pattern, scheme in self.schemes if matches(module, pattern)), self.scheme)
+        return next((scheme for pattern, scheme in self.schemes if is_for(module, pattern)), self.scheme)
 
     def includes(self, module: str) -> bool:
         """Whether a module is quantized whatever its kind is: one that is included, or has a scheme by its name."""
         named = any(pattern == module for pattern, _ in self.schemes)
-        return named or any(matches(module, pattern) for pattern in self.include)
+        return named or any(is_for(module, pattern) for pattern in self.include)
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,10 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
         raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
     stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")  # a head may be the embedding
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module", is_for)  # a head may be the embedding
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
     matrices += [module for stacked in stacks.values() for module in stacked]
-    check_patterns("--include", rules.include, matrices, "matrix")
+    check_patterns("--include", rules.include, matrices, "matrix", is_for)
     plan = Plan()
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
@@ -129,7 +130,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
     stacked, reason = _stacked(spec, config, rules)
-    if any(matches(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
+    if any(is_for(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
         return [], "ignored"
     if stacked or reason:
         return stacked, reason
@@ -138,7 +139,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         return [], parameter or "no weight"
     if len(spec.shape) != 2 or not spec.size:
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
-    if any(matches(module, pattern) for pattern in rules.ignore):
+    if any(is_for(module, pattern) for pattern in rules.ignore):
         return [], "ignored"
     known = None if rules.includes(module) else kind_of(module)
     return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
@@ -189,12 +190,14 @@ def _check_schemes(plan: Plan, rules: Rules) -> None:
     """Refuse patterns of other schemes that are for no matrix."""
     modules = [matrix.module for matrix in plan.matrices]
     for pattern, scheme in rules.schemes:
-        stay = [name.removesuffix(".weight") for name in plan.left if matches(name.removesuffix(".weight"), pattern)]
-        if stay and not any(matches(module, pattern) for module in modules):
+        stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
+        if stay and not any(is_for(module, pattern) for module in modules):
             reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
             way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices that stay by their names"
             raise ValueError(f"{pattern} is for {stay[0]}, which stays as it is ({reason}), not {scheme.name}{way}")
-    check_patterns("--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
+    check_patterns(
+        "--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized", is_for
+    )
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:

@@ -172,7 +172,7 @@ USAGE = [
     (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
     (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
     (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
-    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
+    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that fits 'a'"),
     (
         ["--scheme", "W8A8", "--scheme-for", "re:lm_=W8A16"],
         "re:lm_ is for lm_head, which stays as it is (output head), not W8A16; --include 're:lm_' quantizes",

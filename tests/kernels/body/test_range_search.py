@@ -202,6 +202,10 @@ WEIGHED = [
 ]
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format",
+    quick=lambda dtype, options, axis: dtype in ("int4", "int8", "mxfp4") or "convention" in options,
+)
 @pytest.mark.parametrize(("dtype", "options", "axis"), WEIGHED)
 def test_importance_of_columns_and_elements(dtype, options, axis):
     # contract 6.7
@@ -266,15 +270,16 @@ def test_importance_that_is_none(options, error, match):
                 operation(X, "int8", axis=0, **{"range": "mse"} | options)
 
 
+@pytest.mark.slow("compiles two kernels each", quick=lambda compute, dtype: (dtype, compute) == ("int4", np.float32))
+@pytest.mark.parametrize("compute", [np.float32, np.float64])
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int8"])
-def test_elements_without_importance_whose_values_overflow(dtype):
+def test_elements_without_importance_whose_values_overflow(dtype, compute):
     """The error of the whole range is NaN, an infinity times 0: any that is smaller than 2**53 is less."""
     rng = np.random.default_rng(3)
-    for compute in (np.float32, np.float64):
-        x = (rng.uniform(-1, 1, (8, 32)) * np.finfo(compute).max).astype(compute)
-        weights = np.where(rng.random(x.shape) < 0.5, 0, rng.random(x.shape))
-        weights[np.arange(8), np.abs(x).argmax(axis=1)] = 0
-        check(x, dtype, axis=0, importance=weights)
+    x = (rng.uniform(-1, 1, (8, 32)) * np.finfo(compute).max).astype(compute)
+    weights = np.where(rng.random(x.shape) < 0.5, 0, rng.random(x.shape))
+    weights[np.arange(8), np.abs(x).argmax(axis=1)] = 0
+    check(x, dtype, axis=0, importance=weights)
 
 
 def test_shares_of_importance_that_underflow():
@@ -309,26 +314,17 @@ def test_both_ends_where_a_zero_point_may_be_any_number():
             api.quantize(X, "uint4", range=MSERange(grid=500, shrink=0.5, grow=0), **options)
 
 
-def test_ranges_that_overflow_are_not_taken():
+WIDE = np.array([[-3e38, 2e38, 1e38, 3.3e38], [3.4e38, 1e38, -1e38, 0]], np.float32)
+OVERFLOWING = [("int4", "onnx"), ("float8_e4m3fn", "onnx"), ("mxfp4", "onnx"), ("uint4", "onnx"), ("uint4", "faiss")]
+
+
+@pytest.mark.slow("compiles two kernels each", quick=lambda dtype, x, **_: dtype == "int4" and x is WIDE)
+@pytest.mark.parametrize("x", [WIDE, WIDE.astype(np.float64) * 5e269], ids=["float32", "float64"])
+@pytest.mark.parametrize(("dtype", "convention"), OVERFLOWING)
+def test_ranges_that_overflow_are_not_taken(dtype, convention, x):
     # contract 6.4
-    x = np.array([[-3e38, 2e38, 1e38, 3.3e38], [3.4e38, 1e38, -1e38, 0]], np.float32)
-    for dtype in ("int4", "float8_e4m3fn", "mxfp4", "uint4"):
-        for convention in ("onnx", "faiss") if dtype == "uint4" else ("onnx",):
-            y = x / np.float32(1 if convention == "onnx" else 2)
-            check(
-                y,
-                dtype,
-                axis=1 if dtype == "mxfp4" else 0,
-                range=MSERange(grid=2, shrink=0.5, grow=1),
-                convention=convention,
-            )
-            check(
-                y.astype(np.float64) * 5e269,
-                dtype,
-                axis=1 if dtype == "mxfp4" else 0,
-                range=MSERange(grid=2, shrink=0.5, grow=1),
-                convention=convention,
-            )
+    where = {"axis": 1 if dtype == "mxfp4" else 0, "convention": convention}
+    check(x / x.dtype.type(1 if convention == "onnx" else 2), dtype, range=MSERange(2, 0.5, 1), **where)
 
 
 def test_the_norm_counts():
@@ -373,7 +369,7 @@ def test_threads_and_order_do_not_show(threads, options):
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("compiles four kernels each", quick=lambda dtype: dtype == "uint4")
+@pytest.mark.slow("compiles four kernels each", quick=lambda dtype: dtype == "int8")
 @pytest.mark.parametrize("dtype", ["int8", "uint4", "mxfp4"])
 def test_codes_and_values(dtype):
     axis = {} if QTYPES[dtype].block_size else {"axis": 0}

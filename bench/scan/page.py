@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import pictures
 from ..machine import cpu_name
-from ..markdown import markdown
+from ..markdown import folded, markdown
 from . import show
 from .grid import AXES
 from .judge import CRITERIA
@@ -39,16 +39,16 @@ def section(scan: Scan, path: Path) -> str:
         markdown(*show.summary(scan)),
         *(markdown(*table) for table in (show.verdicts(scan), show.means(scan), show.limits(scan)) if table[1]),
         f"![Share of the speed of a copy]({picture_of(path).name})",
-        f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
+        folded("Gelem/s of the works", markdown(*show.families(scan))),
     ]
     for name, criterion in CRITERIA.items():
         if criterion.cells(scan):
             rows = show.findings(criterion.find(scan), scan.settings["threads"])
-            parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
+            parts.append(folded(f"The worst: {name}", markdown(show.FINDING, rows) if rows else NOTHING))
     failed = show.failures(scan)
-    parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
+    parts.append(folded("Failed", markdown(["cell", "why"], failed) if failed else NOTHING))
     if refused := show.refused(scan):
-        parts.append(f"### Peers that were wrong or failed\n\n{markdown(['peer, cell, elements', 'why'], refused)}")
+        parts.append(folded("Peers that were wrong or failed", markdown(["peer, cell, elements", "why"], refused)))
     return "\n\n".join(parts)
 
 

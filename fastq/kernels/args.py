@@ -125,6 +125,24 @@ class CopyOperands(NamedTuple):
     dst: Any
 
 
+class CastOperands(NamedTuple):
+    """Pointers of a cast of floats to integers, in units of one scale from one zero point on."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class UnpackOperands(NamedTuple):
+    """Pointers of a conversion of integers to floats by one scale and one offset."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
 class BitRoundOperands(NamedTuple):
     """Pointers of a rounding of floats, whose elements are their bits; `table` has the dropped bits of each binade."""
 

@@ -203,6 +203,7 @@ WITH_SCALES = (
 SCALES_GIVEN = [cases.Case(work, data.PERIOD + 1) for work in WITH_SCALES]
 
 
+@pytest.mark.slow("compiles kernels for each", quick=lambda case, peer: peer != "fastq" or case in SCALES_GIVEN[:1])
 @pytest.mark.parametrize("case", SCALES_GIVEN, ids=lambda case: case.work.name)
 @pytest.mark.parametrize("peer", ["fastq", "numpy", "naive_numba", "gguf_py", "ggml"])
 def test_given_scales_are_those_of_the_reference(case, peer):

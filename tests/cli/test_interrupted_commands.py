@@ -114,6 +114,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_one_line(forked, place):
+    # contract 28.14
     assert forked(*QUANTIZE, before=PLACES[place]) == INTERRUPTED
     assert set(os.listdir()) <= {"w.npy", "w.safetensors"}
 
@@ -195,6 +196,7 @@ BEGUN = "register = atexit.register; atexit.register = lambda function: (os.writ
 @pytest.mark.slow("a process for each moment", quick=lambda count: count == 10)
 @pytest.mark.parametrize("count", [10, 200])
 def test_one_line_at_random_moments(count):
+    # contract 28.14
     moments, begin = random.Random(count), time.monotonic()
     assert ended(command(*QUANTIZE)) == (0, "")
     seconds, interrupted = time.monotonic() - begin, 0

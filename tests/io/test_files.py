@@ -159,6 +159,7 @@ def test_npy_source_with_a_name_that_is_not_utf8(tmp_path):
     ],
 )
 def test_damaged_source(tmp_path, name, content):
+    # contract 28.12
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=r"^a\.(npy|safetensors) is not a readable \.(npy|safetensors) file: "):
         open_source(tmp_path / name)
@@ -214,6 +215,7 @@ def test_writer_refuses_what_the_header_does_not_promise(writer):
 
 
 def test_replacing_appears_whole(tmp_path):
+    # contract 28.5
     (tmp_path / "plain").write_bytes(b"")
     with replacing(tmp_path / "out") as file:
         file.write(b"new")
@@ -382,6 +384,7 @@ SCHEMES = [
 @pytest.mark.slow("compiles kernels for each format", quick=lambda scheme: scheme.dtype == "uint4")
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, scheme):
+    # contract 28.13
     middle, out = tmp_path / "q.safetensors", tmp_path / "out.safetensors"
     rows = quantize_to(checkpoint, middle, scheme)
     stored, blocks = open_source(middle), scheme.dtype in BLOCKS
@@ -574,6 +577,7 @@ fastq_command.main()
 @pytest.mark.slow("a process that is killed")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_terminated_in_the_middle(tmp_path, checkpoint):
+    # contract 28.5
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", TERMINATED]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)

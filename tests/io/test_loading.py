@@ -138,6 +138,7 @@ def test_every_command_reads_every_file_or_says_which_does(here, command, path):
 
 @pytest.mark.parametrize("path", WEIGHTS)
 def test_load_opens_every_file(here, path):
+    # contract 28.4
     loaded = fastq.load(path)
     if path == "save.safetensors":
         assert loaded.codes.tobytes() == ARRAYS["packed"].codes.tobytes()
@@ -229,6 +230,7 @@ def test_names_are_there_before_anything_is_read(here, monkeypatch):
 
 
 def test_a_damaged_tensor_is_named_when_it_is_read(here):
+    # contract 28.4
     with safe_open("quantize.safetensors", "numpy") as file:
         metadata = file.metadata()
     stored = load_file("quantize.safetensors")

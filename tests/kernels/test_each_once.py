@@ -142,9 +142,9 @@ def test_formats(dtype):
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_conventions(convention):
     row = CONVENTIONS[convention]
-    options = {"convention": convention, "symmetric": "asymmetric" not in row.schemes}
-    code = (row.formats or ("uint8",))[0]
-    q, expected = fastq.quantize(X, code, **options), reference.quantize(X, code, **options)
+    options = {"axis": 0, "convention": convention, "symmetric": "asymmetric" not in row.schemes}
+    x, code = X.reshape(-1, 8), (row.formats or ("uint8",))[0]
+    q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
     same(q, expected)
     same(q.dequantize(), reference.dequantize(expected))
 

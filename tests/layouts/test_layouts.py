@@ -27,7 +27,7 @@ def weight(dtype="uint4", shape=(OUTPUTS, INPUTS), block=BLOCK, seed=0, least_ze
 
 
 def with_codes(codes, params):
-    packed = fastq.pack(codes, params.dtype) if params.dtype.packed else codes
+    packed = reference.pack(codes, params.dtype) if params.dtype.packed else codes
     return fastq.QuantizedArray(packed, params, codes.shape)
 
 
@@ -78,6 +78,7 @@ CASES = [(layout, dtype) for layout in INTEGER for dtype in LAYOUTS[layout].form
 
 @pytest.mark.parametrize(("layout", "dtype"), CASES)
 def test_tensors_are_those_of_the_definition(layout, dtype):
+    # contract 11.1
     q = weight(dtype)
     same_tensors(to_tensors(q, layout), by_definition(q, layout))
 
@@ -94,6 +95,7 @@ def test_what_is_written_is_read(layout, dtype):
 
 @pytest.mark.parametrize("layout", INTEGER)
 def test_signed_codes_are_stored_as_unsigned_ones(layout):
+    # contract 11.1
     q = weight("int4")
     same_tensors(to_tensors(q, layout), by_definition(q, layout))
     same_bytes(reference.dequantize(from_tensors(to_tensors(q, layout), layout)), reference.dequantize(q))
@@ -125,6 +127,7 @@ def test_one_scale_for_each_row_is_one_block():
 
 
 def test_a_last_block_that_is_shorter():
+    # contract 11.3
     q = weight(shape=(8, 80))
     tensors = to_tensors(q, "matmul_nbits")
     assert tensors["B"].shape == (8, 3, 16)
@@ -159,6 +162,7 @@ def test_inputs_ordered_by_activation():
 
 
 def test_zero_points_that_the_first_version_has_no_place_for():
+    # contract 11.2
     q = weight(least_zero=0, seed=3)
     assert not q.zero_point.all()
     tensors = to_tensors(q, "gptq_v2")
@@ -230,6 +234,7 @@ OF_EYE = to_tensors(EYE, COMPRESSED, scale_dtype="float16")
 
 @pytest.mark.parametrize(("dtype", "options"), STORED)
 def test_compressed_tensors_are_those_of_a_directory(tmp_path, dtype, options):
+    # contract 11.4
     x = np.random.default_rng(5).standard_normal((OUTPUTS, INPUTS), np.float32)
     q = reference.quantize(x, dtype, **options)
     tensors = to_tensors(q, "compressed_tensors")

@@ -84,6 +84,7 @@ def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
 def test_links_to_folders_are_not_followed(model, tmp_path):
+    # contract 28.8
     folder, out = shutil.copytree(model, tmp_path / "own"), tmp_path / "out"
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key.txt").write_text("mine")

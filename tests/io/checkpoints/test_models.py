@@ -128,6 +128,7 @@ def test_names_of_json_for_nan_and_infinities_stay(model, tmp_path):
 
 
 def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_path):
+    # contract 27.7
     run("convert", quantized[0], tmp_path / "plain", "--dequantize")
     plain = all_of(tmp_path / "plain")
     for name in ("q_proj", "k_proj", "v_proj"):
@@ -257,6 +258,7 @@ NOT_SAVED = {
 @pytest.mark.parametrize("shard_size", [1, 10**6])  # in two shards, and in one
 @pytest.mark.parametrize("case", NOT_SAVED)
 def test_save_checkpoint_refuses(tmp_path, case, shard_size):
+    # contract 27.8
     """What has no format, scales that nobody reads, and names that readers take for those of parts."""
     tensors, message = NOT_SAVED[case]
     with pytest.raises(ValueError, match=message):
@@ -271,6 +273,7 @@ def test_names_of_parts_without_anything_quantized_are_like_others(tmp_path):
 
 
 def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
+    # contract 27.8
     scale = np.array([1 / 3, 5.0])
     q = fastq.QuantizedArray(np.ones((2, 4), np.int8), fastq.QParams(scale, [0, 0], "int8", 0, symmetric=True), (2, 4))
     save_checkpoint(tmp_path / "model", {"a": q})
@@ -375,6 +378,7 @@ def test_every_scheme_is_read_as_it_is_written(model):
 @pytest.mark.parametrize("convention", ["rounded-scale", "compressed-tensors"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_there_and_back(model, tmp_path, name, convention, method):
+    # contract 27.1, 27.2, 27.3 and 27.4
     options = ["--scheme", name, "--convention", convention, "--range", method]
     run("convert", model, tmp_path / "q", *options, "--report", tmp_path / "r.json")
     run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
@@ -392,6 +396,7 @@ def test_there_and_back(model, tmp_path, name, convention, method):
 @pytest.mark.parametrize("name", ["W4A16", "W4A16_ASYM", "W8A16", "W8A8"])
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
 def test_the_convention_rounds_every_operation(dtype, name):
+    # contract 27.6
     half, weights = {"BF16": BF16, "F16": np.float16}[dtype], PRESETS[name].weights
     x = (np.random.default_rng(8).standard_normal((256, 256)) * 0.02).astype(half)
     groups = x.reshape(256, -1, weights.group_size or 256)  # arithmetic of ml_dtypes and NumPy rounds to x's dtype

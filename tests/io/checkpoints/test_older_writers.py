@@ -191,6 +191,7 @@ def test_objects_in_objects_are_refused(stored, tmp_path, where):
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in POWERS])
 def test_scales_of_zero(stored, quantized, tmp_path, monkeypatch, name):
+    # contract 27.9
     """Of experts that calibration never met; the others are as they were."""
     scale, expected = (quantized(name)[k][key].copy() for k, key in ((0, SCALE), (2, slice(None))))
     rows, columns = PRESETS[name].weights.block or (1, COLUMNS // scale.shape[1])

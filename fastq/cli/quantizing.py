@@ -187,8 +187,8 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
         opened = open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
-    sizes = f"{source.stat().st_size:,} -> {out.stat().st_size:,} bytes"
-    click.echo(f"{count_text(count, 'tensor')} dequantized: {sizes}")
+    before, after = source.stat().st_size, out.stat().st_size
+    click.echo(f"{count_text(count, 'tensor')} dequantized: {before:,} -> {after:,} bytes, {before / after:.2f} x")
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -237,17 +236,6 @@ class Convention:
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
-    def check(self, qtype: QType, symmetric: bool, part: str) -> Coding:
-        """Return a format as the system uses it, if it has that and the scheme, and uses two codes or more of it."""
-        scheme = "symmetric" if symmetric else "asymmetric"
-        if scheme not in self.schemes:
-            raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
-        self.check_format(qtype)
-        coding = coding_of(self, qtype, symmetric, part)
-        if not coding.parameters[0] < coding.parameters[1]:
-            raise ValueError(f"dtype must have two codes or more: convention {self.name!r} leaves too few of {qtype}")
-        return coding
-
     def check_format(self, qtype: QType) -> None:
         """Pass if the system has the format."""
         named = qtype.name in self.formats
@@ -465,37 +453,6 @@ for _row in _ROWS:
 
 
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
-
-
-class Coding(NamedTuple):
-    """A code format as a convention uses it in one scheme.
-
-    Attributes
-    ----------
-    row : Convention
-        Its fields as they are in that scheme.
-    parameters : tuple of float
-        The first and the last of the codes that parameters are made for.
-    codes : tuple of float
-        The first and the last code in use.
-    """
-
-    row: Convention
-    parameters: tuple[float, float]
-    codes: tuple[float, float]
-
-    @property
-    def signed(self) -> Coding:
-        """The same with symmetric scales of either sign."""
-        return self._replace(row=replace(self.row, symmetric_extreme="signed"))
-
-
-@functools.lru_cache(1024)
-def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
-    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
-    row = convention.under(symmetric, kind)
-    parameters = row.parameter_range(qtype, symmetric)
-    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
 
 
 def as_convention(convention: str | Convention) -> Convention:

@@ -190,7 +190,7 @@ def _failure(name: str, x: Array, error: Exception) -> str:
 
 
 def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
-    """Write what `source` was quantized from to `out`, .safetensors or if it is one tensor .npy; return how many.
+    """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
 
     ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as it
     was.

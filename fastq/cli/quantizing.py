@@ -96,9 +96,10 @@ def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: s
 
 
 OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
-# conventions whose zero points are codes and whose scales are positive and of the compute type, as files hold them
-_AS_STORED = "integer", "compute", False
-STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.signed_scale) == _AS_STORED]
+# conventions whose zero points are codes and whose scales are of the compute type, as files hold them; below 0 only
+# where compressed-tensors has them
+_AS_STORED = "integer", "compute", "magnitude"
+STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 LIKE_HELP = "Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"

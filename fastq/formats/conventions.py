@@ -108,7 +108,9 @@ class Convention:
         a step further up.
     symmetric_extreme : {"magnitude", "signed"}
         A symmetric scale comes from ``max(-lo, hi)``; or from whichever of lo and hi is larger in magnitude, as ``it /
-        (qmin - middle)``, and is then negative for hi.
+        -(divisor / 2)``, and is then negative for hi.
+    searched_signed : tuple of str
+        Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
         Formats whose symmetric scheme has as many codes below the middle as above it: "all", or names.
     reserves_fill : bool
@@ -158,6 +160,7 @@ class Convention:
     rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
     decode: str = _one_of("point", "middle")
     symmetric_extreme: str = _one_of("magnitude", "signed")
+    searched_signed: tuple[str, ...] = ()
     narrow: str | tuple[str, ...] = "all"
     reserves_fill: bool = False
     reduce_range: bool = False
@@ -214,8 +217,9 @@ class Convention:
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
-        if not _are_of(self.formats, QTYPES):
-            raise ValueError(f"formats must be a tuple of code formats, not {shown(self.formats)}")
+        for name in ("formats", "searched_signed"):
+            if not _are_of(getattr(self, name), QTYPES):
+                raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
         if not (equal(self.narrow, "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
@@ -286,7 +290,7 @@ class Convention:
     @cached_property
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
-        return self.symmetric_extreme == "signed" or self.degenerate == "value"
+        return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -331,6 +335,7 @@ _NBITS = Convention(
     rounding="half_away",
     symmetric_extreme="signed",
     narrow=(),
+    variants=(("symmetric", "divisor", "codes"),),
 )
 
 _ROWS = (
@@ -395,6 +400,7 @@ _ROWS = (
         degenerate="epsilon",
         degenerate_zero_point="end",
         zero_point_inside=True,
+        searched_signed=("int4", "int2"),
         narrow=(),
     ),
     _NBITS,
@@ -477,6 +483,11 @@ class Coding(NamedTuple):
     row: Convention
     parameters: tuple[float, float]
     codes: tuple[float, float]
+
+    @property
+    def signed(self) -> Coding:
+        """The same with symmetric scales of either sign."""
+        return self._replace(row=replace(self.row, symmetric_extreme="signed"))
 
 
 @functools.lru_cache(1024)

@@ -256,6 +256,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size)
+        coding = coding.signed if search.signs == 2 else coding
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     stochastic = is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)

@@ -109,6 +109,25 @@ def test_transformers_runs_it_compressed(models, tmp_path, name):
             assert torch.equal(value.to(torch.bfloat16), plain.state_dict()[key]), key
 
 
+@pytest.mark.parametrize(("model", "name"), [("llama", "W4A16"), ("llama", "W2A16"), ("moe", "W4A16")])
+def test_scales_of_either_sign_are_read_and_run(models, tmp_path, model, name):
+    """A search takes them for codes in words; the values are what fastq says, decompressed or as the model runs."""
+    convert(models / model, tmp_path / "q", "--scheme", name, "--range", "mse")
+    convert(tmp_path / "q", tmp_path / "plain", "--dequantize")
+    files = [load_file(path) for path in (tmp_path / "q").glob("*.safetensors")]
+    scales = [tensor for file in files for key, tensor in file.items() if key.endswith("weight_scale")]
+    negative = sum(int((scale < 0).sum()) for scale in scales) / sum(scale.numel() for scale in scales)
+    assert 0.3 < negative < 0.7
+    plain = load(tmp_path / "plain")
+    for loaded in (load(tmp_path / "q", quantization_config=as_floats()), load(tmp_path / "q")):
+        assert torch.equal(logits(loaded), logits(plain))
+    for key, value in load(tmp_path / "q", quantization_config=as_floats()).state_dict().items():
+        assert torch.equal(value, plain.state_dict()[key]), key
+    convert(models / model, tmp_path / "minmax", "--scheme", name)
+    original = load(models / model)
+    assert noise(plain, original) < 0.9 * noise(load(tmp_path / "minmax", quantization_config=as_floats()), original)
+
+
 @pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "W4A16_ASYM", "NVFP4A16"])
 def test_heads_and_embeddings_are_read_by_the_call_that_is_printed(models, tmp_path, name):
     said = convert(models / "llama", tmp_path / "first", "--scheme", name)

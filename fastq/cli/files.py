@@ -56,6 +56,7 @@ RANGE_HELP = "All values, or the part of them with the least squared error: othe
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 IMATRIX_HELP = "Weigh errors of columns in the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
+nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 EVERY_HELP = "Give each tensor without an error a row of its own, as those that are copied."
 worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import entry_of, print_converted, print_json
-from fastq.cli.tables import Entry, print_table, printable
+from fastq.cli.report import entry_of, print_converted, print_json, total_text
+from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.gguf import LEAST_ERROR, RANGES
 from fastq.formats.qtypes import QTYPES, as_qtype
@@ -23,7 +23,7 @@ from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.io.patterns import check_searched
 from fastq.io.pipeline import count_text, some_of, total_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
 from fastq.system.arguments import did_you_mean, reason
@@ -137,7 +137,7 @@ TO_DEQUANTIZE = files.Source(
 @files.range_option
 @files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
-@files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+@files.nan_option
 @files.table_options
 @files.force_option
 def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
@@ -189,6 +189,30 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
             count = dequantize_file(opened, out, progress=advance)
     before, after = source.stat().st_size, out.stat().st_size
     click.echo(f"{count_text(count, 'tensor')} dequantized: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+VECTORS = files.Source(".npy", ways={".npz": "give one of its arrays as .npy"})
+
+
+@click.command(short_help="Keep one bit of each number of a .npy file.")
+@click.argument("source", metavar="IN", type=VECTORS)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy"))
+@files.choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
+@files.choice("--bitorder", ["big", "little"], help="Whether the first of eight numbers is the highest or lowest bit.")
+@files.nan_option
+@files.force_option
+def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
+    """Keep of each number whether it is positive, and pack eight of them in a byte: embeddings to be searched.
+
+    OUT is a .npy file with a row of bytes for each vector, as faiss, usearch and sentence-transformers have them, and
+    as fastq.binarize makes them.
+    """
+    files.check_out({"IN": source}, out, force=force)
+    with files.failures(files.called(source), out):
+        opened = open_source(source)
+        with files.progress_bar(opened.tensors.values()) as advance:
+            row = binarize_file(opened, out, progress=advance, **options)
+    print_line(total_text([row]))
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

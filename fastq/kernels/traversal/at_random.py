@@ -13,7 +13,7 @@ from fastq.kernels.noise import SLACK, draw
 from fastq.kernels.operands import Units
 from fastq.kernels.traversal.stores import can_stream, elements_to_line
 
-_PIECE = 4096  # elements: their numbers, of four bytes, stay in the first cache
+_PIECE = 4096  # elements: their numbers, of two bytes, stay in the first cache
 _ROOM = _PIECE + 2 * v.LINE + SLACK  # and what precedes a line of the narrowest elements that are streamed
 
 
@@ -22,7 +22,7 @@ def in_pieces(run: Callable[..., Any]):
 
     @njit
     def run_pieces(kernel, operands, args, units):
-        numbers, i, status = v.scratch(_ROOM, types.int32), units.start, 0
+        numbers, i, status = v.scratch(_ROOM, types.int16), units.start, 0
         end = i + _to_line(kernel, operands, units) + _PIECE
         while i < units.stop:
             end = min(end, units.stop)

@@ -39,7 +39,7 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-NOISY = X, OUT, SCALE, ZERO, SUMS  # of those that round at random, by what comes in place of sums
+_NOISY = X, OUT, SCALE, ZERO, SUMS  # of those that round at random, by what comes in place of sums
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
 # depend on this number, so it is no tuning constant
@@ -75,6 +75,11 @@ def element_types(
         scale_format or scale,
         zero_point,
     )
+
+
+def with_noise(spec: OpSpec, kinds: ElementOperands) -> tuple[Any, tuple[int, int, int, int, int]]:
+    """Return what the pointers of a kernel point to, and its operands: with random numbers where it draws them."""
+    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.arithmetic.rule.draws else (kinds, VALUES)
 
 
 def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
@@ -118,12 +123,8 @@ def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options:
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
-    loop, threads, draws = (
-        loop_of(layout, spec.op, *kinds[:3]),
-        threadpool.threads_for(size),
-        spec.arithmetic.rule.draws,
-    )
-    pointers = NoisyOperands(*kinds, np.dtype(np.int64)) if draws else kinds
+    loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
+    pointers, operands = with_noise(spec, kinds)
     kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(
         layout,
@@ -132,7 +133,6 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
         outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
         repeat=loop.repeat,
     )
-    operands = NOISY if draws else VALUES
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask

@@ -61,8 +61,9 @@ KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 # they belong to, in C order; and of each axis of the traversal, the fastest first, how many elements it has and how
 # many places these are apart. The last axis has no end.
 NOISE_KEY, NOISE_FIRST, NOISE_AXES = range(3)
-NOISE_BITS = 23  # of a random number: with the 8 bits of a step and a sign they fill an int32
+NOISE_BITS = 15  # of a random number: with the 16 bits of a step and a sign they fill an int32
 ENDLESS = 1 << 62
+DRAWN_TOGETHER = 4096  # elements: their numbers, of two bytes, stay in the first cache
 
 IN_TILE = {"streaming": 0}  # of a kernel whose launch is cut into tiles: its runs are short
 IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same sums all that it gets at once

@@ -21,7 +21,7 @@ from source_models import rewrite_header
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, open_source, spec_of
+from fastq.io.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
 from fastq.io.quantizing import Selection, dequantize_file, quantize_file
 from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
@@ -159,6 +159,7 @@ def test_npy_source_with_a_name_that_is_not_utf8(tmp_path):
     ],
 )
 def test_damaged_source(tmp_path, name, content):
+    # contract 28.12
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=r"^a\.(npy|safetensors) is not a readable \.(npy|safetensors) file: "):
         open_source(tmp_path / name)
@@ -214,6 +215,7 @@ def test_writer_refuses_what_the_header_does_not_promise(writer):
 
 
 def test_replacing_appears_whole(tmp_path):
+    # contract 28.5
     (tmp_path / "plain").write_bytes(b"")
     with replacing(tmp_path / "out") as file:
         file.write(b"new")
@@ -382,6 +384,7 @@ SCHEMES = [
 @pytest.mark.slow("compiles kernels for each format", quick=lambda scheme: scheme.dtype == "uint4")
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, scheme):
+    # contract 28.13
     middle, out = tmp_path / "q.safetensors", tmp_path / "out.safetensors"
     rows = quantize_to(checkpoint, middle, scheme)
     stored, blocks = open_source(middle), scheme.dtype in BLOCKS
@@ -529,7 +532,7 @@ def test_full_disk(tmp_path, checkpoint, monkeypatch, existing, back):
         quantize_to(checkpoint, tmp_path / "q.safetensors", Scheme("int8"))
         source = tmp_path / "q.safetensors"
     monkeypatch.setattr(Failing, "writes", 0)
-    monkeypatch.setattr("fastq.io.pipeline.SafetensorsWriter", Failing)
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter", Failing)
     if existing:
         out.write_bytes(b"old")
     before = names(tmp_path)
@@ -539,15 +542,33 @@ def test_full_disk(tmp_path, checkpoint, monkeypatch, existing, back):
     assert not existing or out.read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("existing", [False, True])
+def test_full_disk_of_an_archive(tmp_path, checkpoint, monkeypatch, existing):
+    def full(writer, name, rows, append=NpzWriter.append):
+        if name == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return append(writer, name, rows)
+
+    monkeypatch.setattr(NpzWriter, "append", full)
+    np.savez(tmp_path / "in.npz", a=np.ones((4, 4), np.float32), b=np.ones((4, 4), np.float32))
+    if existing:
+        (tmp_path / "out.npz").write_bytes(b"old")
+    before = names(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        quantize_to(tmp_path / "in.npz", tmp_path / "out.npz", Scheme("int8"))
+    assert names(tmp_path) == before
+    assert not existing or (tmp_path / "out.npz").read_bytes() == b"old"
+
+
 TERMINATED = """
 import os, signal, sys
 import fastq_command
-from fastq.io import pipeline
+from fastq.io import containers
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
-pipeline.SafetensorsWriter.append = killed
+containers.SafetensorsWriter.append = killed
 sys.argv[1:] = ["quantize", "in.safetensors", "q.safetensors"]
 fastq_command.main()
 """
@@ -556,6 +577,7 @@ fastq_command.main()
 @pytest.mark.slow("a process that is killed")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_terminated_in_the_middle(tmp_path, checkpoint):
+    # contract 28.5
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", TERMINATED]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)

@@ -22,6 +22,7 @@ from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     ARG_NAMES,
     AT_A_TIME,
+    BATCHED_REGISTERS,
     IN_TILE,
     KERNEL_ARGS,
     LONGEST,
@@ -125,7 +126,7 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
     loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
     pointers, operands = with_noise(spec, kinds)
-    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan)
+    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
     args = kernel_args(
         layout,
         spec.code_range,
@@ -168,12 +169,13 @@ RUNS = "traversal.runs.runs"
 class Loop(NamedTuple):
     """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
 
-    Those are 0 where it visits runs one by one.
+    Those are 0 where it visits runs one by one, or some of them `together` where they are short.
     """
 
     function: str
     repeat: int = 1
     row: int = 0
+    together: bool = True
 
 
 def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
@@ -183,7 +185,12 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
         return Loop("traversal.columns.columns", rows, rows * layout.inner)
     if has_short_runs(layout, op, *kinds):
         return Loop("traversal.short_runs.short_runs", RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
-    return Loop(RUNS)
+    return Loop(RUNS, together=runs_together(layout, *kinds))
+
+
+def runs_together(layout: Layout, *kinds: ElementType) -> bool:
+    """Whether runs may be visited together, by their sizes: a kernel without is compiled sooner, decision D73."""
+    return layout.parameters > 1 and layout.block <= BATCHED_REGISTERS * register_elements(*kinds)
 
 
 def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:

@@ -415,7 +415,8 @@ def _plan_fused(
         return planner.tiled_if_fits(
             plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
         )
-    kernel = planner.kernel_for(planner.RUNS, pointers, op, arithmetic, **options)
+    together = planner.runs_together(layout, *kinds[:3])
+    kernel = planner.kernel_for(planner.RUNS, pointers, op, arithmetic, together=together, **options)
     unit = planner.owned_units(layout)
     plan = driver.plan_launch(kernel, operands, args_of(layout, unit), size, threads, chunk_multiple=unit)
     return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)

@@ -16,6 +16,7 @@ PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the 
 # Elements of a short run at most, which fill no register, but for `compare`: decision D27
 LONGEST = 15
 RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
+BATCHED_REGISTERS = 16  # of a run at most whose parameters are prepared with those of others: decision D26
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block of the loop over blocks
 COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
 COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8

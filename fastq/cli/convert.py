@@ -18,7 +18,8 @@ from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.quantizing import Dequantization, Quantization
-from fastq.io.checkpoints.rules import Rules, loading
+from fastq.io.checkpoints.rules import Rules, left_as_floats, loading
+from fastq.io.pipeline import count_text
 
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
@@ -141,8 +142,11 @@ def convert_command(
         sample = conversion.sample if isinstance(conversion, Quantization) else None
         with files.failures(source, report):
             write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
-    if isinstance(conversion, Quantization):
-        for line in loading(out, conversion.source, conversion.plan.matrices):
+    shards = count_text(len(conversion.source.shards), "file")
+    note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
+    if isinstance(conversion, Quantization) and rules is not None:
+        lines = left_as_floats(conversion.plan, conversion.source, rules)
+        for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)
 
 

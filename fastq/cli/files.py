@@ -56,6 +56,7 @@ RANGE_HELP = "minmax uses all values; mse clips to the range with the least squa
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 IMATRIX_HELP = "Weights of the columns for the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
+nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 EVERY_HELP = "Print one row for each tensor, also for those that were copied."
 worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import entry_of, print_converted, print_json
-from fastq.cli.tables import Entry, print_table, printable
+from fastq.cli.report import entry_of, print_converted, print_json, total_text
+from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.gguf import LEAST_ERROR, RANGES
 from fastq.formats.qtypes import QTYPES, as_qtype
@@ -23,7 +23,7 @@ from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.io.patterns import check_searched
 from fastq.io.pipeline import count_text, some_of, total_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
 from fastq.system.arguments import did_you_mean, reason
@@ -96,9 +96,10 @@ def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: s
 
 
 OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
-# conventions that files can store: zero points are codes, scales are positive and of the compute type
-_AS_STORED = "integer", "compute", False
-STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.signed_scale) == _AS_STORED]
+# conventions whose zero points are codes and whose scales are of the compute type, as files hold them; below 0 only
+# where compressed-tensors has them
+_AS_STORED = "integer", "compute", "magnitude"
+STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
 AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
@@ -143,7 +144,7 @@ TO_DEQUANTIZE = files.Source(
 @files.range_option
 @files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
-@files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+@files.nan_option
 @files.table_options
 @files.force_option
 def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
@@ -193,8 +194,32 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
         opened = open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
-    sizes = f"{source.stat().st_size:,} -> {out.stat().st_size:,} bytes"
-    click.echo(f"{count_text(count, 'tensor')} dequantized: {sizes}")
+    before, after = source.stat().st_size, out.stat().st_size
+    click.echo(f"{count_text(count, 'tensor')} dequantized: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+VECTORS = files.Source(".npy", ways={".npz": "give one of its arrays as .npy"})
+
+
+@click.command(short_help="Keep one bit of each number of a .npy file.")
+@click.argument("source", metavar="IN", type=VECTORS)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy"))
+@files.choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
+@files.choice("--bitorder", ["big", "little"], help="Whether the first of eight numbers is the highest or lowest bit.")
+@files.nan_option
+@files.force_option
+def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
+    """Keep of each number whether it is positive, and pack eight of them in a byte: embeddings to be searched.
+
+    OUT is a .npy file with a row of bytes for each vector, as faiss, usearch and sentence-transformers have them, and
+    as fastq.binarize makes them.
+    """
+    files.check_out({"IN": source}, out, force=force)
+    with files.failures(files.called(source), out):
+        opened = open_source(source)
+        with files.progress_bar(opened.tensors.values()) as advance:
+            row = binarize_file(opened, out, progress=advance, **options)
+    print_line(total_text([row]))
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -216,7 +241,9 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 WEIGHTS_HELP = "Weights of the columns for the search for scales: a file of llama-imatrix, .safetensors or .npz."
-TENSOR_TYPE = "Use TYPE for tensors that PATTERN, or a regex within names, matches; repeatable, the first match counts."
+TENSOR_TYPE = (
+    "Use TYPE for tensors that PATTERN matches, also as a regex within names; repeatable, the first match counts."
+)
 type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE")
 
 

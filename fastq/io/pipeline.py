@@ -57,12 +57,15 @@ def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
 def sums_of(measured: Comparison, values: Array) -> Errors:
     """Return the sums of the errors of values."""
     noise = measured.mse * values.size
-    if not noise:
-        rows = values.reshape(1, -1) if values.ndim < 2 else values
-        step = max(PIECE * len(rows) // max(values.size, 1), 1)
-        parts = (np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step))
-        return Errors(0.0, float(sum(parts)), measured.max_abs_error)
-    return Errors(noise, noise * 10 ** (measured.sqnr_db / 10), measured.max_abs_error)
+    signal = noise * 10 ** (measured.sqnr_db / 10) if noise else signal_of(values)
+    return Errors(noise, signal, measured.max_abs_error)
+
+
+def signal_of(values: Array) -> float:
+    """Return the sum of the squares of values."""
+    rows = values.reshape(1, -1) if values.ndim < 2 else values
+    step = max(PIECE * len(rows) // max(values.size, 1), 1)
+    return float(sum(np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step)))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
 
     `precision` is the dtype to which each result is rounded; `bits` are random bits for rounding.
     """
+    # contract 7.1 and 8.3
     half = precision.operations
     if p.dtype.element or p.dtype.block_size:
         return _positions_by_format(x, p, half, bits)

@@ -50,7 +50,7 @@ def from_range(
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
     if symmetric and row.symmetric_extreme == "signed":
-        scale = np.asarray(np.where(hi > -lo, hi, lo) / (first - middle))
+        scale = np.asarray(np.where(hi > -lo, hi, lo) / -steps)
     elif symmetric:
         scale = np.asarray(size / steps)
     else:

@@ -89,7 +89,7 @@ def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Ite
             for up, down in method.ends_apart.T
         ]
     else:
-        ranges = [(ftype(p) * lo, ftype(p) * hi)[:: 1 if p > 0 else -1] for p in method.ratios]
+        ranges = [(ftype(p) * lo, ftype(p) * hi) for p in method.ratios]
     for start, end in ranges:
         yield np.clip(start, -most, most), np.clip(end, -most, most)
 

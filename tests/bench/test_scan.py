@@ -803,6 +803,16 @@ def some():
     return scan
 
 
+def test_texts_of_pictures_are_legible(some, monkeypatch):
+    matplotlib_text = pytest.importorskip("matplotlib.text", reason="no matplotlib")
+    monkeypatch.setattr(page.pictures, "png", lambda figure, source: figure)
+    figure = page.picture(some)
+    sizes = [text.get_fontsize() for text in figure.findobj(matplotlib_text.Text) if text.get_text()]
+    assert min(sizes) >= page.pictures.SMALLEST
+    assert page.pictures.SMALLEST * page.pictures.DOTS / 72 >= 9
+    assert figure.get_figwidth() == page.pictures.WIDTH
+
+
 def test_page_holds_what_was_found(some, tmp_path):
     text = page.text({Path("zen.json.gz"): some})
     assert "## A, b" in text

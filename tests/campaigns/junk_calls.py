@@ -329,7 +329,7 @@ WEIGHT = reference.quantize(np.cos(np.arange(2048, dtype=np.float32)).reshape(32
 NESTED, NESTED_OF_ONE = (
     fastq.NestedScale(*reference.nest_scale(np.ones(shape, np.float32))[:2], shape) for shape in ((4, 8), (4, 1))
 )
-COUNTS = fastq.BitInformation(reference.bit_information(X).counts, X.dtype)
+COUNTS = fastq.BitInformation(counts=reference.bit_information(X).counts, dtype=X.dtype)
 CALLS = {
     "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),

@@ -429,7 +429,8 @@ def test_the_fewest_bits_that_reach_it_are_found():
     assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
     rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
     assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
-    assert "1 tensor: 24,576 -> " in output
+    assert "1 tensor, 1 tried: 24,576 -> " in output
+    assert output.endswith(f" {ratio:.2f} dB, worst {ratio:.2f} dB: w\n")
 
 
 # Terminals

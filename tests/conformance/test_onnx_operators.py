@@ -213,6 +213,7 @@ def apis(shape, kind, both):
 @pytest.mark.parametrize("source", listed("QuantizeLinear", "T1"))
 @pytest.mark.parametrize("target", listed("QuantizeLinear", "T3"))
 def test_quantize_linear_of_every_pair(target, source, kind):
+    # contract 7.1, 7.2, 8.2 and 8.3
     rng = np.random.default_rng(42)
     for shape, options in PLACES:
         scale, zero_point = scales(kind, shape, rng), zeros(target, shape, rng)

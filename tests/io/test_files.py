@@ -22,7 +22,7 @@ import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.io.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
 from fastq.system.atomic import replacing
@@ -558,6 +558,35 @@ def test_full_disk_of_an_archive(tmp_path, checkpoint, monkeypatch, existing):
         quantize_to(tmp_path / "in.npz", tmp_path / "out.npz", Scheme("int8"))
     assert names(tmp_path) == before
     assert not existing or (tmp_path / "out.npz").read_bytes() == b"old"
+
+
+BITS = [((3000, 500), "<f4"), ((3, 5, 9), ">f2"), ((17,), "i4"), ((), "f8"), ((0, 9), "f4"), ((4, 0), "f4")]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), BITS)
+@pytest.mark.parametrize(("bytes_are", "order"), [("uint8", "big"), ("int8", "little")])
+def test_bits_of_a_file_are_those_that_numpy_packs(tmp_path, shape, dtype, bytes_are, order):
+    x = np.random.default_rng(5).integers(-3, 4, shape).astype(dtype)
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    told = []
+    options = {"dtype": bytes_are, "bitorder": order, "nan": "raise"}
+    source = open_source(tmp_path / "x.npy")
+    row = binarize_file(source, tmp_path / "b.npy", progress=lambda *done: told.append(done), **options)
+    expected = np.packbits(np.atleast_1d(x) > 0, axis=-1, bitorder=order)
+    expected = (expected.astype(np.int16) - 128).astype(np.int8) if bytes_are == "int8" else expected
+    same_bytes(np.load(tmp_path / "b.npy"), expected)
+    assert (row.before, row.after) == (x.nbytes, expected.nbytes)
+    assert tuple(map(sum, zip(*told, strict=True))) == (x.nbytes, 1)
+
+
+def test_what_has_no_bits_leaves_no_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1, np.nan]], np.float32))
+    options = {"dtype": "uint8", "bitorder": "big", "progress": ignore}
+    with pytest.raises(ValueError, match=r"^tensor 'x' has 1 NaN; --nan zero takes them as 0$"):
+        binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="raise", **options)
+    assert names(tmp_path) == ["x.npy"]
+    binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="zero", **options)
+    assert np.load(tmp_path / "b.npy").tolist() == [[128]]
 
 
 TERMINATED = """

@@ -110,6 +110,8 @@ REFUSED = {
     },
     **{("gguf", name): "convert_hf_to_gguf.py of llama.cpp makes GGUF" for name in WEIGHTS if name not in BLOCKS},
     **{("gguf", name): "does not end in .gguf" for name in WEIGHTS if name[-4:] in (".npy", ".npz")},
+    **{("binarize", name): "does not end in .npy" for name in WEIGHTS if name != "plain.npy"},
+    **{("binarize", name): "give one of its arrays as .npy" for name in WEIGHTS if name.endswith(".npz")},
     ("gguf", "gguf.gguf"): "take --dequantize first, or --allow-requantize",
 }
 COMMANDS = {
@@ -119,6 +121,7 @@ COMMANDS = {
     "quantize": lambda path: ("quantize", path, "out.safetensors"),
     "dequantize": lambda path: ("dequantize", path, "out.safetensors"),
     "convert": lambda path: ("convert", path, "out", "--scheme", "W8A8"),
+    "binarize": lambda path: ("binarize", path, "out.npy"),
     "gguf": lambda path: ("gguf", path, "out.gguf", "Q4_0"),
 }
 
@@ -130,7 +133,7 @@ def test_every_command_reads_every_file_or_says_which_does(here, command, path):
     refusal = REFUSED.get((command, path))
     assert result.exit_code in ((0,) if refusal is None else (1, 2)), result.output
     if refusal is None:
-        assert WEIGHTS[path] in result.stdout or command == "dequantize"
+        assert WEIGHTS[path] in result.stdout or command in ("dequantize", "binarize")
     else:
         assert refusal in " ".join(result.stderr.split())
         assert not glob.glob("out*")

@@ -1,4 +1,4 @@
-"""The reference against independent truth: exact rational arithmetic, ONNX's own test vectors, Python loops.
+"""The reference against independent truth: exact rational arithmetic and Python loops.
 
 Every check takes the implementation as its first argument, so that it holds for any module with the public functions.
 """
@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 import re
-import warnings
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -894,50 +893,6 @@ def test_zero_dimensional_out(impl):
     assert out == 4
 
 
-# ONNX's own test vectors
-
-
-def onnx_array(value):
-    from onnx import TensorProto, numpy_helper
-
-    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
-
-
-def run_onnx_node(impl, node, inputs, dtype):
-    from onnx.helper import get_attribute_value
-
-    names = ("axis", "block_size", "saturate")
-    options = {a.name: get_attribute_value(a) for a in node.attribute if a.name in names}
-    if node.op_type == "DynamicQuantizeLinear":
-        q = impl.quantize(*inputs, "uint8")
-        return q.codes, q.scale, q.zero_point
-    if node.op_type == "DequantizeLinear":
-        return (impl.dequantize_linear(*inputs, **options),)
-    codes, qtype = impl.quantize_linear(*inputs, dtype=dtype, **options), QTYPES[dtype]
-    return (impl.unpack(codes, qtype, shape=inputs[0].shape) if qtype.packed else codes,)
-
-
-@pytest.mark.slow("takes 11 s to import onnx.reference")
-def test_every_node_test_of_the_quantization_operators(impl):
-    pytest.importorskip("onnx", minversion="1.23", reason="onnx >= 1.23 makes the node test vectors in memory")
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = [case for case in load_model_tests(kind="node") if "quantizelinear" in case.name]
-    cases = [case for case in cases if not case.name.endswith("_expanded")]
-    assert len(cases) >= 30
-    for case in cases:
-        (node,) = case.model.graph.node
-        for inputs, outputs in case.data_sets:
-            inputs, expected = [onnx_array(v) for v in inputs], [onnx_array(v) for v in outputs]
-            # the format is that of the zero point where there is one: then it need not be said
-            dtype = expected[0].dtype.name
-            for actual, wanted in zip(run_onnx_node(impl, node, inputs, dtype), expected, strict=True):
-                # 4-bit and 2-bit integers of ml_dtypes as int8 and uint8, which fastq unpacks to
-                assert_same(actual, wanted.astype(QTYPES[dtype].storage) if dtype in PACKED else wanted)
-
-
 # Errors
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -959,19 +914,19 @@ BAD_GRANULARITY = [
     ({"axis": 2}, AXIS_ERROR, "axis 2"),
     ({"axis": -3}, AXIS_ERROR, "axis -3"),
     ({"axis": (0, 5)}, AXIS_ERROR, "axis 5"),
-    ({"axis": (0, 0)}, ValueError, "axis"),
-    ({"axis": (1, -1)}, ValueError, "axis"),
+    ({"axis": (0, 0)}, ValueError, "axis must name each axis once"),
+    ({"axis": (1, -1)}, ValueError, "axis must name each axis once"),
     ({"axis": 1.0}, TypeError, "axis must be an int"),
-    ({"axis": True}, TypeError, "axis must be an int"),
-    ({"axis": "0"}, TypeError, "axis must be an int"),
+    ({"axis": True}, TypeError, "axis must be an int.*, not True"),
+    ({"axis": "0"}, TypeError, "axis must be an int, a tuple of int or None, not '0'"),
     ({"axis": [0]}, TypeError, "axis must be an int"),
     ({"axis": (0, 1.0)}, TypeError, "axis must be an int"),
     ({"axis": (False,)}, TypeError, "axis must be an int"),
     ({"axis": 2, "block_size": 2}, AXIS_ERROR, "axis 2"),
-    ({"axis": None, "block_size": 2}, TypeError, "block_size"),
+    ({"axis": None, "block_size": 2}, TypeError, "block_size=2 needs axis"),
     ({"axis": (0, 1), "block_size": 2}, TypeError, "block_size"),
     ({"axis": (0,), "block_size": 2}, TypeError, "block_size"),
-    ({"axis": 0, "block_size": -1}, ValueError, "block_size"),
+    ({"axis": 0, "block_size": -1}, ValueError, "block_size must be 0"),
     ({"axis": 0, "block_size": 2.0}, TypeError, "block_size"),
     ({"axis": 0, "block_size": True}, TypeError, "block_size"),
     ({"axis": 0, "block_size": None}, TypeError, "block_size"),
@@ -1167,7 +1122,7 @@ ERRORS = [
     (lambda i: i.unpack(np.uint8([1]), "uint8", shape=(1,)), TypeError, "dtype .*uint8"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(3,)), ValueError, r"packed .*\(1,\).*\(3,\)"),
     (lambda i: i.unpack(np.uint8([[1]]), "uint4", shape=(2,)), ValueError, r"packed .*\(1, 1\).*\(2,\)"),
-    (lambda i: i.unpack(np.uint8([]), "uint4", shape=(-1,)), ValueError, "shape"),
+    (lambda i: i.unpack(np.uint8([]), "uint4", shape=(-1,)), ValueError, "shape must not have negative"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(2,), axis=1), AXIS_ERROR, "axis 1"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(2,), axis=None), TypeError, "axis must be an int"),
 ]

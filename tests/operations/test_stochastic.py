@@ -104,8 +104,8 @@ def test_values_beyond_saturate_and_nan_is_as_ever():
 def test_the_least_number_that_goes_up(code, unit):
     # contract 9.2
     bits = numbers.numbers(noise_of("stochastic", 5), (4096,)).astype(np.float32)
-    least = (np.float32(2**23) - bits) * np.float32(2.0**-23)  # of a unit
-    for part, expected in ((least, unit), (least - np.float32(2.0**-23), 0)):
+    least = (np.float32(2**15) - bits) * np.float32(2.0**-15)  # of a unit
+    for part, expected in ((least, unit), (least - np.float32(2.0**-15), 0)):
         found = fastq.quantize_linear(part * np.float32(unit), 1.0, None, code, axis=None, **AT_RANDOM)
         np.testing.assert_array_equal(found.astype(np.float64), expected)
 
@@ -141,7 +141,12 @@ def test_numbers_belong_to_places_whatever_the_memory_and_the_threads(out, threa
 
 def test_places_beyond_a_word():
     x = np.full((3, 5, 7), 0.5, np.float32)
-    for first, steps in ((2**32 - 20, (35, 7, 1)), (2**33 - 3, (2**32, 9, 1)), (5, (2**31, 2**30, 2**29))):
+    for first, steps in (
+        (2**33 - 21, (35, 7, 1)),
+        (2**33 - 4, (2**32, 9, 1)),
+        (5, (2**31, 2**30, 2**29)),
+        (8, (2**31, 2**30 + 1, 3)),
+    ):
         noise = Noise(0x123456789ABCDEF0, first, steps)
         places = first + sum(step * index for step, index in zip(steps, np.indices(x.shape), strict=True))
         for order in ("C", "F"):
@@ -150,7 +155,7 @@ def test_places_beyond_a_word():
             codes = call("quantize_linear", laid, None, 1.0, 0, None, options, (type(None), int, bool), None, noise)
             for index in np.ndindex(x.shape):
                 bits = numbers.numbers(noise._replace(first=int(places[index])), (1,))[0]
-                assert codes[index] == (bits >= 2**22), (first, index)
+                assert codes[index] == (bits >= 2**14), (first, index)
 
 
 @pytest.mark.parametrize("chunks", [(20, 48, 32), (7, 48, 32), (6, 16, 16), (1, 8, 8)])
@@ -295,9 +300,9 @@ def test_bits_are_uniform_alone_in_pairs_and_in_triples():
     """Of numbers themselves: a chi-square of k cells lies within 5 deviations, each sqrt(2 k), of k - 1."""
     for seed, first in itertools.product((0, 1, 2**63 + 5), (0, 2**32 - 1000, 2**40)):
         bits = numbers.numbers(Noise(seed * 0x9E3779B97F4A7C15 % 2**64, first), (1 << 20,)).astype(np.int64)
-        tables = [bits >> 15, bits & 255, (bits >> 7) & 255]
-        tables += [(bits[:-lag] >> 19) << 4 | bits[lag:] >> 19 for lag in LAGS]
-        tables.append((bits[:-2] >> 20) << 6 | (bits[1:-1] >> 20) << 3 | bits[2:] >> 20)
+        tables = [bits >> 7, bits & 255, (bits >> 4) & 255]
+        tables += [(bits[:-lag] >> 11) << 4 | bits[lag:] >> 11 for lag in LAGS]
+        tables.append((bits[:-2] >> 12) << 6 | (bits[1:-1] >> 12) << 3 | bits[2:] >> 12)
         for table in tables:
             counts = np.bincount(table, minlength=256 if table.max() < 256 else 512)
             assert abs(chi_square(counts) - (counts.size - 1)) < 5 * math.sqrt(2 * counts.size)

@@ -178,57 +178,6 @@ def test_table_of_onnx(dtype, saturate, table):
             assert actual.view(np.uint8) == code, (x, name)
 
 
-def onnx_evaluated(operator, *inputs, **attributes):
-    """The output of ONNX's reference implementation of one operator."""
-    onnx = pytest.importorskip("onnx", minversion="1.23", reason="onnx >= 1.23 knows every format")
-    from onnx.reference import ReferenceEvaluator
-
-    names = ["x", "scale", "zero_point"][: len(inputs)]
-    kinds = [onnx.helper.np_dtype_to_tensor_dtype(a.dtype) for a in inputs]
-    given = [onnx.helper.make_tensor_value_info(n, k, None) for n, k in zip(names, kinds, strict=True)]
-    node = onnx.helper.make_node(operator, names, ["y"], **attributes)
-    graph = onnx.helper.make_graph([node], "g", given, [onnx.helper.make_empty_tensor_value_info("y")])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 25)])
-    return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))[0]
-
-
-GRANULARITIES = [({}, ()), ({"axis": 0}, (6,)), ({"axis": -1}, (40,)), ({"axis": 1, "block_size": 7}, (6, 6))]
-
-
-@pytest.mark.parametrize("saturate", [True, False])
-@pytest.mark.parametrize("name", CODES)
-def test_float_codes_are_those_of_onnx(name, saturate):
-    # contract 8.3
-    rng = np.random.default_rng(3)
-    x = rng.choice(all_float32(name), (6, 40))
-    x = np.where(np.isnan(x), np.float32(0.3), x)
-    for options, shape in GRANULARITIES:
-        scale = rng.uniform(0.1, 3, shape).astype(np.float32)
-        zero_point = np.zeros(shape, dtype_of(name))
-        with np.errstate(over="ignore", invalid="ignore"):
-            expected = onnx_evaluated("QuantizeLinear", x, scale, zero_point, saturate=int(saturate), **options)
-        codes = reference.quantize_linear(x, scale, zero_point, saturate=saturate, **options)
-        same_bytes(unpacked(codes, name, x.shape), expected)
-        for scale_type in (np.float32, np.float16, ml_dtypes.bfloat16):
-            rough = scale.astype(scale_type)
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = onnx_evaluated("DequantizeLinear", expected, rough, **options)
-            assert values.dtype == scale_type
-            same_bytes(reference.dequantize_linear(expected, rough, **options), values)
-
-
-@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
-def test_packed_integers_are_those_of_onnx(name):
-    x = np.random.default_rng(4).standard_normal((6, 41)).astype(np.float32) * 9
-    scale, zero_point = np.float32(1.3), np.array(1, dtype_of(name))
-    expected = onnx_evaluated("QuantizeLinear", x, np.array(scale), zero_point)
-    codes = reference.quantize_linear(x, scale, zero_point)
-    same_bytes(reference.pack(expected, name), codes)
-    same_bytes(unpacked(codes, name, x.shape).astype(expected.dtype), expected)
-    values = onnx_evaluated("DequantizeLinear", expected, np.array(scale), zero_point)
-    same_bytes(reference.dequantize_linear(expected, scale, zero_point), values)
-
-
 # Half precision
 
 

@@ -381,6 +381,14 @@ def test_a_card_shows_names_as_text():
     assert "&lt;b&gt;&amp;" in card
 
 
+def test_a_card_of_a_comparison_has_its_measures():
+    for approximation in (reference.quantize(X, "int4"), X):
+        found = fastq.compare(X, approximation)
+        cells = [cell.text for cell in ET.fromstring(found._repr_html_()).iter("td")]
+        shown = repr(found).removeprefix("Comparison(").removesuffix(")")
+        assert ", ".join(map("=".join, zip(cells[::2], cells[1::2], strict=True))) == shown
+
+
 # Explanations
 
 

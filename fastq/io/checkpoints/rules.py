@@ -19,6 +19,8 @@ from fastq.io.patterns import check_patterns, is_for
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
+HEAD, EMBEDDING = "output head", "embedding"  # as `kind_of` calls them
+MOST_NAMED = 3  # modules that a line names one by one
 INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes replace the weight: all models load them
 
 
@@ -200,17 +202,41 @@ def _check_schemes(plan: Plan, rules: Rules) -> None:
     )
 
 
-def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
-    """Refuse a head or an embedding that is, or may be, tied to another matrix: readers hold it as floats."""
-    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
+def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
+    """Whether a head or an embedding is, or may be, one matrix with another one: readers hold it as floats."""
+    flags, kind = [part.get("tie_word_embeddings") for part in parts_of(config)], kind_of(module)
     named = config.get("architectures")
     bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
+    perhaps = True in flags or (kind == EMBEDDING and False not in flags)
+    return perhaps and not bare and kind in (HEAD, EMBEDDING)
+
+
+def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
+    """Refuse a head or an embedding that may be one matrix with another one."""
     for matrix in matrices:
-        kind = kind_of(matrix.module)
-        perhaps = True in flags or (kind == "embedding" and False not in flags)
-        if perhaps and not bare and kind in ("output head", "embedding"):
+        if _is_tied(matrix.module, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
             raise ValueError(f"{matrix.module} stays as it is: {why}")
+
+
+def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
+    """Return lines on embeddings and heads that stay as they are, and on the options that quantize them."""
+    found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
+    for name, why in plan.left.items():
+        module, spec = name.removesuffix(".weight"), source.tensors[name]
+        group = rules.scheme_of(module).weights.group_size
+        if why in (HEAD, EMBEDDING) and _is_matrix(spec) and not (group and spec.shape[1] % group):
+            found[_is_tied(module, source.config)][module] = spec.nbytes
+    lines = []
+    for tied, sizes in found.items():
+        names = [f"--include {module}" for module in sizes]
+        if len(names) > MOST_NAMED:
+            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in sizes))
+            names = [f"--include 're:.*({tails})$'"]
+        way = "embedding and output head are, or may be, one matrix" if tied else f"{' '.join(names)} quantizes them"
+        told = f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {way}"
+        lines += [told] * bool(sizes)
+    return lines
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
@@ -267,15 +293,16 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
-    Models that read a weight earlier, and sentence-transformers, need floats, which are the same numbers.
+    Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
+    numbers.
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
     lines = [*_not_loaded(matrices, source)]
     if lines:
         return lines
-    floats = len(schemes) == 1 and not all(scheme.format in (INT8, FP8) for scheme in schemes)
-    floats = floats and not model_types(source.config) & tables.NOT_AS_FLOATS
+    direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
+    floats = len(schemes) == 1 and not direct and not model_types(source.config) & tables.NOT_AS_FLOATS
     sentences = bool(modules_of(out))
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
@@ -294,12 +321,18 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
 
 
+def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
+    return any(kind_of(matrix.module) == EMBEDDING for matrix in matrices)
+
+
 def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
     """Yield why transformers does not load some matrices."""
     schemes = {matrix.scheme for matrix in matrices}
     experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
-    if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
-        yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
+    needed = ["zero points"] * (not all(scheme.weights.symmetric for scheme in schemes))
+    needed += ["embeddings"] * _has_embeddings(matrices)
+    if needed and len(schemes) > 1:
+        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only"
     ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # schemes in which it reads experts
     read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
     if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):

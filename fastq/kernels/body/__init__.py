@@ -94,9 +94,9 @@ def visit_run(spec, operands, args, p, i, end):
 
 @traced
 def visit_batch(spec, operands, args, p, i, row_end, limit):
-    """Visit short runs together, see `Body`; none where the body does not."""
+    """Visit short runs together, see `Body`; none where the body does not, or there are none."""
     batch = body_of(operands).batch
-    return batch(spec, operands, args, p, i, row_end, limit) if batch else (0, i, row_end, 0)
+    return batch(spec, operands, args, p, i, row_end, limit) if batch and spec.together else (0, i, row_end, 0)
 
 
 @traced

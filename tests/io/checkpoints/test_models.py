@@ -227,13 +227,14 @@ SPOILED = np.where(WIDE > 2, np.nan, F32).astype(np.float32)
 ROWS = {"axis": 0, "symmetric": True}
 INT4 = reference.quantize(F32, "int4", axis=1, block_size=32, symmetric=True)
 EYE, NOTHING = (reference.quantize(x, "int8", **ROWS) for x in (np.eye(8, dtype=np.float32), F32[:0]))
-NEGATIVE = reference.quantize(F32, "int4", axis=1, block_size=32, symmetric=True, convention="qdq-nbits")
+OF_FLOATS = reference.quantize(F32, "float8_e4m3fn", axis=0, convention="compressed-tensors")
+NEGATIVE = OF_FLOATS.qparams.with_values(-OF_FLOATS.scale, OF_FLOATS.zero_point)
 ONE_SCALE = fastq.QuantizedArray(np.zeros((2, 4), np.uint8), fastq.QParams(1.0, 0, "uint8"), (2, 4))
 FOURS = reference.quantize(F32, "nvfp4")
 TINY = dataclasses.replace(FOURS.qparams, tensor_scale=np.float32(1e-42))
 PARTS = ("a.weight", "a.weight_zero_point", "a.weight_g_idx", "b.weight_scale")
 PART = r"^tensors\['{}'\] would be read as a part of the quantized '{}'"
-SCALE = r"^tensors\['a'\] would be stored with a scale of {}; it must be positive and finite$"
+SCALE = r"^tensors\['a'\] would be stored with a scale of {}; it must be (positive and finite|finite and not 0)$"
 NO_FORMAT = "which compressed-tensors has no format for"
 NOT_SAVED = {
     "one scale": ({"layer": ONE_SCALE}, NO_FORMAT),
@@ -242,7 +243,7 @@ NOT_SAVED = {
     "two of one name": ({"a": EYE, "a.weight": np.eye(2)}, r"^two tensors would be named 'a\.weight'$"),
     "infinite": ({"a": reference.quantize(1e60 * WIDE, "int8", **ROWS)}, SCALE.format("inf")),
     "zero": ({"a": reference.quantize(1e-60 * WIDE, "int8", **ROWS)}, SCALE.format(r"0\.0")),
-    "negative": ({"a": NEGATIVE}, SCALE.format(r"-0\.\d+")),
+    "negative": ({"a": fastq.QuantizedArray(OF_FLOATS.codes, NEGATIVE, OF_FLOATS.shape)}, SCALE.format(r"-0\.\d+")),
     "nan of mxfp4": ({"a": reference.quantize(SPOILED, "mxfp4", nan="keep")}, SCALE.format("nan")),
     "nan of nvfp4": ({"a": reference.quantize(SPOILED, "nvfp4", nan="keep")}, SCALE.format("nan")),
     "a tensor scale without a reciprocal": (

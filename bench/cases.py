@@ -1,4 +1,4 @@
-"""The one table of what is measured: operation, dtype, code format and granularity, at every size.
+"""The table of measured works: operation, dtype, code format and granularity, at every size.
 
 A `Work` is a row of the table; a `Case` is a work at a size, with its shape and the bytes that have to move.
 """

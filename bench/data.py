@@ -156,7 +156,7 @@ def limits(case: Case) -> tuple[int, int]:
 
 
 def grouped(array: Array, case: Case) -> Array:
-    """A view against which `beside` broadcasts: flat with one scale, with blocks along an axis of their own."""
+    """A view that broadcasts with `beside`: flat with one scale, with blocks along their own axis."""
     rows, columns = case.shape
     block = GRANULARITIES[case.work.granularity].block_size
     if block:

@@ -120,7 +120,7 @@ def main(name: str, variant: str) -> None:
     data.piece_of_values.cache_clear()
     data.piece_of_codes.cache_clear()
     full.call()
-    fastq.set_result_pool_limit(0)  # temporary memory is not to come from what that call has left
+    fastq.set_result_pool_limit(0)  # temporary memory must not come from memory that that call left
     print(json.dumps(peak_of(full)))
 
 

@@ -123,7 +123,7 @@ def picture_of(path: Path) -> Path:
 
 
 def drawn() -> dict[Path, Results]:
-    """Return the pictures by their path in the repository, with what they are drawn from."""
+    """Return the pictures by their path in the repository, with their data."""
     return {picture_of(path): found for path, found in stored().items()}
 
 

@@ -104,7 +104,7 @@ class Sums:
         self._inputs = {n: activations(n, 2).astype(np.float64) for n in {x.shape[1] for x in weights.values()}}
 
     def decibels(self, values_of: Callable[[str, Array], Array]) -> tuple[float, float]:
-        """SQNR of weights and of outputs, for what becomes of each matrix."""
+        """SQNR of weights and of outputs, for the results of each matrix."""
         sums = np.zeros(4)
         for name, x in self._weights.items():
             error, inputs = values_of(name, x).astype(np.float64) - x, self._inputs[x.shape[1]]
@@ -171,7 +171,7 @@ def _least(work: Callable[[], object]) -> float:
 
 
 def measured(path: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Row:
-    """All rows, and of what and where they are."""
+    """All rows, with their subject and machine."""
     title, weights = matrices(path)
     sums, rows = Sums(weights), []
     for scheme in SCHEMES:

@@ -63,7 +63,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     path = given.file.resolve()
     if not (path.is_file() and path.is_relative_to(reach.ROOT)):
-        parser.error(f"{given.file} is no file of {reach.ROOT}")
+        parser.error(f"{given.file} is not a file of {reach.ROOT}")
     file = reach.file_of(path)
     rooms = reach.ROOMS if file.startswith(reach.ROOMS) else (file.split("/")[0],)
     judge.prepare()

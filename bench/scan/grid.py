@@ -353,7 +353,7 @@ class Cell(NamedTuple):
         return prod(self.shape(log2))
 
     def nbytes(self, what: str, log2: int) -> float:
-        """Return the bytes of what is named, as in `Work.reads`; of the array with the layout what is touched."""
+        """Return the bytes of the named operands, as in `Work.reads`; with the layout, the touched bytes."""
         sizes, first = self._sizes(log2), WORKS[self.work].reads.split()[0]
         touched = {first: LAYOUTS[self.layout].touched} if what.split()[:1] == [first] else {}
         return sum(sizes[name] * touched.pop(name, 1.0) for name in what.split())

@@ -64,7 +64,7 @@ class Peer(NamedTuple):
         return made
 
 
-# by the column of what they take in stored scans
+# by the column of their seconds in stored scans
 PEERS = {
     # torch takes no memory with negative strides, unaligned or byte-swapped, and computes with few unsigned integers
     "torch": Peer(

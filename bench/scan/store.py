@@ -15,7 +15,7 @@ FORMAT = 2
 STORED = Path(__file__).parent / "results"
 DIGITS = 3
 PICO = 1e12
-SAME_WORK = ("numpy", "loop", *PEERS)  # columns of what does the work of a cell
+SAME_WORK = ("numpy", "loop", *PEERS)  # columns of the ways to do the work of a cell
 
 
 class Timings(NamedTuple):

@@ -336,7 +336,7 @@ class RangedPlan(NamedTuple):
         return self.reduction.begin if self.reduction else tuple
 
     def operands(self, where: strides.Arrangement, noise: Noise | None) -> tuple[Array | None, ...]:
-        """Return the operands after zero points: with what random numbers are drawn by in place of sums."""
+        """Return the operands after zero points: the keys of random numbers replace sums."""
         begun = self.begin()
         return begun if noise is None else (words_of(noise, where.shape, where.order), *begun[1:])
 

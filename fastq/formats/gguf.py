@@ -249,15 +249,15 @@ class BinaryFormat(BlockFormat):
 
 
 class PointSearch(NamedTuple):
-    """How the points and the scale of a sub-block are searched for.
+    """The search for the points and the scale of a sub-block.
 
     Attributes
     ----------
     last : int
     delta : float
-        Of a grid of n levels ``(2 * n - 1 + k * delta) / largest`` is tried as the inverse of a scale, k = -last..last.
+        On a grid of n levels ``(2 * n - 1 + k * delta) / largest`` is tried as the inverse of a scale, k = -last..last.
     shells : int
-        Points at the so many least distances from a position are its neighbours, of which the nearest one is taken.
+        Points at this number of least distances from a position are its neighbours; the nearest one is taken.
     tiny : float
         Sub-blocks whose largest magnitude is below this are zero.
     raised : float

@@ -22,7 +22,7 @@ class Level(NamedTuple):
     Attributes
     ----------
     name : str
-        Of its library.
+        Name of its library.
     cpu : str
         LLVM's name of a CPU that has these, or nearly so.
     machine : str

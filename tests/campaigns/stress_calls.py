@@ -84,13 +84,13 @@ def threads(scale, progress):
 
     done, runs = threading.Event(), [0, 0]
 
-    def beside():
+    def parallel():
         while not done.wait(0.002):
             runs[0] += 1
             if user(ones) != 1 << 16:
                 failed("the sum of another library")
 
-    def beside_torch():
+    def torch_too():
         import torch
         ones = torch.ones(200, 200)
         while not done.wait(0.002):
@@ -100,7 +100,7 @@ def threads(scale, progress):
 
     caches = [plans.size, make_layout.cache_parameters()["maxsize"]]
     made = cases(2 * max(caches), each=1) if {count >= 1000} else cases(300)
-    others = [beside] + [beside_torch] * bool(importlib.util.find_spec("torch"))
+    others = [parallel] + [torch_too] * bool(importlib.util.find_spec("torch"))
     others = [threading.Thread(target=other) for other in others]
     for other in others:
         other.start()

@@ -266,7 +266,7 @@ def by_runtime(operator, inputs, result, **attributes):
     try:
         session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session.run(None, {})[0]
-    except Exception:  # of what it has no kernel for, in several classes
+    except Exception:  # errors about missing kernels, in several classes
         return None
 
 

@@ -94,7 +94,7 @@ def visit_run(spec, operands, args, p, i, end):
 
 @traced
 def visit_batch(spec, operands, args, p, i, row_end, limit):
-    """Visit short runs together, see `Body`; none where the body does not, or there are none."""
+    """Visit short runs together, see `Body`; no runs if the body does not, or if there are no short runs."""
     batch = body_of(operands).batch
     return batch(spec, operands, args, p, i, row_end, limit) if batch and spec.together else (0, i, row_end, 0)
 

@@ -128,7 +128,7 @@ def negative(kept):
 
 @pytest.mark.parametrize("name", [name for name, scheme in PRESETS.items() if scheme.weights.kind == "int"])
 def test_scales_of_integers_may_be_negative(stored, tmp_path, name):
-    """Readers multiply by them, and so does what is saved anew."""
+    """Readers multiply by them, and so do saved copies."""
     folder, values = stored(name, lambda kept: {SCALE: -kept[SCALE]})
     same_values(folder, -values)
     opened = open_checkpoint(folder)

@@ -156,7 +156,7 @@ def limits(case: Case) -> tuple[int, int]:
 
 
 def grouped(array: Array, case: Case) -> Array:
-    """A view that broadcasts with `beside`: flat with one scale, with blocks along their own axis."""
+    """A view that broadcasts with `scales_of`: flat with one scale, with blocks along their own axis."""
     rows, columns = case.shape
     block = GRANULARITIES[case.work.granularity].block_size
     if block:
@@ -164,7 +164,7 @@ def grouped(array: Array, case: Case) -> Array:
     return array.ravel() if case.work.granularity == "tensor" else array
 
 
-def beside(case: Case) -> Array:
+def scales_of(case: Case) -> Array:
     """The given scales, with the axes of `grouped` arrays."""
     scales = qparams(case, aligned=True).scale
     return scales[..., None] if case.work.granularity not in ("tensor", "columns") else scales

@@ -99,7 +99,7 @@ class NpzSource(NpySource):
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 if name in self.tensors or name == member.filename:
-                    held = "no array" if name == member.filename else "there twice"
+                    held = "not an array" if name == member.filename else "there twice"
                     raise ValueError(f"its member {member.filename!r} is {held}")
                 with archive.open(member) as file:
                     self.tensors[name] = _npy_header(file, member.file_size).spec(name)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".pytest_cache" / "fuzz.json"
 KERNELS = 150  # machine code of this many kernels, 3 MiB each if they were compiled, and a process is replaced
 SILENCE = 900  # seconds without a word, after which a process hangs
-BATCH = 50  # cases between two reports of what was counted
+BATCH = 50  # cases between two reports of the counts
 TURN = 25  # cases of a combination, until it is the next one's turn
 
 
@@ -32,7 +32,7 @@ TURN = 25  # cases of a combination, until it is the next one's turn
 
 
 def failure_of(error):
-    """One line of what went wrong, and where."""
+    """One line on an error, and its place."""
     from fuzzing.check import Different
 
     text = str(error) if isinstance(error, Different) else "".join(traceback.format_exception(error)[-3:])
@@ -63,7 +63,7 @@ def run_cases(seeds, report):
 
 
 def seeds_from(first, place, jobs, covering=False):
-    """Seeds from one on, of every n-th combination; if covering, in turns of what `covering_combinations` has."""
+    """Seeds from one on, of every n-th combination; if covering, in turns of `covering_combinations`."""
     from fuzzing.combinations import CASES, covering_combinations
 
     if covering:

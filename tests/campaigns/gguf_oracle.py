@@ -101,7 +101,7 @@ def content(path):
 
 
 def digest(path):
-    """Digest of what is in a file."""
+    """Digest of the contents of a file."""
     whole = hashlib.sha256()
     for part in content(path):
         whole.update(part)

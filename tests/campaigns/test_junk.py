@@ -104,7 +104,7 @@ METHODS_NOT_CALLED = dict.fromkeys(("Convention", "MSERange"), "the package call
 
 
 def public_parameters():
-    """Functions, classes and methods that a user may call, with the names of what they take."""
+    """Functions, classes and methods that a user may call, with the names of their arguments."""
     for name in (*fastq.__all__, "io"):
         yield from parameters_of(name, importlib.import_module("fastq.io") if name == "io" else getattr(fastq, name))
 

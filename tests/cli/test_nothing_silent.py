@@ -259,7 +259,7 @@ def test_what_was_named_and_not_used_is_said(line, code, told):
 
 
 def files():
-    """All files that are there, with what changes when one is written."""
+    """All existing files, with the facts that change when one is written."""
     return {path: (*path.lstat()[:7], path.lstat().st_mtime_ns) for path in Path().rglob("*") if path.is_file()}
 
 
@@ -269,7 +269,7 @@ def test_nan_that_was_replaced_is_in_the_table():
     assert fastq.load("nan-q.safetensors")["a.bias"].dequantize()[0] == 0
 
 
-@pytest.mark.slow("compiles kernels of what is suggested", quick=lambda least: least == 40)
+@pytest.mark.slow("compiles the kernels of suggestions", quick=lambda least: least == 40)
 @pytest.mark.parametrize("least", [15, 25, 40])
 def test_what_was_suggested_is_what_is_quantized(least):
     rows = RNG.standard_normal((64, 64)).astype(np.float32) * np.exp(RNG.uniform(-5, 5, 64)).astype(np.float32)[:, None]

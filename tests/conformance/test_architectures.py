@@ -1,4 +1,4 @@
-"""transformers loads what `fastq convert` makes of every architecture that it has, by the call that the command says.
+"""transformers loads the output of `fastq convert` for all of its architectures, by the call that the command prints.
 
 Models are tiny, with random weights, made of the default configuration of each type (`tests/support/architectures.py`).
 architectures.json names those for which it is otherwise, and why; a test fails where that is no longer so.

@@ -158,7 +158,7 @@ def test_every_format_and_granularity(dtype, code, loop, threads, streaming, mon
 
 
 def test_odd_codes_of_4_bits_that_go_past_the_cache(streaming):
-    """The last code has half a byte, in the last piece of what is staged."""
+    """The last code has half a byte, in the last staged piece."""
     for size in (1, 63, 2001, 20_001):
         x = values("float32", size, 31).clip(-1000, 1000)
         expected = reference.quantize(x, "uint4")
@@ -223,7 +223,7 @@ def test_unaligned_arrays_do_not_go_past_the_cache(streaming):
 class Large(NamedTuple):
     """What shares a scale, an array by the tuning of this CPU large enough, and the piece of which it is made.
 
-    The piece is repeated, so that what the reference makes of it, repeated, is what is expected.
+    The piece is repeated, so that the results of the reference, repeated, are expected.
     """
 
     options: dict[str, Any]

@@ -43,7 +43,7 @@ def parameters(q):
 
 
 def as_printed(figures, decimals, slack=0.0):
-    """Figures known to a number of decimals; `slack` for what they were computed from being rounded too."""
+    """Figures known to a number of decimals; `slack` for rounded inputs of the figures."""
     return pytest.approx(np.asarray(figures, np.float64), rel=0, abs=0.501 * 10.0**-decimals + slack)
 
 

@@ -230,7 +230,10 @@ SAID = {
     "lacking": (without("k_proj"), rf"lacks, or has with other columns: '{LAYER}.self_attn.k_proj'$"),
     "unused": (MODULES | {"b.0": columns(4)}, "has names that no tensor has, which are not used: 'b.0'$"),
     "zeros": (MODULES | {Q_PROJ: columns(HIDDEN) * (np.arange(HIDDEN) >= 32)}, f"get equal weights, in '{Q_PROJ}'$"),
-    "of what stays": (MODULES | {"lm_head": columns(HIDDEN), "blk.0.ffn_gate_inp.weight": columns(HIDDEN)}, None),
+    "an entry of a tensor that stays": (
+        MODULES | {"lm_head": columns(HIDDEN), "blk.0.ffn_gate_inp.weight": columns(HIDDEN)},
+        None,
+    ),
 }
 
 

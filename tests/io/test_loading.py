@@ -37,7 +37,7 @@ def write_model(folder, tensors, dtype):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """One of each kind of file, by the name of what wrote it."""
+    """One file of each kind, by the name of its writer."""
     folder = tmp_path_factory.mktemp("written")
     write_model(folder / "model", MODEL, "float32")
     np.save(folder / "plain.npy", W)
@@ -325,7 +325,7 @@ def test_archives_that_are_none(here):
     (here / "junk.npz").write_bytes(b"junk")
     for name, said in (
         ("twice", "'a.npy' is there twice"),
-        ("text", "'a.txt' is no array"),
+        ("text", "'a.txt' is not an array"),
         ("junk", "not a zip file"),
     ):
         with pytest.raises(ValueError, match=said):

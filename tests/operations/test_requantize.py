@@ -155,7 +155,7 @@ def test_memory(layout, axis, threads):
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_many_elements(convention, threads):
     # contract 13.1
-    """Past the cache, by several threads, from any element on; every length of what does not fill registers."""
+    """Past the cache, by several threads, from any element on; every length that does not fill registers."""
     rng = np.random.default_rng(5)
     acc = sums(rng, (1 << 22) + 77, 0.001)
     for n in (1, 2):

@@ -239,7 +239,7 @@ def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
     assert ax.get_title() == "40 x 64 float32, one row in 2 measured"
     expected = [fastq.compare(X[::2], q[::2]).sqnr_db for q in (qs["blocks"], qs["int4"])]
     assert [patch.get_width() for patch in ax.patches] == expected
-    assert " 8 bits" not in ax.texts[0].get_text()  # those of all, not of what is measured
+    assert " 8 bits" not in ax.texts[0].get_text()  # those of all elements, not of the measured ones
     whole = {**qs, "tall": reference.quantize(X, "int8", axis=0, block_size=4)}
     assert fastq.plot.compare(X, whole).get_title() == "40 x 64 float32"
     with pytest.raises(ValueError, match=r"x has shape \(40, 64\)"):

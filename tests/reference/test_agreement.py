@@ -150,7 +150,7 @@ def test_rows_that_leave_fewer_than_two_codes(impl):
 @pytest.mark.slow("compiles 10 kernels each")
 @pytest.mark.parametrize("field", ["reserves_fill", "reduce_range", "narrow", "clamp"])
 def test_variants_with_other_codes(field):
-    """Of channels only: the codes that are used there, in ranges, in clamps and in counts of what is clipped."""
+    """Of channels only: the codes that are used there, in ranges, in clamps and in counts of clipped elements."""
     value = {"narrow": (), "clamp": "format"}.get(field, True)
     base = replace(fastq.CONVENTIONS["onnx"], name="own", reduce_range=field == "clamp")
     row, everywhere = replace(base, variants=(("channels", field, value),)), replace(base, **{field: value})

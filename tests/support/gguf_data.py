@@ -1,7 +1,7 @@
 """Rows for block formats of GGUF that are hard to quantize as ggml does, the same with every version of NumPy.
 
 Only the raw bits of a generator are promised not to change, and only operations that IEEE 754 rounds correctly are
-used, so that digests of what ggml makes of these rows can be kept.
+used, so that digests of ggml's blocks for these rows can be kept.
 """
 
 import numpy as np

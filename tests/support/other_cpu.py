@@ -1,4 +1,4 @@
-"""Compile kernels of a dtype for AArch64 on any machine: a script that prints what they are made of there, as JSON.
+"""Compile kernels of a dtype for AArch64 on any machine: a script that prints their origins there, as JSON.
 
 It makes calls as usual, but what they compile is never run: they return what was in memory.
 """

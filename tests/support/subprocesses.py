@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import fastq
 
-SUPPORT = Path(__file__).parent  # the folder of what tests share
+SUPPORT = Path(__file__).parent  # the folder of modules that tests share
 
 # what every piece of code can use
 SETUP = """
@@ -20,7 +20,7 @@ import fastq
 from fastq import reference
 
 class Case:
-    "One array, with what the reference makes of it."
+    "One array, with the results of the reference."
 
     def __init__(self, size, seed=0):
         self.x = np.random.default_rng(seed).standard_normal(size, np.float32)

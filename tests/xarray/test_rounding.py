@@ -1,4 +1,4 @@
-"""Rounded Datasets: which variables, by what, what is missing, attributes of CF, and through files and back."""
+"""Rounded Datasets: which variables, by which options, missing values, attributes of CF, and through files and back."""
 
 import numpy as np
 import pytest

@@ -219,7 +219,7 @@ def test_unsigned_codes_in_signed_ones():
 
 
 def test_encodings_of_the_store_are_kept(tmp_path):
-    """Chunks, compression and unlimited dimensions of a file that was read are those of what is written."""
+    """Chunks, compression and unlimited dimensions of a file that was read are those of the written one."""
     pytest.importorskip("netCDF4", reason="no netCDF4")
     options = {"rain": {"zlib": True, "complevel": 3, "shuffle": True, "chunksizes": (1, 10), "fletcher32": True}}
     weather(months=range(3)).to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding=options, unlimited_dims=["time"])
@@ -277,7 +277,7 @@ def test_appended_to_netcdf(tmp_path):
 
 
 def packed_by(x, dtype="int16", decoded=False, **attributes):
-    """A Dataset as another tool packed it: codes and attributes, or what xarray makes of them."""
+    """A Dataset as another tool packed it: codes and attributes, or the result of xarray for them."""
     raw = xarray.Dataset({"t": ("x", np.asarray(x, dtype), attributes)})
     return xarray.decode_cf(raw) if decoded else raw
 

@@ -1,4 +1,4 @@
-"""The codecs of zarr: every rounding and treatment of what is out of range, as the reference and other systems do."""
+"""The codecs of zarr: every rounding and treatment of values out of range, as in the reference and other systems."""
 
 import functools
 import importlib

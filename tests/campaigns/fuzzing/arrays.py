@@ -159,7 +159,7 @@ class Place:
     order : tuple of int
         Axes from the slowest to the fastest.
     steps : tuple of int
-        Elements from one index of an axis to the next, apart from what the other axes ask for.
+        Elements from one index of an axis to the next, apart from the steps of the other axes.
     offset : int
         Bytes after a cache line, at which memory begins.
     swapped : bool

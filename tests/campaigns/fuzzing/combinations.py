@@ -1,4 +1,4 @@
-"""Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
+"""Combinations of compile-time parameters: many cases are drawn for each, since compiling takes most time."""
 
 import functools
 import itertools

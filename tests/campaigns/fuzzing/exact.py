@@ -278,7 +278,7 @@ def _packed(codes, shape, qtype):
 
 
 def _one_an_element(stored, shape, qtype):
-    """Codes from what a format stores."""
+    """Codes from the stored bytes of a format."""
     if not qtype.packed:
         return stored
     length, mask, sign = shape[-1] if shape else 1, (1 << qtype.bits) - 1, 1 << (qtype.bits - 1)

@@ -1,7 +1,7 @@
 """Changes of a source that a test has to notice: one operator, constant, condition, argument or statement each.
 
-What is left out, since no test of what is computed can notice it, or it is not code: docstrings, annotations, the texts
-of messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
+What is left out, since no test of results can notice it, or it is not code: docstrings, annotations, the texts of
+messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
 `fastq.system.tuning` decides.
 """
 
@@ -392,7 +392,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _is_unseen(node: ast.AST) -> bool:
-    """Whether a call or name is of what only speed depends on."""
+    """Whether a call or name affects only speed."""
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return isinstance(node, ast.Name) and node.id in _UNSEEN

@@ -16,7 +16,7 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 
-# files with ordinary tests of what is computed and refused; of these the quick ones, except for WHOLE
+# files with ordinary tests of results and refusals; of these the quick ones, except for WHOLE
 FILES = (
     "contract",
     "conventions",
@@ -188,6 +188,6 @@ def file_of_tests(name):
 def run_tests(names, around, *options):
     """Run tests in this process; the exit code of pytest."""
     arguments = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", "addopts=", *options]
-    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # modules that were imported before
     with open("/dev/null", "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         return int(pytest.main([*arguments, *names], plugins=[around]))

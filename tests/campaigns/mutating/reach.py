@@ -409,7 +409,7 @@ def joined(parts):
 
 
 def sources_digest(*tests):
-    """A checksum of the package, of what makes probes, and of files of tests."""
+    """A checksum of the package, of the sources of probes, and of files of tests."""
     files = [*sorted(ROOT.rglob("*.py")), *sorted((TESTS / "campaigns" / "fuzzing").glob("*.py"))]
     files += [TESTS / "support" / "catalogue.py", TESTS / "conftest.py", *map(file_of_tests, tests)]
     files += [Path(__file__), Path(__file__).with_name("probes.py")]

@@ -452,7 +452,7 @@ def test_fork_while_another_thread_compiles_before_any_call(call):
 @needs_fork
 @pytest.mark.parametrize("held", ["importing", "compiling"])
 def test_fork_takes_the_lock_of_logging_last(call, held):
-    """Who imports or compiles may need it: another order of what runs before a fork, and both wait for ever."""
+    """Who imports or compiles may need it: another order of the hooks before a fork, and both wait for ever."""
     code = f"""
     import fastq  # before logging
     import logging, os, threading, time

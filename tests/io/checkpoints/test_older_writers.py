@@ -356,7 +356,7 @@ MORE = {  # what makes a model more than its weights
 
 @pytest.mark.parametrize("message", MORE)
 def test_models_that_are_more_than_their_weights(stored, tmp_path, message):
-    """Refused alike by --dequantize and --scheme, and by what opens them."""
+    """Refused alike by --dequantize and --scheme, and by functions that open them."""
     folder, _ = stored("W4A16", None, MORE[message])
     for options in (["--dequantize"], ["--scheme", "W8A8"]):
         assert message in refused("convert", folder, tmp_path / "out", *options)

@@ -1,4 +1,4 @@
-"""A dict of what was opened: saved it has the same values, or is refused by name."""
+"""A dict of an opened model: saved it has the same values, or is refused by name."""
 
 import dataclasses
 

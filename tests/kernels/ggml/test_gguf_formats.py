@@ -122,7 +122,7 @@ def test_reference_has_the_bytes_of_the_package(name):
 
 
 def small(name, weights=None, rows=3):
-    """Rows of two or more blocks, with what the reference makes of them."""
+    """Rows of two or more blocks, with the results of the reference."""
     width = max(BLOCK_FORMATS[name].size, 64) * 2
     x = rows_of("magnitudes", rows)[:, :width]
     weights = None if weights is None else weights[:width]

@@ -27,7 +27,7 @@ def split(case):
 
 
 def errors(x, blocks, name, weights=None):
-    """Weighted squares of what blocks miss, in float64, by the decoder of the gguf package."""
+    """Weighted squares of the errors of blocks, in float64, by the decoder of the gguf package."""
     missed = (oracle("dequantize", blocks, name).astype(np.float64) - x) ** 2
     return (missed * (1 if weights is None else weights.astype(np.float64))).reshape(-1, BLOCK_FORMATS[name].size)
 

@@ -52,8 +52,8 @@ def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
     }
 
 
-def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) -> str:
-    others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != besides]
+def _links(stored: dict[Path, Results], paths: dict[Path, Path], but: Path) -> str:
+    others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != but]
     return f"- other machines: {', '.join(others)}\n" if others else ""
 
 
@@ -62,7 +62,7 @@ def _link_of_scan(scans: Scans) -> str:
 
 
 def pictures(scans: Scans) -> dict[Path, Scan]:
-    """The pictures that belong to stored scans, by their path in the repository, with what they are drawn from."""
+    """The pictures that belong to stored scans, by their path in the repository, with their scans."""
     return {scan_page.picture_of(file): scan for file, scan in scans.items()}
 
 
@@ -104,13 +104,13 @@ def readme(text: str, results: Results) -> str:
 
 
 def nbytes(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Bytes in the largest unit that is not larger."""
     size, unit = next(((s, u) for s, u in UNITS if count >= s), (1, "bytes"))
     return f"{count / size:.3g} {unit}"
 
 
 def machine(results: Results) -> str:
-    """A list of what the machine is."""
+    """A list of what is known of the machine."""
     m = results.machine
     caches = ", ".join(f"{name} {nbytes(c['bytes'])} for {_cores(c['cores'])}" for name, c in m["caches"].items())
     lines = [
@@ -152,12 +152,12 @@ def speed_table(
             roof = there[0].roofline() if there[0] else None
             reached = times(there[0].ratio(roof)) if roof else NOT_THERE
             allowed = reached if share else gelems(there[0], roof.best) if roof else NOT_THERE
-            (large, rival), small = map(_beside, there)
+            (large, rival), small = map(_compared, there)
             rows.append([work.title, large, allowed, rival, *small])
     return markdown(columns, rows)
 
 
-def _beside(m: Measurement | None) -> tuple[str, str]:
+def _compared(m: Measurement | None) -> tuple[str, str]:
     if m is None or m.ours() is None:
         return "-", "-"
     rival = m.best_peer()
@@ -352,7 +352,7 @@ def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], boo
 
 
 def number(key: str, units: float, digits: int) -> Cell:
-    """A cell that has a number in units of which one has so many."""
+    """A cell that has a number in other units, `units` of them for one."""
     return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
@@ -362,7 +362,7 @@ _OF_CALLS = {"best": "best", "median": "median", "Python": "python", "dispatch":
 _CONTENTION = {
     "one thread, alone": "serial",
     "all, alone": "free",
-    "all, beside it": "median",
+    "all, next to it": "median",
     "99th percentile": "p99",
     "longest": "longest",
     "99th of one thread": "serial_p99",

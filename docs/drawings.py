@@ -20,7 +20,7 @@ svg:root { color: #222; } @media (prefers-color-scheme: dark) { svg:root { color
 .drawing path.head { fill: currentColor; stroke: none; }
 </style>"""
 
-Box = tuple[int, int, int, str, str, bool]  # left, top, width, name, what it has, whether it is an aside
+Box = tuple[int, int, int, str, str, bool]  # left, top, width, name, contents, whether it is an aside
 BOX = 40  # pixels high
 
 ROOMS: list[Box] = [

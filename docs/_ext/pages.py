@@ -30,6 +30,13 @@ def write_drawings(app: Sphinx, doctree: nodes.document) -> None:
             image.replace_self(nodes.raw("", drawing.read_text(encoding="utf-8"), format="html"))
 
 
+def name_clauses(app: Sphinx, doctree: nodes.document) -> None:
+    """Let links lead to clauses of the contract: contract.html#c7-3."""
+    for number in doctree.findall(nodes.strong):
+        if re.fullmatch(r"C\d+\.\d+", number.astext()):
+            number["ids"].append(number.astext().lower().replace(".", "-"))
+
+
 def formula(self: Any, node: nodes.Element) -> None:
     """Write a formula as MathML, which browsers draw by themselves, without a script from elsewhere."""
     block = isinstance(node, nodes.math_block)
@@ -43,5 +50,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("doctree-read", leave_to_page)
     app.connect("doctree-read", write_drawings)
+    app.connect("doctree-read", name_clauses)
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -24,6 +24,7 @@ from fastq.formats.conventions import Convention
 from fastq.operations import dequantize as decoding
 from fastq.operations import measure
 from fastq.operations import quantize as coding
+from fastq.operations import requantize as sums
 from fastq.system.arguments import as_int, is_a, is_lazy, shown
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "minmax",
     "quantize",
     "quantize_linear",
+    "requantize",
 ]
 
 
@@ -165,6 +167,25 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
     array([-0.5,  0. ,  0.5,  1. ], dtype=float32)
     """
     return decoding.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
+
+
+@_by_chunks
+def requantize(acc: da.Array, multiplier: Any, zero_point: Any, dtype: Any, **options: Any) -> da.Array:
+    """Turn int32 accumulators into codes: `fastq.requantize`.
+
+    Returns
+    -------
+    dask.array.Array
+        Codes, acc's shape.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> acc = dask.array.arange(-2000, 2000, 500, chunks=3, dtype="int32")
+    >>> fastq.dask.requantize(acc, 0.01, 3, "int8").compute()
+    array([-17, -12,  -7,  -2,   3,   8,  13,  18], dtype=int8)
+    """
+    return sums.requantize(_as_lazy(acc, "acc"), multiplier, zero_point, dtype, **options)
 
 
 @_by_chunks

@@ -15,6 +15,7 @@ from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
+from fastq.requests import requantization
 from fastq.requests.parameters import (
     check_parameter_shape,
     check_tensor_scale,
@@ -33,7 +34,7 @@ from fastq.requests.values import (
     dtype_of_values,
 )
 from fastq.results import without_checks
-from fastq.system.arguments import is_a
+from fastq.system.arguments import as_array, is_a
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
@@ -165,6 +166,24 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     given = (_reshaped(scale, parts), "scale"), (_reshaped(zero_point, parts), "zero_point")
     operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
+
+
+def requantize(call: Call, acc: da.Array) -> da.Array:
+    """Return the graph of `fastq.requantize`."""
+    (_, _, multiplier, zero_point), bias, is_lazy = call.operands, call.qparams, is_a(call.operands[2], da.Array)
+    numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
+    shapes = [each.shape for each in (numbers, bias) if each is not None]
+    request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
+    if is_lazy:
+        requantization.check_multiplier(numbers.dtype)
+        numbers = np.ones(numbers.shape)
+    ready, zero_point, bias = request.ready(numbers, zero_point, bias)
+    parts = Parts(acc.chunks, request.where)
+    given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
+    operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
+    how = {"zero_point": int(zero_point), "asked": tasks.told(call, dtype=request.qtype, key=None)}
+    options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
+    return blockwise(tasks.requantized, parts.all_axes, acc, parts.all_axes, *operands, **options)
 
 
 def _told_placed(call: Call, request: Request, dtype: Any) -> Call:

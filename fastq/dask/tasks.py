@@ -54,6 +54,14 @@ def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: 
     return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
 
 
+def requantized(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
+    """Return the codes of a chunk of accumulators."""
+    key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
+    options = asked.options._replace(key=key)
+    asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
+    return in_own_thread(asked.made)
+
+
 def totals(
     x: Array, q: Array, last: Array | None = None, *numbers: Array | None, asked: Call, template: QParams | None = None
 ) -> Totals:

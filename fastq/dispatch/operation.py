@@ -40,7 +40,7 @@ OPERATIONS = {
     ),
     "quantize_linear": Operation("elementwise", named.LinearOptions, label="elements", graph="given"),
     "requantize": Operation(
-        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements"
+        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements", "given"
     ),
     "dequantize_linear": Operation("elementwise", named.ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", named.DequantizeOptions, _CODES, "elements", "given"),

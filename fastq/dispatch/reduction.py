@@ -174,7 +174,7 @@ def plan_minmax(
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = "traversal.columns.column_ranges" if wide else loop.function
-    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax")
+    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)

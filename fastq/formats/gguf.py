@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from fastq.formats import grids
 from fastq.formats.grids import Grid
@@ -97,13 +97,16 @@ class BlockFormat:
         steps both ends of a range move inwards.
     """
 
-    is_written: ClassVar[bool] = True  # whether fastq quantizes to it; the others are decoded alone
-
     name: str
     number: int
     fields: tuple[Field, ...] = field(repr=False)
     weighted: bool = field(default=True, repr=False, kw_only=True)
     trials: tuple[Candidates, ...] = field(default=(), repr=False, kw_only=True)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether fastq quantizes to it; the others are decoded alone."""
+        return True
 
     def fields_of(self, *names: str) -> tuple[Field, ...]:
         """Return the fields of some numbers."""
@@ -245,6 +248,35 @@ class BinaryFormat(BlockFormat):
     """A format of codes that stand for -1 and 1, in units of the mean magnitude of neighbours."""
 
 
+class PointSearch(NamedTuple):
+    """How the points and the scale of a sub-block are searched for.
+
+    Attributes
+    ----------
+    last : int
+    delta : float
+        Of a grid of n levels ``(2 * n - 1 + k * delta) / largest`` is tried as the inverse of a scale, k = -last..last.
+    shells : int
+        Points at the so many least distances from a position are its neighbours, of which the nearest one is taken.
+    tiny : float
+        Sub-blocks whose largest magnitude is below this are zero.
+    raised : float
+        By how much the unit of scales is multiplied before it is stored.
+    takes_all_again : bool
+        Whether all codes are taken once more by the scale that was found, or only those of positions off the grid.
+    of_mean : float
+        How much of twice the mean square of a block is added to squares as weights.
+    """
+
+    last: int
+    delta: float
+    shells: int
+    tiny: float
+    raised: float
+    takes_all_again: bool = False
+    of_mean: float = 0.0
+
+
 @dataclass(frozen=True)
 class GridFormat(BlockFormat):
     """A format whose codes are points of a grid, several values each, in units of the odd multiples of a scale.
@@ -259,14 +291,20 @@ class GridFormat(BlockFormat):
         The scale of a sub-block is ``d * (2 * code + 1) * unit``.
     shifts : bool
         Whether signs are those of a 1 that is added to values, not of the values.
+    search : PointSearch, optional
+        How blocks are quantized; without one they are only decoded.
     """
-
-    is_written = False
 
     grid: Grid = field(repr=False)
     unit: float
     shifts: bool = False
+    search: PointSearch | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False, kw_only=True)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether fastq quantizes to it; ggml needs an importance of columns for the others."""
+        return self.search is not None
 
     @cached_property
     def size(self) -> int:
@@ -435,6 +473,9 @@ _NVFP4 = (Field("d", 0, 4, 4, bits=8, stride=4), _nibbles(4, 64, 8))
 _OF_FOUR_BITS = Candidates(-9.0, 0.23, 7), Candidates(6.6, 0.23, 7)
 _OF_FIVE_BITS = Candidates(-18.0, 0.43, 7), Candidates(14.0, 0.43, 7)
 _OF_CODEBOOK = Candidates(-138.0, 4.7, 7), Candidates(98.0, 4.0, 7)
+_IN_IQ3_XXS = PointSearch(15, 0.2, 2, 1e-8, 1.0125)
+_IN_IQ3_S = PointSearch(9, 0.2, 3, 2.0**-149, 1.033, takes_all_again=True)
+_IN_IQ2_S = PointSearch(9, 0.1, 1, 1e-8, 0.9875, of_mean=0.25)
 _ENDS = (Candidates(-0.4, 0.35, 3),)
 
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*; ggml/src/ggml-quants.c, quantize_row_*
@@ -458,11 +499,11 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
         SuperFormat("Q6_K", 14, _Q6_K),
         GridFormat("IQ2_XXS", 16, _IQ2_XXS, grids.POINTS_256, 1 / 8),
         GridFormat("IQ2_XS", 17, _IQ2_XS, grids.POINTS_512, 1 / 8),
-        GridFormat("IQ3_XXS", 18, _IQ3_XXS, grids.QUADS_256, 1 / 4),
+        GridFormat("IQ3_XXS", 18, _IQ3_XXS, grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
         GridFormat("IQ1_S", 19, _IQ1_S, grids.TERNARY, 1 / 8, shifts=True),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16)), trials=_OF_CODEBOOK),
-        GridFormat("IQ3_S", 21, _IQ3_S, grids.QUADS_512, 1.0),
-        GridFormat("IQ2_S", 22, _IQ2_S, grids.POINTS_1024, 1 / 8),
+        GridFormat("IQ3_S", 21, _IQ3_S, grids.QUADS_512, 1.0, search=_IN_IQ3_S, weighted=True),
+        GridFormat("IQ2_S", 22, _IQ2_S, grids.POINTS_1024, 1 / 8, search=_IN_IQ2_S, weighted=True),
         CodebookFormat("IQ4_XS", 23, _IQ4_XS, trials=_OF_CODEBOOK),
         GridFormat("IQ1_M", 29, _IQ1_M, grids.TERNARY, 1 / 8, shifts=True),
         TernaryFormat("TQ1_0", 34, _TQ1_0, weighted=False),

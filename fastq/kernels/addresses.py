@@ -23,6 +23,7 @@ def kernel_address(
     nan: str = "raise",
     range_scheme: str = "",
     block: int = 0,
+    together: bool = True,
     rule: Rule = ONNX,
     code: StorageFormat | None = None,
     scale_format: StorageFormat | None = None,
@@ -33,4 +34,4 @@ def kernel_address(
     Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
     named where a dtype does not say them.
     """
-    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, norm)
+    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, together, norm)

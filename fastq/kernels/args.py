@@ -16,6 +16,7 @@ PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the 
 # Elements of a short run at most, which fill no register, but for `compare`: decision D27
 LONGEST = 15
 RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
+BATCHED_REGISTERS = 16  # of a run at most whose parameters are prepared with those of others: decision D26
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block of the loop over blocks
 COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
 COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
@@ -61,8 +62,9 @@ KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 # they belong to, in C order; and of each axis of the traversal, the fastest first, how many elements it has and how
 # many places these are apart. The last axis has no end.
 NOISE_KEY, NOISE_FIRST, NOISE_AXES = range(3)
-NOISE_BITS = 23  # of a random number: with the 8 bits of a step and a sign they fill an int32
+NOISE_BITS = 15  # of a random number: with the 16 bits of a step and a sign they fill an int32
 ENDLESS = 1 << 62
+DRAWN_TOGETHER = 4096  # elements: their numbers, of two bytes, stay in the first cache
 
 IN_TILE = {"streaming": 0}  # of a kernel whose launch is cut into tiles: its runs are short
 IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same sums all that it gets at once
@@ -123,6 +125,24 @@ class CopyOperands(NamedTuple):
 
     src: Any
     dst: Any
+
+
+class CastOperands(NamedTuple):
+    """Pointers of a cast of floats to integers, in units of one scale from one zero point on."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class UnpackOperands(NamedTuple):
+    """Pointers of a conversion of integers to floats by one scale and one offset."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
 
 
 class BitRoundOperands(NamedTuple):

@@ -14,7 +14,7 @@ from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.minifloat import in_half
-from fastq.kernels.noise import round_at_random, round_widely_at_random
+from fastq.kernels.noise import round_at_random
 from fastq.kernels.rule import AT_RANDOM
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
@@ -54,8 +54,6 @@ def round_to_int32_by_rule(spec, x, numbers=None):
     rounding = spec.rule.rounding
     if rounding == AT_RANDOM:
         return round_at_random(x, numbers)
-    if numbers is not None:
-        return v.bounded_to_integer(round_widely_at_random(x, numbers), types.int32)
     if rounding == "half_even":
         return v.round_to_int32(x)
     if rounding == "half_away":

@@ -46,6 +46,12 @@ def without_streaming(args):
 
 
 @traced
+def with_results(operands, dst):
+    """Return operands whose results are elsewhere."""
+    return operands._replace(dst=dst)
+
+
+@traced
 def parameter_bits(operands):
     """Return pointers to the bits of scales and of zero points."""
     return _as_bits(operands.scale), _as_bits(operands.zero_point)

@@ -69,7 +69,7 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
         least, most = v.minimum(lo, zero), v.maximum(hi, zero)
-        scale = v.select(most > -least, most, least) / (lowest - middle)
+        scale = v.select(most > -least, most, least) / -steps
     else:
         scale = size / steps
     scale, usable = _usable(spec, scale, lo, size, steps, compute)

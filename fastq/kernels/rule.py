@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # rounding at random, of codes of at most 8 bits and of any
-AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"
+AT_RANDOM = "at_random"
 
 
 class RangeRule(NamedTuple):
@@ -74,7 +74,7 @@ class Rule(NamedTuple):
     @property
     def draws(self) -> bool:
         """Whether rounding needs random numbers."""
-        return self.rounding in (AT_RANDOM, WIDELY_AT_RANDOM)
+        return self.rounding == AT_RANDOM
 
 
 ONNX = Rule()

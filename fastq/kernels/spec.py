@@ -32,6 +32,7 @@ class KernelSpec(Constants):
     # for the whole array, which then takes the place of the zero point; else ""
     scale_kind: str = ""
     streams: bool = False  # whether large results go past the cache
+    together: bool = True  # whether runs may be short enough to be visited together
     norm: float = 2.0  # which power of errors is summed where ranges are searched for
 
     @property

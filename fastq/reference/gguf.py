@@ -12,12 +12,13 @@ from fastq.formats.gguf import (
     BlockFormat,
     CodebookFormat,
     FloatFormat,
+    GridFormat,
     ScaledFormat,
     SuperFormat,
     TernaryFormat,
     as_block_format,
 )
-from fastq.reference import gguf_small, gguf_super
+from fastq.reference import gguf_points, gguf_small, gguf_super
 from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_least import lessen
@@ -109,6 +110,8 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
     flat = None if weights is None else weights.reshape(x.shape)
     if isinstance(form, SuperFormat):
         return gguf_super.quantize_super(x, flat, form)
+    if isinstance(form, GridFormat):
+        return gguf_points.quantize_points(x, flat, form)
     assert isinstance(form, CodebookFormat)
     return gguf_super.quantize_codebook(x, flat, form)
 

@@ -37,6 +37,7 @@ def from_range(
 
     `precision` is what the scale and the result of each operation are rounded to.
     """
+    # contract 5.1, 5.2 and 5.3
     stored, half = precision
     ftype = lo.dtype.type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
@@ -49,7 +50,7 @@ def from_range(
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
     if symmetric and row.symmetric_extreme == "signed":
-        scale = np.asarray(np.where(hi > -lo, hi, lo) / (first - middle))
+        scale = np.asarray(np.where(hi > -lo, hi, lo) / -steps)
     elif symmetric:
         scale = np.asarray(size / steps)
     else:
@@ -103,6 +104,7 @@ def _without_degenerate(
 @np.errstate(over="ignore", under="ignore")
 def finite_scale(scale: Array, dtype: np.dtype[Any]) -> Array:
     """Return scales in the type that they are kept in, where none may be infinite."""
+    # contract 2.7
     scale = scale.astype(dtype)
     if np.isinf(scale).any():
         raise ValueError("x has a range too wide for a finite scale")

@@ -22,7 +22,9 @@ class Level(NamedTuple):
     Attributes
     ----------
     name : str
-        LLVM's name of a CPU that has these.
+        Of its library.
+    cpu : str
+        LLVM's name of a CPU that has these, or nearly so.
     machine : str
         As `uname -m` has it.
     flags : str
@@ -32,6 +34,7 @@ class Level(NamedTuple):
     """
 
     name: str
+    cpu: str
     machine: str
     flags: str
     features: str
@@ -43,9 +46,11 @@ _V4 = "avx512f avx512bw avx512cd avx512dq avx512vl"
 _V4_FEATURES = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 
 LEVELS = (  # the best one of a machine comes first
-    Level("x86-64-v4", "x86_64", f"{_V3} {_V4}", f"{_V3_FEATURES},{_V4_FEATURES}"),
-    Level("x86-64-v3", "x86_64", _V3, _V3_FEATURES),
-    Level("generic", "aarch64", "", "+neon,+fp-armv8"),
+    # with shifts of bytes, which all CPUs of v4 have but Skylake, Cascade Lake and Cooper Lake: decision D74
+    Level("x86-64-v4-gfni", "x86-64-v4", "x86_64", f"{_V3} {_V4} gfni", f"{_V3_FEATURES},{_V4_FEATURES},+gfni"),
+    Level("x86-64-v4", "x86-64-v4", "x86_64", f"{_V3} {_V4}", f"{_V3_FEATURES},{_V4_FEATURES}"),
+    Level("x86-64-v3", "x86-64-v3", "x86_64", _V3, _V3_FEATURES),
+    Level("aarch64", "generic", "aarch64", "", "+neon,+fp-armv8"),
 )
 
 

@@ -77,8 +77,8 @@ CUT, NO_FLOATS = "cut.safetensors is not a readable .safetensors file: ", ("ints
 CASES = [
     # patterns that are for nothing, with the nearest names
     (TO + "--include nothing", 1, "no tensor to quantize has a name that fits 'nothing'"),
-    (TO + "--include weight", 1, "fits 'weight'; '*weight*' fits 1: a.weight"),
-    (TO + "--include *.weigt_", 1, "fits '*.weigt_'; nearest are a.weight"),
+    (TO + "--include weight", 1, "fits 'weight'; --include '*weight*' is for 1 of them: a.weight"),
+    (TO + "--include *.weigt_", 1, "fits '*.weigt_'; the nearest are a.weight"),
     (TO + "--include *.weight --include x", 1, "has a name that fits 'x'"),
     (TO + "--exclude nothing", 1, "no tensor has a name that fits 'nothing'"),
     (TO + "--include ids --include a.*", 1, "nothing that fits 'ids' is quantized: 'ids' is I64"),
@@ -136,7 +136,7 @@ CASES = [
     ("gguf in.gguf o.npy --type Q8_0", 2, "Invalid value for 'OUT': 'o.npy' does not end in .gguf"),
     ("gguf note.txt o.gguf --type Q8_0", 2, "Invalid value for 'IN': 'note.txt' does not end in .gguf"),
     ("gguf in.gguf taken.gguf --type Q8_0", 2, "'OUT': 'taken.gguf' exists; --force replaces it"),
-    ("gguf in.gguf o.gguf --type Q8_0 --tensor-type Q8_0", 2, "'Q8_0' is not REGEX=TYPE"),
+    ("gguf in.gguf o.gguf --type Q8_0 --tensor-type Q8_0", 2, "'Q8_0' is not PATTERN=TYPE"),
     ("gguf in.gguf o.gguf --type Q8_0 --tensor-type (=Q8_0", 2, "'(' is not a regular expression"),
     ("gguf in.gguf o.gguf --type Q8_0 --tensor-type a=b", 2, "'b' is not a type of tensors: F32"),
     ("gguf in.gguf o.gguf --type Q8_0 --output-tensor-type Q9", 2, "'Q9' is not a type of tensors"),

@@ -162,6 +162,7 @@ KERNELS |= {"test_quantizelinear_e4m3fn", "test_dequantizelinear_e4m3fn", *(name
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("name", OF_NODES)
 def test_node_tests(name, api):
+    # contract 7.5
     case = node_tests()[name]
     (node,) = case.model.graph.node
     attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
@@ -213,6 +214,7 @@ def apis(shape, kind, *dtypes):
 @pytest.mark.parametrize("source", listed("QuantizeLinear", "T1"))
 @pytest.mark.parametrize("target", listed("QuantizeLinear", "T3"))
 def test_quantize_linear_of_every_pair(target, source, kind):
+    # contract 7.1, 7.2, 8.2 and 8.3
     rng = np.random.default_rng(42)
     for shape, options in PLACES:
         scale, zero_point = scales(kind, shape, rng), zeros(target, shape, rng)

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import struct
 import tomllib
 from pathlib import Path
 
@@ -48,6 +49,11 @@ def test_no_merge_was_left_unfinished(page):
 @pytest.mark.parametrize("folder", ["docs", "bench/results"])
 def test_no_file_is_large(folder):
     assert {path.name for path in (ROOT / folder).rglob("*") if path.stat().st_size > 100_000} == set()
+
+
+def test_the_design_is_eight_pages():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 250, "figures of a measurement are rows of docs/decisions.toml"
 
 
 def test_tables_of_long_runs_are_those_of_what_is_stored():
@@ -153,3 +159,25 @@ def test_the_pictures_of_the_design_are_those_of_their_boxes():
     rooms = {room for *_, name, _, _ in drawings.ROOMS for room in name.split(", ")}
     there = [path for path in (ROOT / "fastq").iterdir() if path.suffix in ("", ".py") and path.name[0] != "_"]
     assert rooms == {path.stem for path in there}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.png")), ids=lambda path: path.name)
+def test_pictures_are_no_wider_than_a_page(path):
+    width, _ = struct.unpack(">II", path.read_bytes()[16:24])
+    assert width <= 820, "wider ones are made smaller, and their text with them"
+
+
+def test_pictures_of_cells_have_text_of_nine_pixels():
+    pytest.importorskip("matplotlib", reason="no matplotlib, which draws them")
+    pictures = ROOT / "docs" / "_ipython" / "profile_default" / "startup" / "pictures.py"
+    source = pictures.read_text(encoding="utf-8").split("\nos.environ.pop")[0]
+    made = {}
+    exec(compile(source, pictures.name, "exec"), made)
+    from matplotlib.figure import Figure
+
+    for inches in (4, 8, 12):
+        figure = Figure(figsize=(inches, 3))
+        figure.subplots().set_title("title", fontsize="small")
+        text = made["_svg"](figure)
+        width, least = map(float, re.search(r'style="width: ([\d.]+)pt; min-width: (\d+)px"', text).groups())
+        assert 8.33 * least / width >= 8.95

@@ -36,6 +36,7 @@ def test_a_tensor_is_to_be_detached():
 
 @pytest.mark.parametrize("junk", [2**70, -(2**70), (0, 2**70), 10**5000], ids=["far", "negative", "in a tuple", "long"])
 def test_integers_of_more_than_64_bits(junk):
+    # contract 15.1
     for function in of_both("minmax"):
         with pytest.raises(
             ValueError, match=r"^axis must be .* that 64 bits hold, not (-?1180591620717411303424|an int)"
@@ -51,6 +52,7 @@ def test_axes_of_up_to_64_bits_are_out_of_bounds():
 
 @pytest.mark.parametrize("name", ["true", "raising"])
 def test_what_stands_for_true_is_no_bool(name):
+    # contract 15.1
     junk = {"true": 2, "raising": raising("__bool__")}[name]
     for function, option in itertools.product(of_both("quantize"), ("symmetric", "saturate")):
         with pytest.raises(TypeError, match=f"^{option} must be a bool, not "):
@@ -145,6 +147,7 @@ REFUSED = [
     ("call", "error", "match"), [*REFUSED, *ERRORS], ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_refusals(call, error, match):
+    # contract 15.4
     for api in (fastq, reference):
         with pytest.raises(error, match=match):
             call(api)
@@ -170,6 +173,7 @@ def test_a_call_like_a_good_one_is_refused_all_the_same(name):
 
 
 def test_memoryviews_of_several_dimensions_are_arrays():
+    # contract 15.2
     for api in (fastq, reference):
         q = api.quantize(memoryview(X), "int8")
         assert q.codes.tobytes() == api.quantize(X, "int8").codes.tobytes()

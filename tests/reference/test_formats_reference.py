@@ -78,11 +78,13 @@ def check_codes_of_ml_dtypes(name):
 
 @pytest.mark.parametrize("name", CODES)
 def test_codes_are_those_of_ml_dtypes(name):
+    # contract 8.2
     check_codes_of_ml_dtypes(name)
 
 
 @pytest.mark.parametrize("name", FLOAT8)
 def test_saturating_codes_are_those_of_onnx(name):
+    # contract 8.2
     helper = pytest.importorskip("onnx.numpy_helper", reason="onnx has the saturating cast")
     x = all_float32(name)
     x = x[~np.isnan(x)]
@@ -91,6 +93,7 @@ def test_saturating_codes_are_those_of_onnx(name):
 
 @pytest.mark.parametrize("name", SPECIFIED)
 def test_every_code_is_decoded_as_by_ml_dtypes(name):
+    # contract 8.6
     codes = every_code(name)
     with np.errstate(invalid="ignore"):
         expected = codes.astype(np.float64)
@@ -204,6 +207,7 @@ def test_halves_are_the_float32_numbers_that_they_are(dtype, half):
 
 @pytest.mark.parametrize("half", HALVES)
 def test_minmax_of_halves_has_their_dtype(half):
+    # contract 1.6
     x = np.random.default_rng(5).standard_normal((4, 33)).astype(dtype_of(half))
     lo, hi = reference.minmax(x, axis=0)
     same_bytes(lo, np.array([min(row) for row in x.astype(float).tolist()]).astype(x.dtype))
@@ -214,6 +218,7 @@ def test_minmax_of_halves_has_their_dtype(half):
 
 @pytest.mark.parametrize("half", HALVES)
 def test_values_are_rounded_once_to_halves(half):
+    # contract 1.6
     numbers = finite(half)
     ties = (numbers[1:] + numbers[:-1]) / 2
     x = np.concatenate([ties * (1 + 2.0**-40), ties * (1 - 2.0**-40), ties])
@@ -271,6 +276,7 @@ def test_packed_codes_are_the_digits_of_a_number(dtype):
 @pytest.mark.parametrize("bitorder", ["little", "big"])
 @pytest.mark.parametrize("dtype", ["uint1", "int1"])
 def test_one_bit_is_packed_as_by_numpy(dtype, bitorder):
+    # contract 1.10
     for length, axis in itertools.product(LENGTHS, (0, 1, -1)):
         codes = any_codes(dtype, (length, 5) if axis == 0 else (5, length), length)
         expected = np.packbits(codes != 0, axis=axis, bitorder=bitorder)
@@ -342,6 +348,7 @@ def check_microscaling(dtype, ftype=np.float32):
 @pytest.mark.parametrize("ftype", [np.float32, np.float64])
 @pytest.mark.parametrize("dtype", MICROSCALING)
 def test_microscaling_is_that_of_the_specification(dtype, ftype):
+    # contract 12.2
     check_microscaling(dtype, ftype)
 
 
@@ -374,6 +381,7 @@ def nvfp4_inputs():
 
 @pytest.mark.parametrize("k", range(6))
 def test_nvfp4_is_that_of_torchao(k):
+    # contract 12.3 and 12.4
     x = nvfp4_inputs()[k]
     q = reference.quantize(x, "nvfp4")
     tensor, scales, codes = nvfp4(x.tolist())
@@ -389,6 +397,7 @@ def test_nvfp4_is_that_of_torchao(k):
 
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_blocks_along_any_axis_are_those_of_rows(dtype):
+    # contract 12.1
     x = block_input(np.float32, (33, 75))[:, :35].reshape(33, 5, 7)
     for axis in (0, 1, 2, -1, -3):
         rows = np.ascontiguousarray(np.moveaxis(x, axis, -1))
@@ -416,6 +425,7 @@ def test_quantizing_again_with_the_same_parameters(dtype):
 
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_nan_and_infinity_in_blocks(dtype):
+    # contract 12.5
     qtype = QTYPES[dtype]
     x = np.random.default_rng(10).standard_normal((3, 70)).astype(np.float32)
     x[1, 40] = np.nan
@@ -442,6 +452,7 @@ def test_nan_and_infinity_in_blocks(dtype):
 
 @pytest.mark.parametrize("name", FLOAT8)
 def test_nan_in_float_codes(name):
+    # contract 8.5
     x = np.array([1, np.nan, -2], np.float32)
     with pytest.raises(ValueError, match="x has 1 NaN"):
         reference.quantize(x, name)
@@ -457,6 +468,7 @@ def test_nan_in_float_codes(name):
 @pytest.mark.parametrize("ftype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", CODES)
 def test_parameters_of_float_codes_from_a_range(name, ftype):
+    # contract 8.1
     rng, info = np.random.default_rng(11), np.finfo(ftype)
     for factor in (1, 1e-30, 1e30, info.tiny, info.smallest_subnormal, 0):
         x = rng.standard_normal((4, 9)).astype(ftype) * ftype(factor)

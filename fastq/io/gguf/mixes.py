@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf.container import GgufSource, GgufTensor
+from fastq.io.patterns import advice, is_found
 from fastq.system.arguments import did_you_mean
 
 
@@ -22,11 +23,12 @@ class Mix:
     name: str  # as llama-quantize takes it
     number: int  # `general.file_type` of the file
     default: str  # type of the tensors that no rule names
-    needs_imatrix: bool = False  # for the tensors of that type
+    needs_imatrix: bool = False  # for some tensors of any model
 
     def needs(self, name: str, kind: TensorType) -> bool:
-        """Return whether llama-quantize gives a tensor a type of this mix with an importance matrix only."""
-        return self.needs_imatrix and kind.name == self.default and name not in _NAMED
+        """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
+        low = kind.name in ("IQ2_S", "IQ3_XXS") or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
+        return low and name not in _NAMED
 
 
 # include/llama.h, enum llama_ftype
@@ -49,19 +51,22 @@ MIXES = {
         Mix("Q5_K_M", 17, "Q5_K"),
         Mix("Q6_K", 18, "Q6_K"),
         Mix("IQ4_NL", 25, "IQ4_NL"),
+        Mix("IQ2_M", 29, "IQ2_S", needs_imatrix=True),
+        Mix("IQ3_XXS", 23, "IQ3_XXS", needs_imatrix=True),
+        Mix("IQ3_XS", 22, "IQ3_S", needs_imatrix=True),
+        Mix("IQ3_S", 26, "IQ3_S"),
+        Mix("IQ3_M", 27, "IQ3_S"),
         Mix("IQ4_XS", 30, "IQ4_XS"),
         Mix("TQ1_0", 36, "TQ1_0"),
         Mix("TQ2_0", 37, "TQ2_0"),
         Mix("MXFP4_MOE", 38, "MXFP4"),
+        Mix("Q1_0", 40, "Q1_0"),
     )
 }
 FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 # of llama-quantize, not of fastq, which does not quantize to their types
-OTHERS = (
-    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"),
-    "COPY",
-)
+OTHERS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "COPY")  # Q2_0, too: the package gguf reads no such file
 
 
 def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
@@ -155,7 +160,8 @@ def is_quantized(spec: GgufTensor, architecture: str) -> bool:
 
 
 # What a tensor is for, by its name: the first that fits
-OUTPUT, EMBEDDING, VALUES, KEYS, ATTENTION, DOWN = "output", "embedding", "values", "keys", "attention", "down"
+OUTPUT, EMBEDDING, VALUES, KEYS, QUERIES, ATTENTION = "output", "embedding", "values", "keys", "queries", "attention"
+UP, GATE, DOWN = "up", "gate", "down"
 PER_LAYER = "per_layer_token_embd.weight"
 _NAMED = {"output.weight": OUTPUT, "token_embd.weight": EMBEDDING, PER_LAYER: EMBEDDING}
 _NAMED_WITHIN = {
@@ -163,7 +169,10 @@ _NAMED_WITHIN = {
     "attn_kv_b.weight": VALUES,
     "attn_v.weight": VALUES,
     "attn_k.weight": KEYS,
+    "attn_q.weight": QUERIES,
     "attn_output.weight": ATTENTION,
+    "ffn_up": UP,
+    "ffn_gate": GATE,
     "ffn_down": DOWN,
 }
 
@@ -203,6 +212,7 @@ class TypeRule:
         return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
 
 
+_IQ3 = "IQ3_XXS IQ3_XS IQ3_S IQ3_M"
 MOE = "MXFP4_MOE"  # experts in MXFP4, all else in Q8_0
 _EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # other matrices of it come in several, too
 
@@ -229,9 +239,21 @@ def _grouped(role: TensorRole) -> bool:
     return role.model.group >= 4
 
 
+def _between(role: TensorRole) -> bool:
+    """Whether a layer is neither in the first nor in the last eighth."""
+    return role.layers // 8 <= role.layer < 7 * role.layers // 8
+
+
 RULES = (
+    TypeRule(VALUES, "Q4_K", "IQ2_M", lambda role: _grouped(role) or role.model.experts >= 4),
+    TypeRule(VALUES, "IQ3_S", "IQ2_M"),
+    TypeRule(KEYS, "Q4_K", "IQ2_M", _eight),
+    TypeRule(DOWN, "IQ3_S", "IQ2_M", lambda role: _first(role, 8)),
+    TypeRule(ATTENTION, "Q5_K", "IQ2_M", _eight),
+    TypeRule(ATTENTION, "IQ3_S", "IQ2_M"),
     TypeRule(VALUES, "Q8_0", when=_eight),
-    TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S", _grouped),
+    TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _grouped),
+    TypeRule(VALUES, "Q4_K", "IQ3_M"),
     TypeRule(VALUES, "Q3_K", "Q2_K"),
     TypeRule(VALUES, "Q5_K", "Q3_K_M", lambda role: role.layer < 2),
     TypeRule(VALUES, "Q4_K", "Q3_K_M"),
@@ -240,10 +262,13 @@ RULES = (
     TypeRule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
     TypeRule(VALUES, "Q5_K", "Q4_K_S", lambda role: role.layer < 4),
     TypeRule(KEYS, "Q8_0", when=_eight),
+    *(TypeRule(of, kind, mix) for of in (KEYS, QUERIES) for mix, kind in (("IQ3_XXS", "IQ2_S"), ("IQ3_XS", "IQ3_XXS"))),
+    *(TypeRule(of, "IQ3_XXS", "IQ3_XS", _between) for of in (UP, GATE)),
     TypeRule(DOWN, "Q3_K", "Q2_K"),
     TypeRule(DOWN, "Q4_K", "Q2_K_S", lambda role: _first(role, 8)),
     TypeRule(DOWN, "Q5_K", "Q3_K_M", lambda role: _first(role, 16)),
     TypeRule(DOWN, "Q4_K", "Q3_K_M", lambda role: not _falcon(role) or _more_bits(role)),
+    TypeRule(DOWN, "Q4_K", "IQ3_M", lambda role: _first(role, 8) or (_eight(role) and _more_bits(role))),
     TypeRule(DOWN, "Q4_K", "Q3_K_L", _falcon),
     TypeRule(DOWN, "Q5_K", "Q3_K_L"),
     TypeRule(DOWN, "Q6_K", "Q4_K_M", lambda role: _falcon(role) and _first(role, 16)),
@@ -255,13 +280,16 @@ RULES = (
     TypeRule(DOWN, "Q5_1", "Q5_0", lambda role: _first(role, 8) and role.has_imatrix),
     TypeRule(ATTENTION, "Q4_K", "Q3_K_L", _falcon),
     TypeRule(ATTENTION, None, when=_falcon),
-    TypeRule(ATTENTION, "Q5_K", "Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS", _eight),
+    TypeRule(ATTENTION, "Q5_K", f"Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS {_IQ3}", _eight),
     TypeRule(ATTENTION, None, when=_eight),
     TypeRule(ATTENTION, "Q3_K", "Q2_K"),
-    TypeRule(ATTENTION, "Q4_K", "Q3_K_M"),
+    TypeRule(ATTENTION, "IQ3_S", "IQ3_XXS"),
+    TypeRule(ATTENTION, "Q4_K", "Q3_K_M IQ3_M"),
     TypeRule(ATTENTION, "Q5_K", "Q3_K_L"),
     TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
+    TypeRule(EMBEDDING, "IQ3_S", "IQ2_M IQ3_XXS"),
 )
+_LOW = "IQ2_M", "IQ3_XXS"  # whose output gets a bit less
 _RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
 # Types for rows that are no whole blocks; F16 where these have no role either
@@ -286,8 +314,7 @@ class TypeOverrides:
     """What the caller wants otherwise: the options of llama-quantize of the same names."""
 
     pure: bool = False  # no rules: all tensors get the default type
-    # for tensors in whose name the pattern is found; the first counts
-    tensor_types: Sequence[tuple[re.Pattern[str], str]] = ()
+    tensor_types: Sequence[tuple[str, str]] = ()  # for tensors in whose names a pattern is found; the first counts
     output_type: str | None = None  # for output.weight, and for the token embeddings
     embedding_type: str | None = None
 
@@ -300,10 +327,11 @@ def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: Type
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
     purposes, idle = {purpose_of(name) for name in quantized}, []
     for pattern, kind in overrides.tensor_types:
-        option = f"--tensor-type {pattern.pattern}={kind}"
-        if not any(pattern.search(spec.name) for spec in specs):
-            raise ValueError(f"{option} is for no tensor: none has a name in which {pattern.pattern!r} is found")
-        left = [name for name in quantized if not pattern.search(name)]
+        option = f"--tensor-type {pattern}={kind}"
+        if not any(is_found(spec.name, pattern) for spec in specs):
+            meant = advice("a pattern", pattern, [spec.name for spec in specs], is_found)
+            raise ValueError(f"{option} is for no tensor: none has a name in which {pattern!r} is found{meant}")
+        left = [name for name in quantized if not is_found(name, pattern)]
         idle += [option] if left == quantized else []
         quantized = left
     if overrides.output_type and not purposes & {OUTPUT, EMBEDDING}:
@@ -338,7 +366,7 @@ class _Types:
         self._model, self._mix, self._overrides, self._has_imatrix = model, mix, overrides, has_imatrix
         purposes = [purpose_of(spec.name) for spec in specs]
         self._tied = OUTPUT not in purposes
-        self._counts = {VALUES: purposes.count(VALUES), DOWN: model.layers}
+        self._counts = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
         self._seen = dict.fromkeys(self._counts, 0)
 
     def type_of(self, spec: GgufTensor) -> TensorType:
@@ -351,7 +379,7 @@ class _Types:
 
     def _wanted(self, spec: GgufTensor) -> str:
         overrides, purpose, architecture = self._overrides, purpose_of(spec.name), self._model.architecture
-        named = next((kind for pattern, kind in overrides.tensor_types if pattern.search(spec.name)), None)
+        named = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
         direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
         if direct and not (named and spec.name == PER_LAYER):
             return direct
@@ -364,7 +392,7 @@ class _Types:
         if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
             no_blocks = spec.shape[-1] % TENSOR_TYPES[self._mix.default].block
             high = architecture == "falcon" or no_blocks or self._mix.name in ("Q8_0", MOE)
-            return overrides.output_type or ("Q8_0" if high else "Q6_K")
+            return overrides.output_type or ("Q8_0" if high else "Q5_K" if self._mix.name in _LOW else "Q6_K")
         if self._mix.name == MOE:
             is_stack, parts = len(spec.shape) > 2 and spec.shape[-3] > 1, _EXPERTS_OF.get(architecture, ("",))
             return "MXFP4" if is_stack and any(part in spec.name for part in parts) else "Q8_0"
@@ -374,14 +402,15 @@ class _Types:
         layer, layers = self._seen.get(purpose, 0), self._counts.get(purpose, 0)
         if purpose in self._seen:
             self._seen[purpose] += 1
-        if purpose == DOWN and self._model.experts > 1:  # experts of a layer may be tensors of their own
+        if purpose in (UP, GATE, DOWN) and self._model.experts > 1:  # experts of a layer may be tensors of their own
             layer = _layer(name)
             if not 0 <= layer < layers:
                 raise ValueError(f"tensor {name!r} is in none of the {layers} layers of {self._model.architecture!r}")
         role = TensorRole(self._model, layer, layers, self._has_imatrix)
         rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
         kind = (rule.kind if rule else None) or self._mix.default
-        return _RAISED.get(kind, kind) if purpose == VALUES and self._model.is_70b else kind
+        raised = purpose == VALUES and self._model.is_70b and self._mix.name != "IQ2_M"
+        return _RAISED.get(kind, kind) if raised else kind
 
 
 def _layer(name: str) -> int:

@@ -40,6 +40,9 @@ class Body(NamedTuple):
     # ``f(spec, operands, args, p, i, end)``: visit i..end, a piece of a row; element j has parameter p + j. None: it is
     # visited in registers
     row: Any = None
+    # ``f(spec, operands, args, shared, i, kind)``: return the results of elements from i on, a Vec or scalar type of
+    # them, as `store_elements` takes them, and the status; `shared` are scale and zero point of all, if there are any
+    elements: Any = None
     reduction: Reduction | None = None  # None where parameters are given, or results are as many as elements
     # results, besides those of a reduction, that each thread has for itself, and the argument that tells how many of
     # them belong to a parameter; "" stands for one
@@ -91,9 +94,9 @@ def visit_run(spec, operands, args, p, i, end):
 
 @traced
 def visit_batch(spec, operands, args, p, i, row_end, limit):
-    """Visit short runs together, see `Body`; none where the body does not."""
+    """Visit short runs together, see `Body`; none where the body does not, or there are none."""
     batch = body_of(operands).batch
-    return batch(spec, operands, args, p, i, row_end, limit) if batch else (0, i, row_end, 0)
+    return batch(spec, operands, args, p, i, row_end, limit) if batch and spec.together else (0, i, row_end, 0)
 
 
 @traced

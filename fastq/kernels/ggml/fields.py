@@ -33,6 +33,7 @@ class BlockNumbers(NamedTuple):
     min: Any
     scales: Any
     mins: Any
+    signs: Any
     codes: Any
 
 
@@ -63,6 +64,8 @@ def _masked(builder, value, bits: int):
 def _placed(builder, form: BlockFormat, field: Field, number, k: int):
     """Emit the bits of part k of a word; the highest bits of a number are not cut off."""
     number = _shifted(builder, number, -field.shift)
+    if number.type.element.width < 8 * field.word:
+        number = builder.zext(number, ir.VectorType(ir.IntType(8 * field.word), number.type.count))
     if field.shift + field.bits < form.width(field.of):
         number = _masked(builder, number, field.bits)
     return _shifted(builder, number, field.low + k * field.pitch)

@@ -8,7 +8,8 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, Constants, traced
-from fastq.formats.gguf import BlockFormat
+from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch
+from fastq.formats.grids import Grid
 from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
 
@@ -31,8 +32,18 @@ class BlockSpec(Constants):
         self.nbytes, self.size, self.sub, self.bits, self.of_rows = row.nbytes, row.size, row.sub, row.bits, row.of_rows
         self.in_turn = row.bits == 3 and not self.weighted
         self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
+        self.code = types.uint16 if row.bits > 8 else types.uint8
+        self.of_mean = 0.0  # see PointSearch
+        if isinstance(row, GridFormat) and row.search:
+            self._search_points(row.grid, row.search)
         self.polishes = 2 if not row.count("scales") and row.width("d") == 16 else 0
         super().__post_init__()
+
+    def _search_points(self, grid: Grid, search: PointSearch) -> None:
+        self.last, self.delta, self.tiny, self.raised = search.last, search.delta, search.tiny, search.raised
+        self.takes_all_again, self.of_mean = search.takes_all_again, 0.0 if self.weighted else search.of_mean
+        self.width, self.levels, self.sign_bits = grid.width, len(grid.levels), self.row.width("signs")
+        self.level_bits = (self.levels - 1).bit_length()
 
 
 @traced

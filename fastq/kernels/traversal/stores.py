@@ -55,11 +55,17 @@ def streams_row(spec, operands, args, i, end):
 # --- straight from registers ------------------------------------------------------------------------------------------
 
 
+@traced
+def _of_any_lane(reported):
+    return v.any_lane(reported) if isinstance(reported, v.Vec) else reported
+
+
 def stream_by_lines(piece: Callable[..., Any]):
     """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
 
-    A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report. `vec` must
-    not have more lanes than a line has elements: what is stored before the first line may reach into it, not beyond.
+    A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report, or a status.
+    `vec` must not have more lanes than a line has elements: what is stored before the first line may reach into it, not
+    beyond.
     """
 
     @njit
@@ -72,19 +78,19 @@ def stream_by_lines(piece: Callable[..., Any]):
         while i < first:
             y, reported = piece(context, i, vec)
             store_elements(dst, i, y)
-            found |= v.any_lane(reported)
+            found |= _of_any_lane(reported)
             i += v.count(vec)
         i = first
         while i <= end - v.count(line):
             y, reported = piece(context, i, line)
             stream_elements(dst, i, y)
-            found |= v.any_lane(reported)
+            found |= _of_any_lane(reported)
             i += v.count(line)
         return i, found
 
     @traced
     def stream_lines(spec, context, src, dst, i, end, vec):
-        """Write i..end, or up to the last whole line; return where that ended, and whether a lane was reported."""
+        """Write i..end, or up to the last whole line; return where that ended, and what was reported."""
         return stream_all(spec, context, src, dst, i, end, vec) if can_stream(spec, dst) else (i, False)
 
     return stream_lines

@@ -304,7 +304,7 @@ def test_blocks_that_fastq_does_not_read(options):
 @pytest.mark.parametrize(
     ("text", "message"),
     [(name, "but one that llama-quantize has and fastq lacks") for name in (*OTHERS, "iq2_xs")]
-    + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "Q1_0", "Q2_0", "I8")]
+    + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "Q2_0", "I8")]
     + [("Q4_9", "'Q4_9' is not one of Q4_0"), ("99", "'99' is not one of Q4_0")]
     + [("q4km", ": did you mean Q4_K_M?"), ("Q8_0 --output-tensor-type q6k", ": did you mean Q6_K?")],
 )
@@ -312,7 +312,7 @@ def test_types_that_are_no_mix(text, message):
     assert message in " ".join(told("gguf", "in.gguf", "out.gguf", *text.split(), exit_code=2).split())
 
 
-@pytest.mark.parametrize("kind", ["MXFP4", "NVFP4", "Q1_0"])
+@pytest.mark.parametrize("kind", ["MXFP4", "NVFP4", "IQ3_S"])
 def test_single_tensors_of_types_that_are_no_mix(kind):
     run("gguf", "in.gguf", "out.gguf", "Q8_0", "--tensor-type", f".={kind}")
     for name, each in read("out.gguf")[1].items():

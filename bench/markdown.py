@@ -1,4 +1,4 @@
-"""Tables of Markdown, and parts of pages that are generated."""
+"""Tables of Markdown, parts that unfold, and parts of pages that are generated."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     rules = ["---:" if all(_NUMBER.match(row[k]) for row in rows) else "---" for k in range(len(columns))]
     lines = [columns, rules, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def folded(title: str, text: str) -> str:
+    """A part of a page that unfolds; it must have no headings."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def with_part(text: str, begin: str, part: str, end: str) -> str:

@@ -74,6 +74,9 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         lines.append("- bfloat16 and float16: the scale is rounded to the dtype of x")
     elif row.stored_type in ("float16", "bfloat16"):
         lines.append(f"- the scale is rounded to {row.stored_type}")
+    if row.searched_signed:
+        where = f"where a range of {' or '.join(row.searched_signed)} is searched for"
+        lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation but that of values is rounded to the dtype of x")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")

@@ -21,7 +21,7 @@ from click.shell_completion import get_completion_class
 from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.quantizing import dequantize, gguf, quantize
+from fastq.cli.quantizing import binarize, dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts
 from fastq.cli.science import bitround, pack
 from fastq.cli.tables import print_table
@@ -187,7 +187,7 @@ def completion(shell: str) -> None:
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
 
 
-for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest, bitround, pack):
+for command in (quantize, dequantize, binarize, convert_command, gguf, inspect, compare, suggest, bitround, pack):
     cli.add_command(command)
 
 

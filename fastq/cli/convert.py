@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,9 @@ from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.io.checkpoints.names import check_pattern
 from fastq.io.checkpoints.quantizing import Dequantization, Quantization
-from fastq.io.checkpoints.rules import Rules, loading
+from fastq.io.checkpoints.rules import Rules, left_as_floats, loading
+from fastq.io.pipeline import count_text
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
@@ -30,14 +29,6 @@ REPORT = files.with_suffix(".json", ".csv", ".html")
 FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # of a report
 
 
-def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Pass patterns whose regular expressions are any."""
-    for text in texts:
-        with files.regular_expression(text):
-            check_pattern(text)
-    return texts
-
-
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
     with files.refused():
         return None if name is None else as_scheme(name)
@@ -45,7 +36,7 @@ def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> Lay
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
     pairs = files.pairs_of(texts, "PATTERN=SCHEME")
-    return [(_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
+    return [(files.as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
@@ -65,7 +56,6 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
-patterns = functools.partial(files.repeatable, metavar="PATTERN", callback=_patterns)
 OTHERS = "Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts."
 UNEQUAL = "Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone."
 CONVENTION = "Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors."
@@ -75,9 +65,9 @@ CONVENTION = "Codes by the scale as it is stored, computed in float32; or the by
 @click.argument("source", metavar="SRC", type=SRC)
 @click.argument("out", metavar="OUT", type=files.WRITABLE)
 @click.option("--scheme", metavar="SCHEME", callback=_scheme, help=f"One of {', '.join(PRESETS)}.")
-@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
-@patterns("--ignore", help="Leave such modules alone; repeatable.")
-@patterns("--include", help="Quantize such modules that stay by their names, as lm_head; repeatable.")
+@files.patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@files.patterns("--ignore", help="Leave such modules alone; repeatable.")
+@files.patterns("--include", help="Quantize such modules that stay by their names, as lm_head; repeatable.")
 @click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL)
 @click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
 @click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
@@ -134,8 +124,11 @@ def convert_command(
         sample = conversion.sample if isinstance(conversion, Quantization) else None
         with files.failures(source, report):
             write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
-    if isinstance(conversion, Quantization):
-        for line in loading(out, conversion.source, conversion.plan.matrices):
+    shards = count_text(len(conversion.source.shards), "file")
+    note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
+    if isinstance(conversion, Quantization) and rules is not None:
+        lines = left_as_floats(conversion.plan, conversion.source, rules)
+        for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)
 
 

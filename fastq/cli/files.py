@@ -19,6 +19,7 @@ from rich.console import Console
 from fastq.cli.tables import printable
 from fastq.engine.code.stored import told
 from fastq.formats.range_methods import METHODS
+from fastq.io.patterns import check_pattern
 from fastq.io.pipeline import listed
 from fastq.io.tensors import SUFFIXES
 
@@ -55,6 +56,7 @@ RANGE_HELP = "All values, or the part of them with the least squared error: othe
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 IMATRIX_HELP = "Weigh errors of columns in the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
+nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 EVERY_HELP = "Give each tensor without an error a row of its own, as those that are copied."
 worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
@@ -70,12 +72,19 @@ def order_of(given: dict[str, Any]) -> dict[str, bool]:
     return {name: given.pop(name) for name in ("every", "worst_first")}
 
 
-def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
-    """Return a callback that refuses paths that do not end in one of the suffixes; None is an option not given."""
+def with_suffix(
+    *suffixes: str, hint: Mapping[str, str] | None = None
+) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """Return a callback that refuses paths that do not end in one of the suffixes; None is an option not given.
+
+    Hints say of other suffixes what such a file holds.
+    """
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
         if path is not None and path.suffix not in suffixes:
-            raise click.BadParameter(f"{path.name!r} does not end in {listed(suffixes)}")
+            held = (hint or {}).get(path.suffix)
+            why = f"; a {path.suffix} file holds {held}" if held else ""
+            raise click.BadParameter(f"{path.name!r} does not end in {listed(suffixes)}{why}")
         return path
 
     return check
@@ -125,6 +134,14 @@ def regular_expression(pattern: str) -> contextlib.AbstractContextManager[None]:
     return refused(lambda error: f"{pattern!r} is not a regular expression: {error}", re.error)
 
 
+def as_patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Pass patterns whose regular expressions are any."""
+    for text in texts:
+        with regular_expression(text):
+            check_pattern(text)
+    return texts
+
+
 def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
     """Split each PATTERN=NAME at its last =, since patterns may have one."""
     for text in texts:
@@ -142,6 +159,7 @@ def _as_decibels(ctx: click.Context, param: click.Parameter, number: float | Non
 
 
 repeatable = functools.partial(click.option, multiple=True)
+patterns = functools.partial(repeatable, metavar="PATTERN", callback=as_patterns)
 decibels = functools.partial(click.option, type=float, metavar="DB", callback=_as_decibels)
 
 

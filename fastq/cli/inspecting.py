@@ -19,7 +19,7 @@ from fastq.cli.quantizing import inspect_gguf
 from fastq.cli.report import print_json, total_text, write_report
 from fastq.cli.suggesting import Tried, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
-from fastq.io.pipeline import NAMED, Converted, count_text, naming, some_of, sums_of
+from fastq.io.pipeline import NAMED, Converted, Errors, count_text, naming, signal_of, some_of, sums_of
 from fastq.io.records import FLOATS, Scheme
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
 from fastq.plot.schemes import SAMPLE, Measured
@@ -108,22 +108,22 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         with files.progress_bar(tensors) as advance:
             lines = [(tensor, *_suggested(tensor, sqnr, measured_by, advance)) for tensor in tensors]
     entries, rows = [], []
-    for tensor, scheme, measured in lines:
+    for tensor, scheme, measured, sums in lines:
         after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes that codes and parameters take
         figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
         as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
         entries.append({"name": tensor.name, "shape": tensor.shape, "scheme": as_text, **figures})
-        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme)))
+        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme), sums))
     if as_json:
         print_json({"tensors": entries})
     else:
         print_table(arranged(entries, every=True, worst_first=worst_first), SUGGESTED)
-        print_line(total_text(rows))
+        print_line(total_text(rows, done="tried"))
     if left:
         note(told)
-    if way := command(source, Counter(str(scheme) for _, scheme, _ in lines)):
+    if way := command(source, Counter(str(scheme) for _, scheme, *_ in lines)):
         note(way)
-    short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got in lines if not got.sqnr_db >= sqnr]
+    short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got, _ in lines if not got.sqnr_db >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
@@ -141,14 +141,17 @@ def _reason(tensor: Tensor) -> str:
 
 def _suggested(
     tensor: Tensor, sqnr: float, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
-) -> tuple[Scheme | str, Measured]:
-    """Return the scheme of the fewest bits that reaches the SQNR, or the best there is."""
+) -> tuple[Scheme | str, Measured, Errors]:
+    """Return the scheme of the fewest bits that reaches the SQNR, or the best there is, and sums of its errors."""
     with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
-        tried = list(measured_by(tensor.values()))
+        values = tensor.values()
+        tried, signal = list(measured_by(values)), signal_of(values)
     advance(tensor.nbytes, 1)
     wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
     enough = [each for each in tried if each[1].sqnr_db >= wanted]
-    return min(enough, key=lambda each: each[1].bits) if enough else max(tried, key=lambda each: each[1].sqnr_db)
+    fewest, best = (lambda each: each[1].bits), (lambda each: each[1].sqnr_db)
+    scheme, measured = min(enough, key=fewest) if enough else max(tried, key=best)
+    return scheme, measured, Errors(signal and signal * 10 ** (-measured.sqnr_db / 10), signal, math.nan)
 
 
 @click.command(short_help="Measure errors of one file against another.")
@@ -165,9 +168,9 @@ def compare(
     """Measure how far the tensors of B are from those of A of the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
-    model directories, folders of the first three; two .npy files are compared whatever their names. A quantized matrix
-    is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
-    installed.
+    model directories, folders of the first three; the array of a .npy file and a single one are compared whatever
+    their names. A quantized matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the
+    worst three, if matplotlib is installed.
 
     Tensors that one side lacks are named on standard error, and those that can't be measured, as of BOOL or U32, of
     which the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3
@@ -180,7 +183,7 @@ def compare(
         files.check_replaceable(html, "--html", {"A": a, "B": b})
     with files.failures(called(a), html or a):
         ours, theirs = (tensors_of(path, say=note) for path in (a, b))
-        if a.suffix == b.suffix == ".npy":
+        if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
         code = IN_PART if at_least is None else TOO_FAR
         common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]

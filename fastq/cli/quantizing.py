@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fastq.cli import files
-from fastq.cli.report import entry_of, print_converted, print_json
-from fastq.cli.tables import Entry, print_table, printable
+from fastq.cli.report import entry_of, print_converted, print_json, total_text
+from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.gguf import LEAST_ERROR, RANGES
 from fastq.formats.qtypes import QTYPES, as_qtype
@@ -22,13 +21,12 @@ from fastq.io.containers import SOURCES, open_source
 from fastq.io.gguf.container import GgufTensor, MetadataField, open_gguf
 from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
+from fastq.io.patterns import check_searched
 from fastq.io.pipeline import count_text, some_of, total_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
 from fastq.system.arguments import did_you_mean, reason
-
-NamedType = tuple[re.Pattern[str], str]
 
 GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
@@ -98,13 +96,16 @@ def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: s
 
 
 OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
-# conventions whose zero points are codes and whose scales are positive and of the compute type, as files hold them
-_AS_STORED = "integer", "compute", False
-STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.signed_scale) == _AS_STORED]
+# conventions whose zero points are codes and whose scales are of the compute type, as files hold them; below 0 only
+# where compressed-tensors has them
+_AS_STORED = "integer", "compute", "magnitude"
+STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 LIKE_HELP = "Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
 CONVENTION_HELP = "Whose arithmetic to follow, for formats that it has: {}. fastq conventions prints them."
+QUANTIZED = ".safetensors", ".npz"  # files that have codes and scales
+WITH_SCALES = {".npy": "one array, and codes need their scales: numpy.load reads .npz, too"}
 TO_QUANTIZE = files.Source(
     *SOURCES,
     ways={
@@ -113,20 +114,20 @@ TO_QUANTIZE = files.Source(
     },
 )
 TO_DEQUANTIZE = files.Source(
-    ".safetensors",
+    *(".safetensors", ".npz"),
     ways={
         files.FOLDER: "fastq convert {} OUT --dequantize turns a model directory back",
         ".gguf": "fastq gguf {} OUT.gguf --dequantize turns it back",
-        **dict.fromkeys((".npy", ".npz"), "fastq quantize writes .safetensors, and so does QuantizedArray.save"),
+        ".npy": "fastq quantize writes .safetensors and .npz",
     },
 )
 
 
 @click.command(short_help="Quantize a .safetensors, .npy or .npz file.")
 @click.argument("source", metavar="IN", type=TO_QUANTIZE)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
-@files.repeatable("--include", metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
-@files.repeatable("--exclude", metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*QUANTIZED, hint=WITH_SCALES))
+@files.patterns("--include", help="Quantize only tensors of such names; repeatable.")
+@files.patterns("--exclude", help="Leave tensors of such names alone; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
 @click.option("--like", type=files.EXISTING, metavar="FILE", help=LIKE_HELP)
 @click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
@@ -136,16 +137,17 @@ TO_DEQUANTIZE = files.Source(
 @files.range_option
 @files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
-@files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+@files.nan_option
 @files.table_options
 @files.force_option
 def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
     """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
 
-    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
-    tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
-    the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
-    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
+    OUT has codes, scales and zero points under the names that compressed-tensors uses: a .safetensors file, or a .npz
+    file for numpy.load. Floating tensors of two and more dimensions are quantized; everything else (biases, norm
+    weights) is copied; the table shows the reason. With --all vectors and scalars get one scale each, unless
+    --block-size or the format cuts vectors into blocks. PATTERN is the name of a tensor or of its module, a shell
+    pattern such as '*.weight', or re: and a regular expression; one that is for no tensor is refused. Model
     directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
     order = files.order_of(given)
@@ -172,21 +174,45 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
 
 @click.command(short_help="Restore floats from a quantized file.")
 @click.argument("source", metavar="IN", type=TO_DEQUANTIZE)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy", ".safetensors"))
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*SOURCES))
 @files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Turn a quantized file back into tensors of the original names, shapes and dtypes.
 
-    IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors file, or a .npy file if IN holds a
-    single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
+    IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors or .npz file, or a .npy file if IN
+    holds a single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
     """
     files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
-    sizes = f"{source.stat().st_size:,} -> {out.stat().st_size:,} bytes"
-    click.echo(f"{count_text(count, 'tensor')} dequantized: {sizes}")
+    before, after = source.stat().st_size, out.stat().st_size
+    click.echo(f"{count_text(count, 'tensor')} dequantized: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+VECTORS = files.Source(".npy", ways={".npz": "give one of its arrays as .npy"})
+
+
+@click.command(short_help="Keep one bit of each number of a .npy file.")
+@click.argument("source", metavar="IN", type=VECTORS)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy"))
+@files.choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
+@files.choice("--bitorder", ["big", "little"], help="Whether the first of eight numbers is the highest or lowest bit.")
+@files.nan_option
+@files.force_option
+def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
+    """Keep of each number whether it is positive, and pack eight of them in a byte: embeddings to be searched.
+
+    OUT is a .npy file with a row of bytes for each vector, as faiss, usearch and sentence-transformers have them, and
+    as fastq.binarize makes them.
+    """
+    files.check_out({"IN": source}, out, force=force)
+    with files.failures(files.called(source), out):
+        opened = open_source(source)
+        with files.progress_bar(opened.tensors.values()) as advance:
+            row = binarize_file(opened, out, progress=advance, **options)
+    print_line(total_text([row]))
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -197,17 +223,18 @@ def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
 
 
-def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
-    """Return regular expressions and the types of the tensors that they are for."""
+def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return patterns and the types of the tensors that they are for."""
     found = []
-    for pattern, kind in files.pairs_of(texts, "REGEX=TYPE"):
+    for pattern, kind in files.pairs_of(texts, "PATTERN=TYPE"):
         with files.regular_expression(pattern):
-            found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
+            check_searched(pattern)
+        found.append((pattern, _type_name(ctx, param, kind) or ""))
     return tuple(found)
 
 
 WEIGHTS_HELP = "Importance of columns: a file of llama-imatrix, .safetensors or .npz."
-TENSOR_TYPE = "Type of the tensors in whose name REGEX is found; repeatable, the first one counts."
+TENSOR_TYPE = "Type of tensors by names; PATTERN may be a regex found in them, too. Repeatable; the first fit counts."
 type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE")
 
 
@@ -223,7 +250,7 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
     "--range", RANGES, "method", help=f"Scales: minmax as ggml, mse of least error: {', '.join(LEAST_ERROR)}."
 )
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
-@files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="REGEX=TYPE", help=TENSOR_TYPE)
+@files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="PATTERN=TYPE", help=TENSOR_TYPE)
 @type_option("--output-tensor-type", "output_type", help="Type of output.weight.")
 @type_option("--token-embedding-type", "embedding_type", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")

@@ -189,9 +189,8 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
 def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
     """Whether neighbours have parameters of their own in runs of a few elements, all of one length.
 
-    One thread of a Zen 5, 2**18 float64 in runs of 8, which fill a register, compared with runs one by one: given 0.8
-    times as fast, decoded 0.6, by own ranges 1.3, of 2**25 0.6; `compare` takes blocks of 8 elements as they are, and
-    minima are taken by the body.
+    Runs that fill a register are faster one by one; `compare` takes blocks of 8 elements as they are, and minima are
+    taken by the body: decisions D27 and D28.
     """
     if not (layout.inner == 1 == layout.outer and 1 < layout.block <= LONGEST and layout.parameters > 1):
         return False
@@ -204,12 +203,8 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
     """Return how many short rows with the same parameters a loop had better take as one, from what its pointers are to.
 
     Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
-    few compared with all: parameters are repeated for each of them, minima and maxima merged. One thread of a Zen 5,
-    compared with rows one by one: rows of 2 float32, 16 of them alike, minima 2.1 times as fast, decoded 2.3, by own
-    ranges 0.94; 64 alike 5.6, 5.0 and 1.9; rows of 4, 512 alike 15, 6.6 and 7.3, of uint8 44, 6.3 and 8.3; rows of 32,
-    512 alike decoded 0.8, minima of uint8 6; rows of 100 quantized 1.1, minima of uint8 2.3; rows of 16, 4 alike minima
-    0.57. A row of 32 elements compared with one of 64, rows of 4, 32 alike: minima 1.5, decoded 1.5; 128 alike given
-    0.85.
+    few compared with all: parameters are repeated for each of them, minima and maxima merged. Decisions D34 and D35
+    have the figures.
     """
     rows, lanes, alike = layout.block, register_elements(*kinds), layout.block * layout.inner
     limits = _ROWS[op]

@@ -117,7 +117,6 @@ class RangeSearch:
             low, high = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
         else:
             low, high = shares[0] * low, shares[0] * high
-            low, high = np.minimum(low, high), np.maximum(low, high)
         return np.clip(low, -most, most), np.clip(high, -most, most)
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:

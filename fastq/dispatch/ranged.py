@@ -385,8 +385,8 @@ def _plan_fused(
     (pointers, operands), draws = planner.with_noise(spec, kinds), arithmetic.rule.draws
     width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
-    # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
-    # two; not fewer elements in all than half a row of such
+    # rows that fill no register are taken as one in two passes (decision D29), unless there are fewer elements in all
+    # than half a row of such
     narrow = layout.inner < width // COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
     if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
         return None

@@ -151,8 +151,7 @@ def extent_of(x: Array) -> tuple[int, int]:
 def is_plain(x: Array | None) -> bool:
     """Whether kernels can read an array in C order as it is, at any address; so they can one that is still to be made.
 
-    float64 that begins at an odd address, signs of 2**24 elements, one thread of a Zen 5, beside buffers: 1.8 times as
-    fast.
+    Elements at odd addresses need no buffer: decision D55.
     """
     return x is None or (x.flags.c_contiguous and x.dtype.isnative)
 
@@ -294,14 +293,7 @@ def _is_faster(
     given, lets kernels work in place; or it does, elements of a block follow each other, and given scales lie in that
     order, too (`scale_order`). Rows of a few elements with parameters of their own are visited in C order.
 
-    Two threads, float32 and uint8 in a permuted order, beside C order. 2**20 elements, blocks along the last axis, rows
-    of 2, 4, 8, 16 elements in place: blocks of 32 0.3 to 0.6, 0.5 to 1.2, 1.0 to 2.7, 1.3 to 3.2 times as fast, blocks
-    of 16 0.2 to 0.4, 0.3 to 0.8, 0.6 to 1.7, 1.2 to 3.2, blocks of 128 0.5 to 1.7, 0.7 to 2.9, 1.8 to 4.4, 1.7 to 3.5.
-    Blocks whose elements follow each other in place 1.7 to 2, by given parameters 1.0 to 1.4.
-
-    Shapes (2, 2048, 256), (4, 1024, 256) and (6, 700, 256) in Fortran order, blocks along axis 1, rows of 2, 4, 6: 8
-    rows alike 0.3 to 1.4, 0.6 to 2.1, 0.4 to 1.2, 16 alike 0.5 to 1.9, 1.0 to 3.8, 0.6 to 2.0, 32 alike 0.8 to 3.8,
-    1.6 to 6.9, 1.0 to 3.1.
+    Decisions D36 and D54 have the figures.
     """
     layout = arrangement.layout
     if not block_size or in_c_order.inner > 1:

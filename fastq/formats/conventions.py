@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -108,7 +107,9 @@ class Convention:
         a step further up.
     symmetric_extreme : {"magnitude", "signed"}
         A symmetric scale comes from ``max(-lo, hi)``; or from whichever of lo and hi is larger in magnitude, as ``it /
-        (qmin - middle)``, and is then negative for hi.
+        -(divisor / 2)``, and is then negative for hi.
+    searched_signed : tuple of str
+        Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
         Formats whose symmetric scheme has as many codes below the middle as above it: "all", or names.
     reserves_fill : bool
@@ -158,6 +159,7 @@ class Convention:
     rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
     decode: str = _one_of("point", "middle")
     symmetric_extreme: str = _one_of("magnitude", "signed")
+    searched_signed: tuple[str, ...] = ()
     narrow: str | tuple[str, ...] = "all"
     reserves_fill: bool = False
     reduce_range: bool = False
@@ -214,8 +216,9 @@ class Convention:
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
-        if not _are_of(self.formats, QTYPES):
-            raise ValueError(f"formats must be a tuple of code formats, not {shown(self.formats)}")
+        for name in ("formats", "searched_signed"):
+            if not _are_of(getattr(self, name), QTYPES):
+                raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
         if not (equal(self.narrow, "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
@@ -232,17 +235,6 @@ class Convention:
             return self
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
-
-    def check(self, qtype: QType, symmetric: bool, part: str) -> Coding:
-        """Return a format as the system uses it, if it has that and the scheme, and uses two codes or more of it."""
-        scheme = "symmetric" if symmetric else "asymmetric"
-        if scheme not in self.schemes:
-            raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
-        self.check_format(qtype)
-        coding = coding_of(self, qtype, symmetric, part)
-        if not coding.parameters[0] < coding.parameters[1]:
-            raise ValueError(f"dtype must have two codes or more: convention {self.name!r} leaves too few of {qtype}")
-        return coding
 
     def check_format(self, qtype: QType) -> None:
         """Pass if the system has the format."""
@@ -286,7 +278,7 @@ class Convention:
     @cached_property
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
-        return self.symmetric_extreme == "signed" or self.degenerate == "value"
+        return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -331,6 +323,7 @@ _NBITS = Convention(
     rounding="half_away",
     symmetric_extreme="signed",
     narrow=(),
+    variants=(("symmetric", "divisor", "codes"),),
 )
 
 _ROWS = (
@@ -395,6 +388,7 @@ _ROWS = (
         degenerate="epsilon",
         degenerate_zero_point="end",
         zero_point_inside=True,
+        searched_signed=("int4", "int2"),
         narrow=(),
     ),
     _NBITS,
@@ -459,32 +453,6 @@ for _row in _ROWS:
 
 
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
-
-
-class Coding(NamedTuple):
-    """A code format as a convention uses it in one scheme.
-
-    Attributes
-    ----------
-    row : Convention
-        Its fields as they are in that scheme.
-    parameters : tuple of float
-        The first and the last of the codes that parameters are made for.
-    codes : tuple of float
-        The first and the last code in use.
-    """
-
-    row: Convention
-    parameters: tuple[float, float]
-    codes: tuple[float, float]
-
-
-@functools.lru_cache(1024)
-def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
-    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
-    row = convention.under(symmetric, kind)
-    parameters = row.parameter_range(qtype, symmetric)
-    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
 
 
 def as_convention(convention: str | Convention) -> Convention:

@@ -45,10 +45,9 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     """Return how a range becomes a scale."""
     steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
     number = "float64" if row.parameter_type == "float64" else "F"
-    if scheme == "symmetric" and row.symmetric_extreme == "signed":
-        scale = "(hi if hi > -lo else lo) / (qmin - middle)"
-    elif scheme == "symmetric":
-        scale = f"max(-lo, hi) / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"max(-lo, hi) / ({steps} / 2)"
+    if scheme == "symmetric":
+        extreme = "-(hi if hi > -lo else lo)" if row.symmetric_extreme == "signed" else "max(-lo, hi)"
+        scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
         scale = f"{difference} / {steps}"

@@ -39,7 +39,8 @@ class MSERange:
     grow : float, optional
         By which share a range is made larger at most, from 0 to 3.
     signs : {1, 2}, optional
-        Whether the other sign of a scale is tried too; only of conventions whose symmetric scales may be negative.
+        2: a symmetric scale may be negative, so that the end of the range that is farther from 0 has the lowest code.
+        Only of formats whose convention has such scales, where it is the default.
     norm : float
         Which power of the errors is summed: 2 for squares, 1 for magnitudes.
 
@@ -82,10 +83,11 @@ class MSERange:
     def resolved(self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int) -> MSERange:
         """Return the same with what is None from the table; `kind` and `block_size` as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
-        known = default_of(qtype, apart, kind, block_size)
+        may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
+        known = replace(default_of(qtype, apart, kind, block_size), signs=1 + may_be_negative)
         found = replace(self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None})
-        if found.signs == 2 and not (symmetric and row.symmetric_extreme == "signed"):
-            raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales below 0")
+        if found.signs == 2 and not may_be_negative:
+            raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales of {qtype} below 0")
         if apart and found.ratios.size**2 > MOST_RANGES:
             raise ValueError(
                 f"grid={found.grid} gives {found.ratios.size} places for each end of a range, and at most "
@@ -101,8 +103,7 @@ class MSERange:
         assert self.grow is not None
         j = np.arange(-self.grid, 3 * self.grid + 1)
         j = j[(j / self.grid >= -self.shrink) & (j / self.grid <= self.grow) & (j != 0) & (j > -self.grid)]
-        p = (self.grid + np.append(0, j[::-1])) / self.grid
-        return p if self.signs == 1 else np.append(p, -p)
+        return (self.grid + np.append(0, j[::-1])) / self.grid
 
     @property
     def ends_apart(self) -> NDArray[np.float64]:
@@ -123,7 +124,7 @@ class _Default(NamedTuple):
     @property
     def method(self) -> MSERange:
         """What is tried."""
-        return MSERange(self.grid, self.shrink, self.grow, 1)
+        return MSERange(self.grid, self.shrink, self.grow)
 
 
 _SMALL, _CHANNELS, _ANY = 64, -1, 0

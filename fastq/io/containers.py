@@ -11,7 +11,8 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -89,7 +90,7 @@ class NpySource:
 
 
 class NpzSource(NpySource):
-    """The arrays of a .npz file, each read when it is asked for."""
+    """The arrays of a .npz file, each read when it is asked for; one is a text, JSON of metadata, if fastq wrote it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.tensors = path, dict[str, TensorSpec]()
@@ -102,6 +103,12 @@ class NpzSource(NpySource):
                     raise ValueError(f"its member {member.filename!r} is {held}")
                 with archive.open(member) as file:
                     self.tensors[name] = _npy_header(file, member.file_size).spec(name)
+        if METADATA in self.tensors and self.tensors[METADATA].dtype.startswith("str"):
+            found = json.loads(str(self.load(METADATA)), object_pairs_hook=without_duplicates)
+            if not (isinstance(found, dict) and all(isinstance(value, str) for value in found.values())):
+                raise ValueError(f"its {METADATA} is no object of texts")
+            self.metadata = found
+            del self.tensors[METADATA]
 
     def load(self, name: str) -> Array:
         """Return an array, in the byte and memory order of the file."""
@@ -224,7 +231,7 @@ def as_safetensors(spec: TensorSpec) -> TensorSpec:
     """Return what an array of NumPy is in a .safetensors file; ValueError if it can't be in one."""
     name = OF_NUMPY.get(spec.dtype, spec.dtype)
     if not name[:1].isupper():
-        raise ValueError(f"array {spec.name!r} is {spec.dtype}, which a .safetensors file can't hold")
+        raise ValueError(f"array {spec.name!r} is {spec.dtype}, which fastq does not write")
     return replace(spec, dtype=name)
 
 
@@ -287,6 +294,44 @@ class SafetensorsWriter:
         for name, spec in self._header.specs.items():
             if (nbytes := self._next[name] - self._header.starts[name]) != spec.nbytes:
                 raise ValueError(f"{name!r} has {nbytes:,} bytes, not {spec.nbytes:,}")
+
+
+class NpzWriter:
+    """Writes tensors into a .npz file, each of them whole; `numpy.load` reads it."""
+
+    def __init__(self, archive: zipfile.ZipFile, header: Header, metadata: Mapping[str, str]) -> None:
+        self._archive, self._specs, self._metadata = archive, header.specs, metadata
+        for spec in self._specs.values():
+            if spec.dtype in ML_FLOATS:
+                raise ValueError(f"{spec.name!r} is {spec.dtype}, which .npz files do not hold; write .safetensors")
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write a tensor, and return its bytes."""
+        spec, data = self._specs[name], bytes_of(rows)
+        self._write(name, numpy_dtype(spec.dtype), spec.shape, data)
+        return data.nbytes
+
+    def _write(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: NDArray[np.uint8]) -> None:
+        described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        # of a fixed date, so that the same tensors are the same bytes
+        with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(member, described)
+            member.write(data.data)
+
+    def finish(self) -> None:
+        """Write the metadata."""
+        text = np.array(json.dumps(dict(self._metadata)))
+        self._write(METADATA, text.dtype, (), bytes_of(text))
+
+
+@contextmanager
+def writer_of(file: BinaryIO, out: Path, header: Header, metadata: Mapping[str, str]) -> Iterator[Any]:
+    """Return what writes tensors in the form of the suffix of `out`."""
+    if out.suffix == ".npz":
+        with zipfile.ZipFile(file, "w") as archive:  # it ends the archive while the file is open, after errors, too
+            yield NpzWriter(archive, header, metadata)
+    else:
+        yield SafetensorsWriter(file, header)
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

@@ -6,9 +6,7 @@ and returns what is stored for them. Here they are run, written and measured, wi
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 import fastq
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec
+from fastq.io.containers import Header, TensorSpec, writer_of
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
@@ -59,12 +57,15 @@ def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
 def sums_of(measured: Comparison, values: Array) -> Errors:
     """Return the sums behind what was measured of values."""
     noise = measured.mse * values.size
-    if not noise:
-        rows = values.reshape(1, -1) if values.ndim < 2 else values
-        step = max(PIECE * len(rows) // max(values.size, 1), 1)
-        parts = (np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step))
-        return Errors(0.0, float(sum(parts)), measured.max_abs_error)
-    return Errors(noise, noise * 10 ** (measured.sqnr_db / 10), measured.max_abs_error)
+    signal = noise * 10 ** (measured.sqnr_db / 10) if noise else signal_of(values)
+    return Errors(noise, signal, measured.max_abs_error)
+
+
+def signal_of(values: Array) -> float:
+    """Return the sum of the squares of values."""
+    rows = values.reshape(1, -1) if values.ndim < 2 else values
+    step = max(PIECE * len(rows) // max(values.size, 1), 1)
+    return float(sum(np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step)))
 
 
 @dataclass(frozen=True)
@@ -106,15 +107,6 @@ def total_of(rows: Sequence[Converted]) -> Converted:
 def count_text(number: int, noun: str) -> str:
     """Return a number with its noun, which has an s but after 1."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def nearest(pattern: str, names: Iterable[str]) -> str:
-    """Return, for an error, what a pattern may have meant: one that finds its text within names, or names alike."""
-    names, plain = list(names), re.sub(r"[*?\[\]]", "", pattern).strip(".")
-    if within := [name for name in names if plain and plain in name]:
-        return f"; '*{plain}*' fits {len(within)}: {', '.join(within[:3])}{', ...' if len(within) > 3 else ''}"
-    found = difflib.get_close_matches(plain, names, 3, 0.4)
-    return f"; nearest are {', '.join(found)}" if found else ""
 
 
 def some_of(names: Sequence[str]) -> str:
@@ -210,10 +202,9 @@ def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Heade
 
 
 def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:
-    """Write a .safetensors file, which appears whole or not at all."""
+    """Write a .safetensors or a .npz file, which appears whole or not at all."""
     header = header_of(tasks, metadata)
-    with replacing(out) as file:
-        writer = SafetensorsWriter(file, header)
+    with replacing(out) as file, writer_of(file, out, header, metadata) as writer:
         rows = run(tasks, writer, progress)
         writer.finish()
     return rows

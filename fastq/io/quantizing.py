@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.names import imatrix_names
-from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, spec_of
+from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of
 from fastq.io.imatrix import Imatrix, Say, Wanted, weigh
-from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
+from fastq.io.patterns import check_patterns, fits, nearest
+from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, write_file
 from fastq.io.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
-from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
+from fastq.io.tensors import OF_MODEL, PIECE, Tensor, is_shard, tensors_in
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
 
@@ -47,8 +48,8 @@ class Selection:
             return spec.dtype
         if not spec.size:
             return "no elements"
-        included = any(fnmatchcase(spec.name, pattern) for pattern in self.include)
-        if not included or any(fnmatchcase(spec.name, pattern) for pattern in self.exclude):
+        included = any(fits(spec.name, pattern) for pattern in self.include)
+        if not included or any(fits(spec.name, pattern) for pattern in self.exclude):
             return "by name"
         if self.like is not None and spec.name not in self.like:
             return "not suggested"
@@ -59,10 +60,9 @@ class Selection:
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise ValueError if a pattern is for no tensor."""
-        for pattern in (*self.include, *self.exclude):
-            if names and not any(fnmatchcase(name, pattern) for name in names):
-                what = " to quantize" if pattern in self.include else ""
-                raise ValueError(f"no tensor{what} has a name that fits {pattern!r}{nearest(pattern, names)}")
+        if names:
+            check_patterns("--include", self.include, names, "tensor to quantize")
+            check_patterns("--exclude", self.exclude, names, "tensor")
         for name in self.like or ():
             if name not in names:
                 raise ValueError(f"it has no tensor {name!r}, which has a scheme{nearest(name, names)}")
@@ -70,7 +70,7 @@ class Selection:
     def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
         """Raise ValueError if all tensors that a pattern includes are left alone."""
         for pattern in self.include:
-            named = [spec for name, spec in tensors.items() if fnmatchcase(name, pattern)]
+            named = [spec for name, spec in tensors.items() if fits(name, pattern)]
             reasons = [self.reason_against(spec, scheme) for spec in named]
             if all(reasons):
                 why = "excluded" if reasons[0] == "by name" else reasons[0]
@@ -190,8 +190,30 @@ def _failure(name: str, x: Array, error: Exception) -> str:
     return f"tensor {name!r} {reason}"
 
 
+def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **options: Any) -> Converted:
+    """Write a bit of each number of a .npy file, as `fastq.binarize` packs them by its options, to another .npy file.
+
+    ValueError if its numbers can't be binarized; after any error `out` is as it was.
+    """
+    (spec,) = source.tensors.values()
+    x = np.atleast_1d(source.load(spec.name))
+    lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
+    dtype, step = np.dtype(options["dtype"]), max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
+    with replacing(out) as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": lengths})
+        for start in range(0, len(x), step):
+            rows = x[start : start + step]
+            with naming(lambda error: _failure(spec.name, x, error)):
+                bits = fastq.binarize(rows, **options)
+            file.write(bytes_of(bits).data)
+            progress(rows.nbytes, 0)
+    progress(0, 1)
+    after = math.prod(lengths)
+    return Converted(spec.name, spec.shape, spec.nbytes, after, "", "bits", size=spec.size)
+
+
 def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
-    """Write what `source` was quantized from to `out`, .safetensors or if it is one tensor .npy; return how many.
+    """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
 
     ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as it
     was.

@@ -159,7 +159,8 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
         numbers = scale.astype(np.float64)
         if qtype.codebook and not np.isfinite(numbers).all():
             raise ValueError("its scale is not finite")
-        if not (qtype.codebook or ((numbers > 0) & (numbers < np.inf)).all()):
+        size = np.abs(numbers) if as_convention(record.convention).signed_scale else numbers
+        if not (qtype.codebook or ((size > 0) & (size < np.inf)).all()):
             raise ValueError("its scale is not positive and finite")
         granularity = record.axis, record.block_size, record.symmetric
         qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)

@@ -20,9 +20,10 @@ from fastq.io.checkpoints.finding import StoredWeights, stored_weights
 from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_gguf
-from fastq.io.pipeline import count_text, listed, naming, nearest
+from fastq.io.patterns import nearest
+from fastq.io.pipeline import count_text, listed, naming
 from fastq.io.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
-from fastq.layouts.tensors import with_positive_scales
+from fastq.layouts.tensors import without_zero_scales
 from fastq.operations import array_file
 from fastq.operations.file_parts import as_name, as_path
 from fastq.results import QParams, QuantizedArray
@@ -195,7 +196,7 @@ def _q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
         scale *= times.reshape(*shape[:-2], 1, 1)
     codes = blocks[:, 2:].copy().view(np.int8).reshape(shape)
     qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
-    return with_positive_scales(QuantizedArray(codes, qparams, shape), f"tensor {name!r}")
+    return without_zero_scales(QuantizedArray(codes, qparams, shape), f"tensor {name!r}")
 
 
 def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Convention) -> str:

@@ -13,17 +13,14 @@ from fastq.system.cpu import REGISTER_BITS
 STRAIGHT, STAGED, WHOLE_ROWS = 1, 2, 3
 PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
 
-# Elements of a short run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements,
-# compared with runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast,
-# decoded 2.3, 2.8, 1.6, 2.0, `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
+# Elements of a short run at most, which fill no register, but for `compare`: decision D27
 LONGEST = 15
 RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block of the loop over blocks
 COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
 COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 # Elements at most of rows that are taken as one where many have the same parameters, which kernels repeat: see
-# `rows_as_one` in fastq/dispatch/planner.py. int8 by 16 columns to float32, one thread, compared with parameters
-# repeated in Python: 2**15 elements 4.9 times as fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
+# `rows_as_one` in fastq/dispatch/planner.py, and decision D38
 MOST_ROW = 512
 GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 

@@ -232,7 +232,7 @@ def quotient(x, s):
     With r the rounded reciprocal and q = x * r, ``fma(fma(-q, scale, x), r, q)`` is that quotient wherever nothing
     overflows or underflows (Markstein 1990; Brisebarre, Muller and Raina 2004). tests/kernels/test_quotient.py proves
     it for float32 by trying every pair of significands whose quotient is near enough to a rounding boundary to be in
-    doubt. 7.0 against 4.4 Gelem/s for the division, one core, in cache.
+    doubt. A division takes 1.6 times as long: decision D2.
     """
     if not _is_corrected(x):
         return x / s.scale

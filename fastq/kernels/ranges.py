@@ -69,7 +69,7 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
         least, most = v.minimum(lo, zero), v.maximum(hi, zero)
-        scale = v.select(most > -least, most, least) / (lowest - middle)
+        scale = v.select(most > -least, most, least) / -steps
     else:
         scale = size / steps
     scale, usable = _usable(spec, scale, lo, size, steps, compute)
@@ -106,7 +106,7 @@ def _usable(spec, scale, lo, size, steps, compute):
 
 @njit
 def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
-    """Look once where all are normal numbers: blocks of 32 take 1.1 times as long with what others need."""
+    """Look once where all are normal numbers, and only else do what others need: decision D9."""
     normal = _is_normal(spec, scale, compute)
     if not v.any_lane(normal ^ True):
         return scale, normal

@@ -21,7 +21,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length
 from fastq.layouts import tensors as shared
-from fastq.layouts.tensors import Reading, Writing, as_words, check_format, stored_scale, with_positive_scales
+from fastq.layouts.tensors import Reading, Writing, as_words, check_format, stored_scale, without_zero_scales
 from fastq.operations.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
@@ -339,10 +339,12 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
         with np.errstate(over="ignore"):  # of float16 float32 is taken, of float32 it is refused
             rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
         scale = rounded if (rounded.astype(scale.dtype) == scale).all() else single
-    held = scale.astype(np.float32)
-    bad = held[~((held > 0) & (held < np.inf))]
+    held, integers = scale.astype(np.float32), scheme.weights.kind == "int"
+    size = np.abs(held) if integers else held
+    bad = held[~((size > 0) & (size < np.inf))]
     if bad.size:
-        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be positive and finite")
+        wanted = "finite and not 0" if integers else "positive and finite"
+        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be {wanted}")
     scale = scale.view(np.uint8) if scheme.weights.scale_dtype == E8M0 else scale
     return form.write(q.codes, scale, q.zero_point) | form.constants(float(factor))
 
@@ -390,7 +392,7 @@ def _read(given: Reading) -> QuantizedArray:
             given.scales(name)
     factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
     q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
-    return with_positive_scales(q, "weight_scale")
+    return without_zero_scales(q, "weight_scale")
 
 
 WAYS = _write, _read

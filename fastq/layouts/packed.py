@@ -114,7 +114,7 @@ def _read_blocks(given: Reading) -> QuantizedArray:
         given.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))
         zeros = unpack(stored, unsigned, shape=(outputs, blocks)) if bits < 8 else stored
     codes = np.ascontiguousarray(codes.reshape(outputs, -1)[:, : whole[1]])
-    return BlockedWeight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized("matmul-nbits")
+    return BlockedWeight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized()
 
 
 def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:

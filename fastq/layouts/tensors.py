@@ -111,16 +111,16 @@ class BlockedWeight(NamedTuple):
         """The code format."""
         return as_qtype(f"uint{self.bits}")
 
-    def quantized(self, signed: str = "") -> QuantizedArray:
-        """Return the weight as a QuantizedArray; `signed` names a convention whose scales have either sign."""
-        convention = signed if signed and (self.scale < 0).any() else "onnx"
+    def quantized(self) -> QuantizedArray:
+        """Return the weight as a QuantizedArray; scales below 0 are those of ONNX Runtime, and auto-round's."""
+        convention = "matmul-nbits" if (self.scale < 0).any() else "onnx"
         codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
         zero_point = self.zero_point.astype(np.uint8)
         params = QParams(self.scale, zero_point, self.qtype, 1, self.block_size, convention=convention)
-        return with_positive_scales(QuantizedArray(codes, params, self.codes.shape), "scales")
+        return without_zero_scales(QuantizedArray(codes, params, self.codes.shape), "scales")
 
 
-def with_positive_scales(q: QuantizedArray, name: str) -> QuantizedArray:
+def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
     """Return an array that was stored, with the codes of zeros and a scale of 1 where its scale is 0.
 
     That is what ``(code - zero_point) * 0`` is. Groups of zeros have such scales, and experts that calibration never

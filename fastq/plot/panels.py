@@ -40,7 +40,7 @@ LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.
 
 
 def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None = None) -> NDArray[np.object_]:
-    """Draw an array, its codes, what they decode to, and the error, side by side.
+    """Draw an array, its codes, what they decode to, and the error, in four panels.
 
     Arrays of more than 256 rows or columns (of more than 64 rows, if wide and low) are drawn in cells of several
     elements. A cell shows the element of the largest magnitude with its code and decoded value, and in the last panel
@@ -96,8 +96,8 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
-        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (1, 4, (16.0, 5.2))
-        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object)
+        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (2, 2, (8.0, 8.4))
+        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object).ravel()
     axes = given
 
     _draw_panels(axes, cells, q)

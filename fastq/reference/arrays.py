@@ -20,6 +20,7 @@ HALVES = ("float16", "bfloat16")
 
 def as_input(x: ArrayLike, name: str = "x") -> Array:
     """Return `x` as an array of one of the input dtypes, in native byte order."""
+    # contract 1.2 and 1.3
     x = values.as_input(x, name)
     return x.astype(native(x.dtype), copy=False)
 
@@ -32,6 +33,7 @@ def widened(x: Array) -> Array:
 
 def nan_as_zero(x: Array, nan: str) -> Array:
     """Return `x` with 0 in place of NaN, which the policy "raise" refuses; with "omit" as it is."""
+    # contract 14.1
     if nan == "raise":
         check_no_nan(x, "x has {} NaN; pass nan='zero' to take them for 0.0")
     return x if nan == "omit" else np.where(np.isnan(x), x.dtype.type(0), x)
@@ -50,12 +52,14 @@ def check_no_nan(x: Array, message: str) -> None:
 
 def check_place(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise TypeError or ValueError unless a result of this shape and dtype can be written to `out`, or it is None."""
+    # contract 14.5
     if out is not None:
         values.check_out(out, shape, dtype)
 
 
 def delivered(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Return a result in `out`, or as an array of its own in its own memory order; an array even where 0-d."""
+    # contract 14.5
     out = np.empty_like(result, dtype) if out is None else out
     if dtype.name in HALVES:
         result = floats.encoded(result, FLOAT_FORMATS[dtype.name], saturate=False).view(native(dtype))
@@ -66,5 +70,6 @@ def delivered(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
 
 def stored(codes: Array, qtype: QType, out: Array | None) -> Array:
     """Return `codes` as the format keeps them: packed along the last axis if they have fewer than 8 bits."""
+    # contract 1.8
     packed = pack_codes(np.atleast_1d(codes), qtype, -1) if qtype.packed else codes
     return delivered(packed, packed.dtype, out)

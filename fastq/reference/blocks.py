@@ -23,6 +23,7 @@ def chosen_scale(
 
     OCP Microscaling Formats (MX) 1.0, section 6.3; for NVFP4, torchao's `nvfp4_quantize`.
     """
+    # contract 12.2 and 12.3
     row = FLOAT_FORMATS[qtype.scale_element]
     if tensor_scale is None:
         codes = _shared_exponents(largest, qtype) + row.bias
@@ -41,6 +42,7 @@ def _shared_exponents(largest: Array, qtype: QType) -> Array:
 @np.errstate(over="ignore", under="ignore")
 def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
     """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
+    # contract 12.3
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
     size, (least, most) = np.max(largest, initial=0), TENSOR_SCALES
     return np.array(min(max(size / full, least), most) if size else 1, np.float32)
@@ -61,6 +63,7 @@ def steps(p: QParams) -> NDArray[np.float64]:
 @np.errstate(over="ignore", under="ignore")
 def ratios(x: Array, scale: Array, p: QParams) -> Array:
     """Return `x` in units of codes; `scale` are the `steps`, spread over `x`. Zero where a scale is NaN."""
+    # contract 12.2 and 12.3
     ftype = x.dtype.type
     if not p.dtype.has_tensor_scale:
         # A float32 quotient would only round what is far below the smallest element.
@@ -73,6 +76,7 @@ def ratios(x: Array, scale: Array, p: QParams) -> Array:
 @np.errstate(over="ignore", under="ignore")
 def value_steps(p: QParams) -> NDArray[np.float32]:
     """Return what a code is multiplied with."""
+    # contract 12.4
     scale = steps(p).astype(np.float32)
     if not p.dtype.has_tensor_scale:
         return scale if p.dtype.element else scale / np.float32(MXINT8_STEPS)

@@ -162,6 +162,7 @@ class Calibrator:
 
 def exponent_of(magnitude: float, bins: int) -> int:
     """Return the least e, from -1022 on, at which magnitude < bins * 2**e."""
+    # contract 17.2
     e = LEAST_EXPONENT
     with np.errstate(over="ignore"):
         while magnitude >= np.ldexp(float(bins), e):
@@ -171,6 +172,7 @@ def exponent_of(magnitude: float, bins: int) -> int:
 
 def bins_of(x: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
     """Return the bin of each number: floor(x / 2**e), below 0 also where the quotient underflows."""
+    # contract 17.2
     quotient = np.floor(np.ldexp(x, -exponent_of(float(np.abs(x).max()), bins)))
     return np.where(x < 0, np.minimum(quotient, -1), quotient).astype(np.int64)
 
@@ -193,6 +195,7 @@ def percentile_range(
     counts: NDArray[np.int64], edges: NDArray[np.float64], percentile: float, symmetric: bool
 ) -> tuple[float, float]:
     """Return the range that holds a share of the elements, as onnxruntime's `HistogramCollector` does."""
+    # contract 17.5
     if symmetric:
         bins = counts.size // 2
         magnitudes = counts[bins:] + counts[:bins][::-1]
@@ -204,6 +207,7 @@ def percentile_range(
 
 def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> tuple[float, float]:
     """Return the range of least divergence, step by step as onnxruntime's `get_entropy_threshold` does."""
+    # contract 17.6
     middle, half = counts.size // 2, quantized_bins // 2
     ranges, divergences = [(edges[0], edges[-1])], [np.inf]
     for i in range(half, middle + 1):

@@ -30,6 +30,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
 
     `precision` is what the result of each operation is rounded to; `bits` to round by at random.
     """
+    # contract 7.1 and 8.3
     half = precision.operations
     if p.dtype.element or p.dtype.block_size:
         return _positions_by_format(x, p, half, bits)
@@ -80,6 +81,7 @@ def encode(
     x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED, noise: Noise | None = None
 ) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
+    # contract 2.2 and 7.1
     bits = None if noise is None else numbers(noise, x.shape)
     form, where, codes = p.dtype.float_format, positions(x, p, precision, bits), np.empty_like(x, p.dtype.storage)
     if form is not None:
@@ -93,6 +95,7 @@ def encode(
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may keep scales that are infinite in F
 def decode(codes: Array, p: QParams) -> Array:
     """Dequantize codes one an element, in the compute type."""
+    # contract 7.3
     if p.dtype.element or p.dtype.block_size:
         return _values_by_format(codes, p)
     row, ftype, (first, last) = rules_of(p)
@@ -117,6 +120,7 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
 
 def in_half(x: Array, half: str) -> Array:
     """Return what an operation gives, rounded once to a dtype of half precision if one is named."""
+    # contract 2.5
     if not half:
         return x
     form = FLOAT_FORMATS[half]

@@ -14,12 +14,14 @@ from fastq.system.dtypes import Array
 @np.errstate(over="ignore", under="ignore")
 def in_scales(x: Array, scale: Array) -> Array:
     """Return values in units of the scales of codebooks: products with the reciprocal, at most the least one's."""
+    # contract 10.2
     one, least = x.dtype.type(1), x.dtype.type(LEAST_SCALE)
     return np.asarray(x * (one / np.maximum(scale, least)))
 
 
 def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
     """Return the values of codes, which may be integers or of the format's dtype; the sign of NaN is kept."""
+    # contract 8.6 and 10.4
     codes = np.asarray(codes)
     if isinstance(row, Codebook):
         return np.array(row.values, np.float64)[codes.astype(np.intp)]
@@ -43,6 +45,7 @@ def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool, bits: Ar
     infinity, else NaN, in the formats that have one. NaN is only for formats that have a NaN; it keeps its sign where
     there are two. Of a codebook it is the number at the place that counts the thresholds below a value.
     """
+    # contract 8.2 and 10.2
     if isinstance(row, Codebook):
         return np.array(row.order, np.uint8)[np.searchsorted(np.array(row.thresholds, values.dtype), values)]
     values = np.asarray(values, np.float64)

@@ -71,6 +71,7 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
 
 def values(blocks: Array, form: BlockFormat) -> Array:
     """Return what blocks stand for: numbers of codes times scales, and smallest values."""
+    # contract 19.1, 19.4 and 21.1
     numbers = unpack(blocks, form)
     if isinstance(form, GridFormat):
         return _of_grid(numbers, form)

@@ -61,6 +61,7 @@ class Part(NamedTuple):
 
 def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat) -> Numbers:
     """Return the numbers of blocks, others for the sub-blocks in which these have less error."""
+    # contract 22.1, 22.4 and 22.5
     kept, w = pack(numbers, form), np.ones_like(x) if weights is None else weights
     numbers = unpack(kept, form)
     unit = _float(numbers["d"][:, 0]) if form.count("scales") else np.ones(len(x), F)

@@ -53,6 +53,7 @@ def fit_range(
     tuple of ndarray
         Scales, smallest values times -1, and codes.
     """
+    # contract 20.2
     low, high = at(x, x.argmin(axis=0)), x.max(axis=0)
     low = np.where(low > 0, F(0), low)
     flat = high <= low
@@ -95,6 +96,7 @@ def _least_squares(tries: Iterator[tuple[Array, Array, Array]]) -> tuple[Array, 
 
 def fit_signed(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
     """Choose a scale for codes -steps..steps - 1 by weighted least squares; scales and codes + steps."""
+    # contract 20.2
     largest = first_largest(x)
     inverses = (-(F(steps) + F(0.1) * F(k)) / largest for k in (0, *range(-9, 0), *range(1, 10)))
     tries = (np.clip(nearest(inverse * x), -steps, steps - 1).astype(F) for inverse in inverses)

@@ -11,12 +11,14 @@ from fastq.system.dtypes import Array
 
 def quantize_binary(x: Array) -> Numbers:
     """Return the numbers of blocks of signs; magnitudes are added one after the other."""
+    # contract 20.7
     total = np.add.accumulate(np.abs(x), axis=1, dtype=F)[:, -1]
     return {"d": half_bits(total / F(x.shape[1])), "codes": (x >= 0).astype(np.int64)}
 
 
 def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
     """Return the numbers of blocks of ternary codes."""
+    # contract 20.7
     d = np.abs(x).max(axis=1)
     inverse = np.where(d == 0, F(0), F(1) / d)
     position = x * np.where(np.isinf(inverse), F(0), inverse)[:, None]
@@ -26,6 +28,7 @@ def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
 
 def quantize_float(x: Array, form: FloatFormat) -> Numbers:
     """Return the numbers of blocks of floating-point codes."""
+    # contract 20.7 and 20.8
     parts = x.reshape(len(x), -1, form.sub)
     largest = np.abs(parts).max(axis=2)
     scales = _exponents(largest) if form.scale == "e8m0" else _e4m3(largest / F(6))

@@ -25,6 +25,7 @@ def sub_blocks(x: Array, size: int) -> list[Array]:
 
 def importance(x: Array, imatrix: Array, spread: float) -> Array:
     """Weights of the values: that of the column times the root of the value's square plus that of the block."""
+    # contract 20.4 and 20.5
     mean = F(spread) * total(np.ascontiguousarray((x * x).T)) / F(x.shape[1])
     return np.asarray(imatrix * np.sqrt(mean[:, None] + x * x))
 
@@ -40,6 +41,7 @@ def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array
 
 def quantize_super(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
     """Return the numbers of blocks of a K-quant."""
+    # contract 20.1, 20.2 and 20.3
     return (_with_minimum if form.has_minimum else _signed)(x, imatrix, form)
 
 
@@ -131,6 +133,7 @@ def _shared_signed(scales: Array, form: SuperFormat) -> tuple[Array, Array]:
 
 def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> Numbers:
     """Return the numbers of blocks."""
+    # contract 20.1
     parts = sub_blocks(x, form.sub)
     weights = sub_blocks(x * x if imatrix is None else importance(x, imatrix, 2), form.sub)
     steps = np.stack([search.fit_codebook(part, w) for part, w in zip(parts, weights, strict=True)])

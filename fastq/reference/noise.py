@@ -13,6 +13,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 def numbers(noise: Noise, shape: tuple[int, ...]) -> NDArray[np.uint64]:
     """Return 15 random bits for each element, by its place in C order."""
+    # contract 9.3 and 9.4
     places = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape) + np.uint64(noise.first)
     pairs = places >> np.uint64(1)
     keys = _keys(np.uint64(noise.key), pairs >> np.uint64(32))
@@ -45,6 +46,7 @@ def rounded_by(x: Array, bits: Array) -> Array:
 
     Infinities and NaN stay as they are.
     """
+    # contract 9.2
     units = np.rint(x * x.dtype.type(2**15))
     whole = np.floor(units / x.dtype.type(2**15))
     part = units - whole * x.dtype.type(2**15)

@@ -102,6 +102,7 @@ def quantize_linear(
     **options: Any,
 ) -> Array:
     """Return the codes of `x` as ONNX's QuantizeLinear does: ``clamp(rint(x / scale) + zero_point)``."""
+    # contract 7.2
     x, noise = as_input(x), noise_of(options.get("rounding"), rng)
     known = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
     asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
@@ -122,6 +123,7 @@ def requantize(
     **options: Any,
 ) -> Array:
     """Return the codes of int32 accumulators: ``clamp(round((acc + bias) * multiplier) + zero_point)``."""
+    # contract 13.1
     acc, bias = as_array(acc, "acc"), None if bias is None else as_array(bias, "bias")
     clamp = None if clamp is None else requantization.as_clamp(clamp)
     named_options = named.RequantizeOptions(
@@ -145,6 +147,7 @@ def dequantize_linear(
     **options: Any,
 ) -> Array:
     """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
+    # contract 1.5
     codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), named.ValuesOptions(**options)
     wanted = requests.dtype_of_values(asked.dtype, out, given)
     request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
@@ -174,6 +177,7 @@ def fake_quantize(
     **options: Any,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
+    # contract 7.4
     x, noise = as_input(x), noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
@@ -183,6 +187,7 @@ def fake_quantize(
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest element of each range, in the dtype of `x`."""
+    # contract 1.6
     x, asked = as_input(x), named.MinMaxOptions(**options)
     where = requests.ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
@@ -191,6 +196,7 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
 
 def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
+    # contract 1.7
     requests.as_real(as_array(x, "x").dtype, "x")
     x, asked = as_input(x), named.MinMaxOptions(**options)
     where = requests.ranges_of(x.dtype, x.shape, asked)
@@ -262,6 +268,7 @@ def nest_scale(
     scale: NDArray[np.float32], *, block_size: int = 256, offset: float | None = None
 ) -> tuple[QuantizedArray, float, NDArray[Any]]:
     """Return the codes of scales less their mean, that mean, and the scales that these stand for."""
+    # contract 10.7
     scale, block_size, offset = as_scales(scale, block_size, offset)
     if offset is None:
         offset = float(sum(Fraction(float(number)) for number in scale.flat)) / scale.size

@@ -11,6 +11,7 @@ from fastq.system.dtypes import Array
 
 def requantized(acc: Array, asked: RequantizeRequest, multiplier: Array, zero_point: int, bias: Array | None) -> Array:
     """Return codes as int64; multipliers and biases are ready."""
+    # contract 13.2, 13.3 and 13.4
     factor, term = (
         None if each is None else spread(each, acc.shape, asked.where.axes, 0) for each in (multiplier, bias)
     )

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
+from fastq.formats.coding import Coding, checked_coding, coding_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
@@ -253,9 +254,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
+    coding, nan = checked_coding(row, qtype, always, kind), check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size)
+        coding = coding.signed if search.signs == 2 else coding
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     stochastic = is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)

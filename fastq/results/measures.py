@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.system import lazy
+
 FAR = 6.0  # times the median of the largest magnitudes of channels from which one is an outlier
 
 
@@ -87,6 +89,11 @@ class Comparison:
     def __repr__(self) -> str:
         measures = ", ".join(f"{name}={_short(value)}" for name, value in self.to_dict().items())
         return f"Comparison({measures})"
+
+    def _repr_html_(self) -> str:
+        numbers = {name: _short(value) for name, value in self.to_dict().items()}
+        card: str = lazy.module("fastq.results.card").card_of_numbers("Comparison", numbers)
+        return card
 
 
 class Totals(NamedTuple):

@@ -113,14 +113,7 @@ def pack(
     alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
     kept |= unpacked
     data = {name: each for name, each in floats.items() if name not in kept}
-    bounds = {
-        name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf)
-        for name, bound in datasets.by_name("max_error", "numbers", max_error, data, kept).items()
-    }
-    pairs = {
-        name: _pair(name, pair, data[name])
-        for name, pair in datasets.by_name("ranges", "pairs of numbers", ranges, data, kept).items()
-    }
+    bounds, pairs = _by_name(max_error, ranges, data, kept)
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
     missing = {name: cf.missing(name, each) for name, each in data.items()}
@@ -133,12 +126,8 @@ def pack(
         if name in needed and name not in found:
             found |= {name: _extremes_of([(values, missing[name])])[0]}
         extremes, bound = found.get(name), bounds.get(name)
-        if extremes is not None and extremes[0] > extremes[1]:
-            raise ValueError(
-                f"ds has no value of {name!r} within its valid limits: leave them out of attrs, or mend them"
-            )
         if extremes is not None:
-            _check(name, extremes)
+            _check_range(name, extremes)
         ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
         way = _within(name, bound, ways)
         limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
@@ -336,6 +325,25 @@ def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
 
 
 # --- variables --------------------------------------------------------------------------------------------------------
+
+
+def _by_name(
+    max_error: Any, ranges: Any, data: dict[Any, Variable], kept: dict[Any, str]
+) -> tuple[dict[Any, float], dict[Any, Array]]:
+    """Return the bounds of errors and the ranges that are given, by the names of variables."""
+    bounds = datasets.by_name("max_error", "numbers", max_error, data, kept)
+    pairs = datasets.by_name("ranges", "pairs of numbers", ranges, data, kept)
+    return (
+        {name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in bounds.items()},
+        {name: _pair(name, pair, data[name]) for name, pair in pairs.items()},
+    )
+
+
+def _check_range(name: Any, extremes: Array) -> None:
+    """Raise ValueError for a range that has no scale."""
+    if extremes[0] > extremes[1]:
+        raise ValueError(f"ds has no value of {name!r} within its valid limits: leave them out of attrs, or mend them")
+    _check(name, extremes)
 
 
 def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:

@@ -803,15 +803,25 @@ def some():
     return scan
 
 
+def test_texts_of_pictures_are_legible(some, monkeypatch):
+    matplotlib_text = pytest.importorskip("matplotlib.text", reason="no matplotlib")
+    monkeypatch.setattr(page.pictures, "png", lambda figure, source: figure)
+    figure = page.picture(some)
+    sizes = [text.get_fontsize() for text in figure.findobj(matplotlib_text.Text) if text.get_text()]
+    assert min(sizes) >= page.pictures.SMALLEST
+    assert page.pictures.SMALLEST * page.pictures.DOTS / 72 >= 9
+    assert figure.get_figwidth() == page.pictures.WIDTH
+
+
 def test_page_holds_what_was_found(some, tmp_path):
     text = page.text({Path("zen.json.gz"): some})
     assert "## A, b" in text
     assert "| cliffs | 1 | 41 | 1 | 20.0 | - |" in text
     cells = " | ".join([*CELL[:-1], "2^25", "0.5", "20.0"])
-    assert f"| {cells} |" in text.split("### The worst: cliffs")[1].split("###")[0]
+    assert f"| {cells} |" in text.split("<summary>The worst: cliffs</summary>")[1].split("</details>")[0]
     assert f"| {COVERING[50].name} | its process ended with code -11 |" in text
     assert "(performance-scan-zen.png)" in text
-    (row,) = [line for line in text.split("### The worst")[0].splitlines() if line.startswith("| quantize | ")]
+    (row,) = [line for line in text.split("<summary>The worst")[0].splitlines() if line.startswith("| quantize | ")]
     assert row.endswith("/ 0.5 |")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from fastq.system import tuning
 
+SCREEN = 20  # lines of a table, which unfolds where it has more
 ROOT = Path(__file__).parents[2]
 STORED, PAGE = ROOT / "docs" / "reliability.json", ROOT / "docs" / "reliability.md"
 
@@ -114,8 +115,16 @@ def table(name):
         *([_cell(row.get(column, "")) for column in columns] for row in rows),
     ]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    text = _folded(lines, text) if len(lines) > SCREEN else text
     numbered = "\n".join(f"Run {number}: {origin}." for number, origin in enumerate(origins, 1))
     return f"{text}\n\n{numbered if len(origins) > 1 else f'Run of {origins[0]}.'}\n"
+
+
+def _folded(lines, text):
+    """A long table that unfolds; its last row is told where that is of all."""
+    of_all = [f"{column}: {cell}" for column, cell in zip(lines[0][1:], lines[-1][1:], strict=True) if cell]
+    told = "all: " + ", ".join(of_all) if lines[-1][0] == "all" else f"{len(lines) - 2} rows"
+    return f"<details>\n<summary>{told}</summary>\n\n{text}\n\n</details>"
 
 
 def page(text):

@@ -144,6 +144,8 @@ def test_everything_public_is_called():
 
 FEW, MORE = 29, 7
 COMPILING = {"quantize, nvfp4", "QParams, nvfp4", "quantize, mse", "Convention", "quantize_linear, faiss"}
+COMPILING |= {f"{name}, stochastic" for name in ("quantize", "fake_quantize", "quantize_linear")}
+COMPILING |= {"quantize, uint4 in blocks"}
 
 
 @pytest.mark.slow("compiles kernels for each call", quick=lambda call: call not in COMPILING)

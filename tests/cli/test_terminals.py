@@ -202,6 +202,7 @@ for arguments in (["inspect"], ["compare", "odd.safetensors"], ["suggest"]):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_characters_that_an_encoding_lacks_are_replaced(encoding):
+    # contract 28.11
     save_file({"\u0394": np.ones((4, 4), np.float32)}, "odd.safetensors")
     command, environment = [sys.executable, "-c", ALL_OF], {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(command, capture_output=True, env=environment)

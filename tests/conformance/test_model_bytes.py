@@ -66,6 +66,7 @@ def matrix(dtype):
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_bytes_are_those_of_compressed_tensors(name, dtype):
+    # contract 27.2 and 27.6
     x = matrix(dtype)
     theirs, ours = compressed(x, name), converted(x, name, dtype)
     assert {key for key, value in theirs.items() if value is not None} == set(ours)

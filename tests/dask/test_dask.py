@@ -36,6 +36,7 @@ def chunked(x=X, chunks=(40, 64)):
 @pytest.mark.slow("quick for some", quick=lambda seed: seed < 1)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_chunkings(seed):
+    # contract 18.1
     check(seed, dask, da, scheduler="threads" if seed % 2 else "synchronous")
 
 
@@ -311,6 +312,7 @@ REFUSED = [
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize(("call", "error", "match"), REFUSED, ids=[case[-1] for case in REFUSED])
 def test_refused(call, error, match):
+    # contract 18.2
     with pytest.raises(error, match=match):
         call()
 

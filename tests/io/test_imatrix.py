@@ -205,6 +205,7 @@ def test_each_matrix_has_the_importance_of_its_columns(model, tmp_path, way):
 
 @pytest.mark.parametrize("scheme", ["W8A16", "W8A8", "W4A16_ASYM", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16"])
 def test_importance_lessens_the_weighed_error(model, tmp_path, scheme):
+    # contract 27.5
     """Of all schemes, blocks with several rows too."""
     path = plain(tmp_path / "i.npz", MODULES)
     options = [] if scheme in ("W8A8", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16") else ["--group-size", "32"]
@@ -244,6 +245,7 @@ def test_what_is_lacking_or_not_used_is_said(model, tmp_path, case):
 
 
 def test_experts_that_were_never_counted(model, tmp_path):
+    # contract 27.5
     path = newer(tmp_path / "i.gguf", OF_LLAMA, counts=np.float32(0))
     arguments = ("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--imatrix", path)
     (line,) = (line for line in told(*arguments, exit_code=0).splitlines() if "importance" in line)

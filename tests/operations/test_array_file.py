@@ -31,6 +31,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_what_is_read_is_what_was_written(name, tmp_path):
+    # contract 28.2
     q, path = ARRAYS[name], tmp_path / "q.safetensors"
     q.save(path)
     back = fastq.load(path)
@@ -44,6 +45,7 @@ def test_what_is_read_is_what_was_written(name, tmp_path):
 
 
 def test_any_reader_of_safetensors_finds_the_tensors(tmp_path):
+    # contract 28.1
     q = ARRAYS["packed"]
     q.save(tmp_path / "q")
     found = load_file(tmp_path / "q")
@@ -190,6 +192,7 @@ def hostile(content):
 
 
 def test_hostile_files_are_refused_in_one_line(tmp_path):
+    # contract 28.3
     path = tmp_path / "q"
     ARRAYS["int8"].save(path)
     for k, (bad, message) in enumerate(hostile(path.read_bytes())):
@@ -211,6 +214,7 @@ def test_hostile_parameters_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["int2", "int4", "uint2", "uint4"])
 def test_zero_points_of_small_integers_keep_their_numbers(name, tmp_path):
+    # contract 28.2
     zero_point = np.array([-1 if name[0] == "i" else 2, 0, 1], getattr(ml_dtypes, name))
     fastq.QParams(np.ones(3, np.float32), zero_point, name, axis=0).save(tmp_path / "p")
     read = fastq.QParams.load(tmp_path / "p").zero_point

@@ -20,6 +20,7 @@ MULTIPLIERS += [1.0 - 2.0**-40, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**-1060, 5e-3
 
 
 def test_conventions_are_those_of_the_table():
+    # contract 13.3
     assert set(CONVENTIONS) == set(REQUANTIZATIONS)
 
 
@@ -42,6 +43,10 @@ def check(acc, *numbers, **options):
 # --- codes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(
+    "compiles kernels for each dtype",
+    quick=lambda convention, dtype: "tflite" in (convention, dtype) or dtype == "int8",
+)
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_multiplier(convention, dtype):
@@ -53,9 +58,13 @@ def test_one_multiplier(convention, dtype):
         check(acc, np.float32(multiplier), zero_point, dtype, convention=convention, bias=int(rng.choice(SUMS)))
 
 
+@pytest.mark.slow(
+    "compiles kernels for each convention", quick=lambda convention, axis: axis == 1 or convention == "tflite"
+)
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("axis", [0, 1, 2, (0, 2)])
 def test_channels(convention, axis):
+    # contract 13.5
     rng, shape = np.random.default_rng(2), (3, 21, 5)
     kept = tuple(shape[a] for a in (axis if isinstance(axis, tuple) else (axis,)))
     for _ in range(3):
@@ -83,6 +92,7 @@ def ties(dtype=np.int64):
     ],
 )
 def test_ties(convention, of_ties):
+    # contract 13.3
     found = fastq.requantize(np.int32([-6, -2, 2, 6]), 0.25, 0, "int8", convention=convention)
     assert found.tolist() == of_ties
     check(ties(np.int32), 2.0**-9, 0, "int16", convention=convention)
@@ -98,6 +108,7 @@ def test_tensorflow_lite_rounds_twice():
 
 
 def test_a_bias_that_is_a_float_is_added_in_float32():
+    # contract 13.4
     rng = np.random.default_rng(3)
     acc, multiplier = sums(rng, (40, 9), 2.0**-6), np.exp2(rng.uniform(-9, -3, 9)).astype(np.float32)
     bias = (rng.standard_normal(9) * 1000).astype(np.float32)
@@ -143,6 +154,7 @@ def test_memory(layout, axis, threads):
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_many_elements(convention, threads):
+    # contract 13.1
     """Past the cache, by several threads, from any element on; every length of what does not fill registers."""
     rng = np.random.default_rng(5)
     acc = sums(rng, (1 << 22) + 77, 0.001)
@@ -274,6 +286,7 @@ def test_numbers_that_were_right_in_an_earlier_call_are_looked_at():
 
 
 def test_multipliers_of_the_oracle_are_those_of_the_definition():
+    # contract 13.2
     assert quantized_multiplier(1.0) == (2**30, 1)
     assert quantized_multiplier(1.0 - 2.0**-40) == (2**30, 1)
     assert quantized_multiplier(2.0**-32) == (2**30, -31)

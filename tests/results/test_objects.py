@@ -102,6 +102,7 @@ def check_an_index(case, dequantize):
 @settings(deadline=None, max_examples=300)
 @given(cases())
 def test_a_part_has_the_values_of_the_part(case):
+    # contract 4.1
     check_an_index(case, reference.dequantize)
 
 
@@ -123,6 +124,7 @@ def test_the_check_of_parts_notices_a_wrong_scale():
 
 
 def test_parts_are_views():
+    # contract 4.3
     q = fastq.quantize(X, "int8", axis=0)
     part = q[1:5:2, 3]
     assert np.shares_memory(part.codes, q.codes)
@@ -137,6 +139,7 @@ def test_parts_are_views():
 
 
 def test_packed_codes_are_views_where_bytes_are_whole():
+    # contract 4.3
     q = reference.quantize(X, "int4", axis=0)
     for index in (np.s_[1], np.s_[:, ::2], np.s_[..., 2:6], np.s_[2, 3, 4:]):
         assert np.shares_memory(q[index].codes, q.codes), index
@@ -150,6 +153,7 @@ def test_packed_codes_are_views_where_bytes_are_whole():
 
 
 def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
+    # contract 4.4
     q = reference.quantize(X, "int8", axis=0, convention="torch")
     again = reference.quantize(X[2], qparams=q[2].qparams)
     assert_same_codes(again, q[2])
@@ -191,11 +195,13 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
     ],
 )  # fmt: skip
 def test_what_is_refused(take, error, message):
+    # contract 4.2
     with pytest.raises(error, match=message):
         take(reference.quantize(X, "int8", axis=1, block_size=4))
 
 
 def test_codes_have_the_shape_of_the_format():
+    # contract 1.8
     params = fastq.QParams(0.5, 0, "int4")
     for codes, shape in ((np.zeros(3, np.uint8), (4,)), (np.zeros((), np.uint8), ()), (np.zeros(2, np.int8), (4,))):
         with pytest.raises(ValueError, match=r"codes have shape .* but int4 codes of shape .* have shape .* uint8"):
@@ -236,6 +242,7 @@ SHAPES = [
 @pytest.mark.slow("packs anew", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_shape_keeps_values_or_is_refused(scheme):
+    # contract 4.5
     q, kept = reference.quantize(X, **scheme), 0
     values = reference.dequantize(q)
     for shape in SHAPES:
@@ -374,6 +381,14 @@ def test_a_card_shows_names_as_text():
     assert "&lt;b&gt;&amp;" in card
 
 
+def test_a_card_of_a_comparison_has_its_measures():
+    for approximation in (reference.quantize(X, "int4"), X):
+        found = fastq.compare(X, approximation)
+        cells = [cell.text for cell in ET.fromstring(found._repr_html_()).iter("td")]
+        shown = repr(found).removeprefix("Comparison(").removesuffix(")")
+        assert ", ".join(map("=".join, zip(cells[::2], cells[1::2], strict=True))) == shown
+
+
 # Explanations
 
 
@@ -400,6 +415,7 @@ def check_explanations(api, scheme, x):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_explanation_has_the_value_of_the_reference(dtype):
+    # contract 4.6
     for scheme in EXPLAINED:
         if not isinstance(scheme.get("axis"), tuple):
             check_explanations(reference, scheme, X[0].astype(dtype))
@@ -462,6 +478,7 @@ def test_numbers_of_the_whole_array_in_another_byte_order():
 @pytest.mark.slow("compiles a kernel a convention", quick=lambda convention: convention == "torch-pt2e")
 @pytest.mark.parametrize("convention", ["textbook", "torch-pt2e", "tflite"])
 def test_an_explanation_takes_scales_that_a_convention_keeps_in_float64(convention):
+    # contract 2.3
     p = fastq.QParams([1e-60, 1.0], [0, 0], "int8", axis=0, convention=convention, computed="float32")
     q = fastq.QuantizedArray(np.array([[7, -3], [2, 5]], np.int8), p, (2, 2))
     for place in np.ndindex(q.shape):

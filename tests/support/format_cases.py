@@ -97,6 +97,7 @@ def with_own(impl, dtype, **changed):
 
 
 ERRORS = [
+    # contract 7.6
     (lambda i: i.quantize(X, "int1", symmetric=True), ValueError, "symmetric .*int1"),
     (lambda i: i.choose_qparams(X, "uint1", symmetric=True), ValueError, "symmetric .*uint1"),
     (lambda i: i.quantize(X, "int8", nan="keep"), ValueError, "nan='keep' .*int8"),

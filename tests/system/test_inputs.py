@@ -54,6 +54,7 @@ def test_memory_is_shared(of):
 
 
 def test_arrays_of_dlpack_are_quantized():
+    # contract 15.3
     assert (
         fastq.quantize(OnlyDLPack(VALUES), "int8").codes.tobytes() == reference.quantize(VALUES, "int8").codes.tobytes()
     )
@@ -62,6 +63,7 @@ def test_arrays_of_dlpack_are_quantized():
 @pytest.mark.parametrize("device", [(2, 0), (10, 1), (8, 0)])
 @pytest.mark.parametrize("kind", [OnlyDLPack, OnACard])
 def test_memory_of_a_device_is_refused(kind, device):
+    # contract 15.3
     with pytest.raises(TypeError, match=rf"x lies in the memory of a device, {device[0]} {device[1]} of DLPack: copy"):
         fastq.quantize(kind(VALUES, device), "int8")
 

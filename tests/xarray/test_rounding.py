@@ -32,6 +32,7 @@ def weather(dtype=np.float32):
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("options", [{"keepbits": 6}, {"digits": 2}, {"max_error": 0.25}])
 def test_what_is_rounded_and_what_is_told(options, lazy):
+    # contract 25.9
     ds = weather()
     if lazy:
         pytest.importorskip("dask", reason="no dask")
@@ -80,6 +81,7 @@ def test_information():
 
 
 def test_what_would_become_missing_stays():
+    # contract 25.9
     x = np.float32([99.9, 101.0, 3.3, -999.25, -998.9])
     ds = xarray.Dataset({"v": ("x", x, {"valid_max": 100.0, "_FillValue": np.float32(-1000.0)})})
     found = fastq.xarray.bitround(ds, keepbits=7).v.values

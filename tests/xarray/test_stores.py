@@ -58,6 +58,7 @@ ANY = list(itertools.product(-(10 ** RANDOM.uniform(-6, 6, 8)), 10 ** RANDOM.uni
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow("the same"))])
 @pytest.mark.parametrize("code", ["int16", "uint16", "int8", "uint8"])
 def test_zeros_are_read_as_zeros(code, dtype):
+    # contract 25.3
     """In float32, in float64, and in exact arithmetic: then in fused and in any wider one too, and any range."""
     for low, high in RANGES + ANY:
         x = np.array([low, 0, high, *np.random.default_rng(0).uniform(low, high, 20), 0.3 * low, 0.7 * high], dtype)
@@ -74,6 +75,7 @@ def test_zeros_are_read_as_zeros(code, dtype):
 
 @pytest.mark.parametrize("code", ["int16", "uint16", "int8", "uint8"])
 def test_fractions_keep_their_ends(code):
+    # contract 25.3
     """What is from 0 to 1, or 100, is so after unpacking, but for a rounding: half a step beyond would be seen."""
     for high in (1, 100, 0.7):
         x = np.linspace(0, high, 1000, dtype=F32)
@@ -325,6 +327,7 @@ OF_T = {"scale_factor": 1.0, "_FillValue": np.int16(-1)}
 @pytest.mark.parametrize(("dtype", "attributes", "values", "codes"), LIKE)
 @pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
 def test_packed_as_another_one_is(dtype, attributes, values, codes, decoded):
+    # contract 25.8
     like = packed_by([1, 2], dtype, decoded, **attributes)
     packed = fastq.xarray.pack(packed_by(values, "float64"), like=like).t
     same_bytes(packed.values, np.array(codes, np.dtype(dtype).newbyteorder("=")))
@@ -359,6 +362,7 @@ def test_what_like_has_not_is_packed_by_its_range():
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_values_out_of_range(lazy):
+    # contract 25.8
     ds, first = weather(months=[1]), fastq.xarray.pack(weather())
     ds["rain"] = ds.rain * 100
     if lazy:
@@ -421,6 +425,7 @@ def test_limits_are_those_of_like():
 
 
 def test_ranges():
+    # contract 25.8
     """The scale is that of the range, whatever the data; of nothing but gaps too."""
     for x in ([1.0, 2.0], [np.nan, np.nan], [0.0, 100.0]):
         packed = fastq.xarray.pack(packed_by(x, "float32"), ranges={"t": (0, 100)}, max_error={"t": 1.0}).t

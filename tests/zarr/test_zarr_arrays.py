@@ -183,6 +183,7 @@ def test_scalars_of_no_number(source, target, way, pairs, message):
     ],
 )
 def test_scalars_are_written_as_fill_values_are(source, nan, bits):
+    # contract 24.4
     """Of repeated ones the first counts, of floats the nearest; a NaN stands for all."""
     encode = [[nan, -1], ["NaN", 5], ["Infinity", -2], ["-Infinity", -3], [0.1, -4], [0.1, 6], [7, -5], [7.0, 8]]
     decode = [[-1, nan], [-1, 0], [-1.0, 1], [-2, "Infinity"], [-3, "-Infinity"], [-4, 0.1], [-5, 7]]
@@ -294,6 +295,7 @@ ORDERS = [
 
 @pytest.mark.parametrize("dtype", ORDERS)
 def test_scale_and_offset(dtype):
+    # contract 24.5
     """Integers as Python's integers say; floats with each operation rounded."""
     kind, (offset, scale) = np.dtype(dtype), (100, 3) if dtype[1] == "u" else (-100, -3)
     first = 100 if kind.kind == "u" else -120
@@ -338,6 +340,7 @@ def test_integers_out_of_range_are_not_written(dtype, units, value):
     ],
 )
 def test_integers_that_were_stored(units, codes, expected):
+    # contract 24.5
     array = made("int8", scale_offset(**units), fill_value=units.get("offset", 0), compressors=None)
     buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(np.array(codes, "int8").tobytes())
     zarr.core.sync.sync(array.store_path.store.set("c/0", buffer))

@@ -40,9 +40,8 @@ UNFIT = -1  # what the driver returns where a check failed; no kernel has run th
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
 
-# Bytes of the stack, on each thread, of the buffers through which strided memory goes. float32 to int8 transposed, two
-# threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16 1.9 and 5.1, 2**17 2.2 and 6; but a
-# thread has 2**19 bytes on macOS.
+# Bytes of the stack, on each thread, of the buffers through which strided memory goes: a thread has 2**19 bytes on
+# macOS (decision D41)
 BUFFER = 1 << 16
 TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
 

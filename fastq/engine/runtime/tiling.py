@@ -107,13 +107,10 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
     """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
 
-    Of fewer where the buffers have no room for `multiple` elements of each line: blocks of Q8_0 in Fortran order, 2**22
-    elements, one thread of a Zen 5, 20 times as fast as element by element. Of as many as several lines have where they
-    follow each other and are short. None where `multiple` elements, which follow each other in C order, would be in
-    several squares, and where the kernel would be called for too few.
-
-    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, against rows of the last axis that kernels get
-    one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
+    Squares have fewer rows where the buffers have no room for `multiple` elements of each line, and as many as several
+    lines have elements where rows follow each other and are short: decisions D48 and D49. None where `multiple`
+    elements, which follow each other in C order, would be in several squares, and where the kernel would be called for
+    too few.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
     most = min(LINE // step, sizes[axis])
@@ -145,9 +142,7 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
 
     Memory of NumPy begins 16 bytes after a line, so that squares from the first row on would share their lines with the
     next ones; and where columns are a multiple of 4 KiB apart, as of (1024, 1024) float32, few of these stay in a cache
-    so long. One thread of a Zen 5, Fortran order to C order by own ranges of blocks of 32, shapes (512, 512), (1024,
-    1024), (2048, 2048), (4096, 4096): 1.15, 1.42, 1.37, 1.16 times as fast; decoded to Fortran order 1.07, 1.31, 1.45,
-    1.12; (1040, 1024) 1.07 and 1.15.
+    until then: decision D50.
     """
     if axes.sizes[axis] < _MANY_SQUARES * rows or axes.period[0] != _ALL:
         return 0, 0
@@ -215,9 +210,8 @@ def in_tiles(
     # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
     # origin in units; then only one of the operands is strided, whose elements all others are
     unit_bits: tuple[int, int] | None = None,
-    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
-    # Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
-    # rows 0.2 Gelem/s, minima in the order of memory first 3.5
+    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows:
+    # decision D53
     refuse_rereads: bool = False,
     # fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of one that adds
     args: Mapping[str, int] = _NO_FIELDS,
@@ -331,8 +325,7 @@ def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
 def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     """Join an axis that fills no line with the one that goes on where it ends, in all arrays; return its index, too.
 
-    Two threads, Fortran order to C order, shapes (4, 250, 250) and (4, 4096, 256), against rows of the one axis: bytes
-    1.6 and 3.3 to 6 times as fast, uint16 1.7 and 3, float32 1.3 to 1.8 and 1.5 to 2.4, float64 1 to 1.3 and 1.7.
+    Squares then have rows of two axes: decision D51.
     """
     size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
     other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)

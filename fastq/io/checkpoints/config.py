@@ -9,9 +9,10 @@ from typing import Any
 from fastq.formats import compressed_tensors
 from fastq.formats.compressed_tensors import E4M3, E8M0, FLOAT_CODES, PRESETS, LayerScheme, WeightScheme
 from fastq.io.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
-from fastq.io.checkpoints.names import EXPERT, check_pattern, fused_with, kind_of, matches
+from fastq.io.checkpoints.names import EXPERT, fused_with, kind_of, matches
 from fastq.io.checkpoints.rules import Plan, Rules
 from fastq.io.containers import TensorSpec
+from fastq.io.patterns import check_pattern
 from fastq.system.arguments import shown
 
 METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"

@@ -25,7 +25,7 @@ from fastq.io.containers import TensorSpec
 from fastq.io.pipeline import naming
 from fastq.layouts import LAYOUTS
 from fastq.layouts.compressed_tensors import BIAS, StoredForm, array_of, form_of, scale_values
-from fastq.layouts.tensors import Reading, with_positive_scales
+from fastq.layouts.tensors import Reading, without_zero_scales
 from fastq.operations.packing import pack
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype
@@ -206,7 +206,7 @@ class StoredWeight:
         ValueError if they have a scale that no matrix has.
         """
         with self._naming():
-            return with_positive_scales(self._rows(start, stop), "its weight")
+            return without_zero_scales(self._rows(start, stop), "its weight")
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows, in the order of the tensor."""

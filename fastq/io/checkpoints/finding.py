@@ -243,7 +243,7 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
 
 
 IN_BLOCKS = "FP8_PB_WO"  # modelopt's name of float8 in blocks
-MODELOPT = ("FP8", "NVFP4", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8", IN_BLOCKS)
+MODELOPT = ("FP8", "NVFP4", "W4A16_NVFP4", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8", IN_BLOCKS)
 
 
 def _of_modelopt(entry: Entry) -> Entry:
@@ -251,7 +251,8 @@ def _of_modelopt(entry: Entry) -> Entry:
     part = part if isinstance(part, dict) else entry
     layers = part.get("quantized_layers") if part.get("quant_algo") == "MIXED_PRECISION" else None
     each = layers.values() if isinstance(layers, dict) else [part]
-    algorithms = {str(one.get("quant_algo") if isinstance(one, dict) else one) for one in each}
+    names = [one.get("quant_algo") if isinstance(one, dict) else one for one in each]
+    algorithms = {str(name) for name in names if name is not None or layers is None}  # of layers that are left alone
     for other in sorted(algorithms - {*MODELOPT}):
         raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {', '.join(MODELOPT)} are read")
     return {"weight_block_size": list(BLOCK)} if IN_BLOCKS in algorithms else {}
@@ -272,6 +273,8 @@ def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> 
 
 
 # --- AWQ and GPTQ -----------------------------------------------------------------------------------------------------
+
+OWN_PACKINGS = "", "exllamav2", "triton", "tritonv2"  # of auto-round, as it calls them after its own name
 
 
 def _of_awq(entry: Entry) -> tuple[str, Any]:
@@ -295,8 +298,10 @@ def _of_gptq(entry: Entry) -> tuple[str, Any]:
 def _of_auto_round(entry: Entry) -> tuple[str, Any]:
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
     told = {key: entry[key] for key in ("bits", "group_size") if key in entry}
-    if "gptq" in packing:  # that of gptqmodel has zero points as they are
-        return _of_gptq(told | {"format": "gptq_v2" if "gptqmodel" in packing else "gptq"})
+    if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
+        return _of_gptq(told | {"format": "gptq_v2"})  # with zero points as they are
+    if "gptq" in packing:
+        return _of_gptq(told)
     if "awq" in packing:
         return _of_awq(told)
     raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -71,7 +70,6 @@ LEFT_ALONE = (
     (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
     (re.compile(ROUTERS), "router"),
 )
-NEAREST = 3  # names that a message about a pattern shows
 
 # what llama.cpp calls modules of a layer, by the ends of their names: those of encoders next to decoders, of images and
 # of sound are others. Matrices with the same inputs may be one there, so the first that an importance matrix has counts
@@ -161,41 +159,8 @@ def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
 
 
-def check_pattern(pattern: str) -> None:
-    """Raise `re.error` if what follows "re:" is no regular expression."""
-    if pattern.startswith("re:"):
-        re.compile(pattern.removeprefix("re:"))
-
-
 def matches(module: str, pattern: str) -> bool:
-    """Whether a module has a name, or one that begins as the regular expression after "re:" says."""
+    """Whether a target of compressed-tensors is for a module: its name, or a regular expression after "re:"."""
     if pattern.startswith("re:"):
         return re.match(pattern.removeprefix("re:"), module) is not None
     return module == pattern
-
-
-def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str], what: str) -> None:
-    """Raise ValueError with the nearest names if a pattern is for none."""
-    idle = next((each for each in patterns if not any(matches(module, each) for module in modules)), None)
-    if idle is not None:
-        raise ValueError(f"no {what} has a name that matches {idle}{_advice(option, idle, modules)}")
-
-
-def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
-    """Return what was probably meant: the spelling that finds modules, else the nearest names."""
-    text = pattern.removeprefix("re:")
-    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
-    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
-        try:
-            found = [module for module in dict.fromkeys(modules) if re.match(spelled, module)]
-        except re.error:
-            continue
-        if found:
-            more = ", ".join(found[:NEAREST]) + ", ..." * (len(found) > NEAREST)
-            return f"; {option} 're:{spelled}' is for {len(found)} of them: {more}"
-    by_tail: dict[str, str] = {}
-    for module in modules:
-        for part in (module, tail_of(module), module.rpartition(".")[2]):
-            by_tail.setdefault(part, module)
-    near = difflib.get_close_matches(text, by_tail, NEAREST, 0.5)
-    return f"; the nearest are {', '.join(dict.fromkeys(by_tail[part] for part in near))}" if near else ""

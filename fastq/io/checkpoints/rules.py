@@ -13,11 +13,14 @@ from typing import Any
 from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
 from fastq.io.checkpoints import names as tables
 from fastq.io.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
-from fastq.io.checkpoints.names import EXPERT, STACKED, check_patterns, fused_with, ignored, kind_of, matches, tail_of
+from fastq.io.checkpoints.names import EXPERT, STACKED, fused_with, ignored, kind_of, tail_of
 from fastq.io.containers import TensorSpec
+from fastq.io.patterns import check_patterns, is_for
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
+HEAD, EMBEDDING = "output head", "embedding"  # as `kind_of` calls them
+MOST_NAMED = 3  # modules that a line names one by one
 INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes lie where the weight was: all models load them so
 
 
@@ -26,7 +29,7 @@ class Rules:
     """What a user asked for."""
 
     scheme: LayerScheme  # of all weights without another one
-    # names of modules to leave alone, or after "re:" a regular expression for the beginning of names
+    # patterns of modules to leave alone: see `fits` of fastq/io/patterns.py
     ignore: tuple[str, ...] = ()
     schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
     include: tuple[str, ...] = ()  # such patterns of modules to quantize that stay otherwise: heads, embeddings
@@ -34,12 +37,12 @@ class Rules:
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
-        return next((scheme for pattern, scheme in self.schemes if matches(module, pattern)), self.scheme)
+        return next((scheme for pattern, scheme in self.schemes if is_for(module, pattern)), self.scheme)
 
     def includes(self, module: str) -> bool:
         """Whether a module is quantized whatever its kind is: one that is included, or has a scheme by its name."""
         named = any(pattern == module for pattern, _ in self.schemes)
-        return named or any(matches(module, pattern) for pattern in self.include)
+        return named or any(is_for(module, pattern) for pattern in self.include)
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,10 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
         raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
     stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")  # a head may be the embedding
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module", is_for)  # a head may be the embedding
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
     matrices += [module for stacked in stacks.values() for module in stacked]
-    check_patterns("--include", rules.include, matrices, "matrix")
+    check_patterns("--include", rules.include, matrices, "matrix", is_for)
     plan = Plan()
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
@@ -129,7 +132,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
     stacked, reason = _stacked(spec, config, rules)
-    if any(matches(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
+    if any(is_for(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
         return [], "ignored"
     if stacked or reason:
         return stacked, reason
@@ -138,7 +141,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         return [], parameter or "no weight"
     if len(spec.shape) != 2 or not spec.size:
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
-    if any(matches(module, pattern) for pattern in rules.ignore):
+    if any(is_for(module, pattern) for pattern in rules.ignore):
         return [], "ignored"
     known = None if rules.includes(module) else kind_of(module)
     return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
@@ -189,25 +192,51 @@ def _check_schemes(plan: Plan, rules: Rules) -> None:
     """Refuse patterns of other schemes that are for no matrix."""
     modules = [matrix.module for matrix in plan.matrices]
     for pattern, scheme in rules.schemes:
-        stay = [name.removesuffix(".weight") for name in plan.left if matches(name.removesuffix(".weight"), pattern)]
-        if stay and not any(matches(module, pattern) for module in modules):
+        stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
+        if stay and not any(is_for(module, pattern) for module in modules):
             reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
             way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices that stay by their names"
             raise ValueError(f"{pattern} is for {stay[0]}, which stays as it is ({reason}), not {scheme.name}{way}")
-    check_patterns("--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
+    check_patterns(
+        "--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized", is_for
+    )
+
+
+def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
+    """Whether a head or an embedding is, or may be, one matrix with another one: readers hold it as floats."""
+    flags, kind = [part.get("tie_word_embeddings") for part in parts_of(config)], kind_of(module)
+    named = config.get("architectures")
+    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
+    perhaps = True in flags or (kind == EMBEDDING and False not in flags)
+    return perhaps and not bare and kind in (HEAD, EMBEDDING)
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
-    """Refuse a head or an embedding that is, or may be, one matrix with another one: readers hold it as floats."""
-    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
-    named = config.get("architectures")
-    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
+    """Refuse a head or an embedding that may be one matrix with another one."""
     for matrix in matrices:
-        kind = kind_of(matrix.module)
-        perhaps = True in flags or (kind == "embedding" and False not in flags)
-        if perhaps and not bare and kind in ("output head", "embedding"):
+        if _is_tied(matrix.module, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
             raise ValueError(f"{matrix.module} stays as it is: {why}")
+
+
+def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
+    """Return lines on embeddings and heads that stay as they are, and on the options that quantize them."""
+    found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
+    for name, why in plan.left.items():
+        module, spec = name.removesuffix(".weight"), source.tensors[name]
+        group = rules.scheme_of(module).weights.group_size
+        if why in (HEAD, EMBEDDING) and _is_matrix(spec) and not (group and spec.shape[1] % group):
+            found[_is_tied(module, source.config)][module] = spec.nbytes
+    lines = []
+    for tied, sizes in found.items():
+        names = [f"--include {module}" for module in sizes]
+        if len(names) > MOST_NAMED:
+            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in sizes))
+            names = [f"--include 're:.*({tails})$'"]
+        way = "embedding and output head are, or may be, one matrix" if tied else f"{' '.join(names)} quantizes them"
+        told = f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {way}"
+        lines += [told] * bool(sizes)
+    return lines
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
@@ -264,15 +293,16 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme where it is asked for floats, and others when they are used first.
-    Models that look at a weight before that, and sentence-transformers, need floats, which are the same numbers.
+    Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
+    numbers.
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
     lines = [*_not_loaded(matrices, source)]
     if lines:
         return lines
-    floats = len(schemes) == 1 and not all(scheme.format in (INT8, FP8) for scheme in schemes)
-    floats = floats and not model_types(source.config) & tables.NOT_AS_FLOATS
+    direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
+    floats = len(schemes) == 1 and not direct and not model_types(source.config) & tables.NOT_AS_FLOATS
     sentences = bool(modules_of(out))
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
@@ -291,12 +321,18 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
 
 
+def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
+    return any(kind_of(matrix.module) == EMBEDDING for matrix in matrices)
+
+
 def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
     """Yield why transformers does not load some matrices."""
     schemes = {matrix.scheme for matrix in matrices}
     experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
-    if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
-        yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
+    needed = ["zero points"] * (not all(scheme.weights.symmetric for scheme in schemes))
+    needed += ["embeddings"] * _has_embeddings(matrices)
+    if needed and len(schemes) > 1:
+        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only"
     ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # in which it reads experts
     read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
     if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):

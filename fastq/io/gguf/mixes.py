@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf.container import GgufSource, GgufTensor
+from fastq.io.patterns import advice, is_found
 from fastq.system.arguments import did_you_mean
 
 
@@ -286,8 +287,7 @@ class TypeOverrides:
     """What the caller wants otherwise: the options of llama-quantize of the same names."""
 
     pure: bool = False  # no rules: all tensors get the default type
-    # for tensors in whose name the pattern is found; the first counts
-    tensor_types: Sequence[tuple[re.Pattern[str], str]] = ()
+    tensor_types: Sequence[tuple[str, str]] = ()  # for tensors in whose names a pattern is found; the first counts
     output_type: str | None = None  # for output.weight, and for the token embeddings
     embedding_type: str | None = None
 
@@ -300,10 +300,11 @@ def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: Type
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
     purposes, idle = {purpose_of(name) for name in quantized}, []
     for pattern, kind in overrides.tensor_types:
-        option = f"--tensor-type {pattern.pattern}={kind}"
-        if not any(pattern.search(spec.name) for spec in specs):
-            raise ValueError(f"{option} is for no tensor: none has a name in which {pattern.pattern!r} is found")
-        left = [name for name in quantized if not pattern.search(name)]
+        option = f"--tensor-type {pattern}={kind}"
+        if not any(is_found(spec.name, pattern) for spec in specs):
+            meant = advice("a pattern", pattern, [spec.name for spec in specs], is_found)
+            raise ValueError(f"{option} is for no tensor: none has a name in which {pattern!r} is found{meant}")
+        left = [name for name in quantized if not is_found(name, pattern)]
         idle += [option] if left == quantized else []
         quantized = left
     if overrides.output_type and not purposes & {OUTPUT, EMBEDDING}:
@@ -351,7 +352,7 @@ class _Types:
 
     def _wanted(self, spec: GgufTensor) -> str:
         overrides, purpose, architecture = self._overrides, purpose_of(spec.name), self._model.architecture
-        named = next((kind for pattern, kind in overrides.tensor_types if pattern.search(spec.name)), None)
+        named = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
         direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
         if direct and not (named and spec.name == PER_LAYER):
             return direct

@@ -150,7 +150,7 @@ def _bases(memory, n):
 
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
-BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by one
+BATCHED_REGISTERS = 16  # registers at most: decision D26
 
 
 def _batch_size(spec, operands):
@@ -245,7 +245,7 @@ def _run_by_run(convert):
     return convert_runs
 
 
-# runs of one or two registers, which most blocks are, are 1.1 to 1.2 times as fast in a loop of their own
+# runs of one or two registers, which most blocks are, have a loop of their own: decision D22
 _convert_runs_of_two, _convert_runs_of_more = _run_by_run(_convert_two), _run_by_run(_convert_more)
 
 

@@ -19,8 +19,7 @@ from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal import geometry
 
-# lanes of sums, all of which stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as
-# 4, compiled for a Zen 3 0.85 times
+# lanes of sums, all of which stay in registers, 16 of AVX2, 32 of AVX-512: decision D65
 _LANES = SUM_LANES if TARGET.has("avx512f") else 4
 _SUM = v.Vec(types.float64, _LANES)
 

@@ -160,10 +160,7 @@ def _ends(spec, args, lo, hi, first, kind):
     rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4 if _ends_apart(spec) else 1)]
     if _ends_apart(spec):
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
-    low, high = _finite(rows[0] * lo), _finite(rows[0] * hi)
-    if spec.rule.range is not None and spec.rule.range.signed:  # of a negative share the ends change places
-        low, high = v.minimum(low, high), v.maximum(low, high)
-    return low, high
+    return _finite(rows[0] * lo), _finite(rows[0] * hi)
 
 
 @traced

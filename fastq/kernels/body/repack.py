@@ -141,7 +141,7 @@ def _repack_lanes(context, k, size, vec):
 
 # --- short rows, which are copied as one ------------------------------------------------------------------------------
 
-# elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
+# elements of a row that is copied with others: decision D61
 MAX_GROUPED_ROW = 128
 _QUARTER, _WHOLE = v.Vec(types.uint8, v.LINE // 4), v.Vec(types.uint8, v.LINE)
 _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache

@@ -14,8 +14,7 @@ from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.traversal.stores import streams_row
 
 GROUP = 4  # rows
-# of each row; four rows 2048 elements ahead do not fit a cache of the first level (minima of columns of 2**22 float32
-# on two cores of a Zen 5: 21 Gelem/s with 2048, 30 with 512)
+# of each row; four rows 2048 elements ahead do not fit a cache of the first level: decisions D31 and D32
 _wide_row = v.tuned("wide_row")
 
 

@@ -99,9 +99,8 @@ def stream_by_lines(piece: Callable[..., Any]):
 # --- by way of the stack ----------------------------------------------------------------------------------------------
 
 # Granules that follow each other become one store of a line on their way to memory. They begin where arrays do, 16
-# bytes after a line, so what is loaded from the stack is what one store wrote: a load of two stores waits for both.
-# 2**25 int8 to float32 in blocks of 32 and Q8_0 on one thread of a Zen 4, beside whole lines: 1.6 and 2.4 times as
-# fast.
+# bytes after a line, so what is loaded from the stack is what one store wrote: a load of two stores waits for both
+# (decision D13)
 _LINE, _GRANULE = v.Vec(types.uint8, v.LINE), v.Vec(types.uint8, v.GRANULE)
 FLUSH_BYTES = 16 * v.LINE  # bytes that are written at a time
 

@@ -414,8 +414,7 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype):
         lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
     if symmetric:
         signed = row.symmetric_extreme == "signed"
-        scale = (hi if hi > -lo else lo) / (first - middle) if signed else max(-lo, hi) / (steps / 2)
-        scale = rounded(scale, ptype)
+        scale = rounded((-hi if hi > -lo else -lo) / (steps / 2) if signed else max(-lo, hi) / (steps / 2), ptype)
     elif row.span_type == "compute":
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,7 @@ def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
 def test_links_to_folders_are_not_followed(model, tmp_path):
+    # contract 28.8
     folder, out = shutil.copytree(model, tmp_path / "own"), tmp_path / "out"
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key.txt").write_text("mine")
@@ -158,9 +160,53 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    said = loading(Path("q"), source_of(config), [matrix_of("layer", name) for name in names])
+    said = loading(Path("q"), source_of(config), [matrix_of(f"layer.{k}", name) for k, name in enumerate(names)])
     found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "W8A16"])
+def test_embeddings_are_read_as_floats(name):
+    matrices = [matrix_of("model.embed_tokens", name), matrix_of("layer", name)]
+    assert loading(Path("q"), source_of(LLAMA), matrices)[-1] == (
+        f"to load it: LlamaForCausalLM.from_pretrained('q', {FLOATS})"
+    )
+    (line,) = loading(Path("q"), source_of(LLAMA), [*matrices, matrix_of("other", "W4A16")])
+    assert "reads embeddings with CompressedTensorsConfig(dequantize=True) only, and several schemes" in line
+
+
+EMBEDDED = {"lm_head": 512, "model.embed_tokens": 512, "a.embeddings": 100, "b.embeddings": 512, "c.embeddings": 512}
+LEFT = {  # options for as many of these as there are, and what config.json says
+    "one": (["lm_head"], {"tie_word_embeddings": False}, "--include lm_head quantizes them"),
+    "three": (["lm_head", "model.embed_tokens", "b.embeddings"], {"tie_word_embeddings": False}, "--include b.embed"),
+    "all": (
+        list(EMBEDDED),
+        {"tie_word_embeddings": False},
+        r"--include 're:.*(b\.embeddings|c\.embeddings|lm_head|model\.embed_tokens)$'",
+    ),
+    "tied": (["model.embed_tokens"], {"tie_word_embeddings": True}, "one matrix"),
+    "none": ([], {}, ""),
+    "no group fills": (["a.embeddings"], {"tie_word_embeddings": False}, ""),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_as_floats_is_said(tmp_path, name):
+    modules, config, way = LEFT[name]
+    arrays = {f"{module}.weight": np.ones((4, EMBEDDED[module]), np.float32) for module in modules}
+    write_model(tmp_path / "m", [{"a.weight": np.ones((8, 128), np.float32)} | arrays], CONFIG | config)
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16", exit_code=0)
+    lines = [line for line in said.splitlines() if line.startswith("left as floats: ")]
+    nbytes = sum(4 * 4 * EMBEDDED[module] for module in modules if module != "a.embeddings")
+    assert len(lines) == bool(way)
+    if way:
+        assert way in lines[0]
+        assert f" {nbytes:,} bytes" in lines[0]
+    if "quantizes" in said:
+        again = re.findall(r"--include '?([^ ']+)", lines[0])
+        options = [text for pattern in again for text in ("--include", pattern)]
+        said = told("convert", tmp_path / "m", tmp_path / "p", "--scheme", "W8A16", *options, exit_code=0)
+        assert "left as floats" not in said
 
 
 # what transformers reads of experts

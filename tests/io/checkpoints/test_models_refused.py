@@ -126,6 +126,7 @@ def test_a_power_of_two_that_is_nan(model, tmp_path):
 
 @pytest.mark.parametrize("name", [f"{Q_PROJ}.weight", f"{LAYER}.input_layernorm.weight"])
 def test_values_that_a_dtype_does_not_have(own, tmp_path, name):
+    # contract 27.7
     """Of a matrix that was quantized, and of a tensor that was not."""
     path = own / "model-00001-of-00002.safetensors"
     arrays = {each: array.copy() for each, array in load_file(path).items()}
@@ -171,7 +172,7 @@ USAGE = [
     (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
     (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
     (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
-    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
+    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that fits 'a'"),
     (
         ["--scheme", "W8A8", "--scheme-for", "re:lm_=W8A16"],
         "re:lm_ is for lm_head, which stays as it is (output head), not W8A16; --include 're:lm_' quantizes",
@@ -239,6 +240,7 @@ def test_what_is_in_the_way_of_files_that_are_copied(own, tmp_path, name, put, m
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
 def test_links_in_the_way_of_a_run_that_goes_on(own, tmp_path):
+    # contract 28.8
     (own / "extra").mkdir()
     (own / "extra" / "a.txt").write_text("new")
     (tmp_path / "out").mkdir()
@@ -274,6 +276,7 @@ REPORTED = ["--scheme", "W4A16", "--group-size", "32", "--report"]
     ],
 )
 def test_a_report_takes_the_place_of_no_file_of_a_model(own, tmp_path, monkeypatch, report, message):
+    # contract 28.9
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(own)
     for name in ("out", "folder.html"):

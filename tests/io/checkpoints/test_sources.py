@@ -166,8 +166,11 @@ def test_scales_of_zero(tmp_path, case):
         assert not values.any()
 
 
-@pytest.mark.parametrize("number", [-1.0, np.nan, np.inf])
-@pytest.mark.parametrize("case", ["float8, ragged", "float8, scales of bfloat16", "experts", "AWQ", "GPTQ"])
+OF_FLOATS = "float8, ragged", "float8, scales of bfloat16", "experts"
+NOT_SCALES = [(case, number) for case in (*OF_FLOATS, "AWQ", "GPTQ") for number in (np.nan, np.inf)]
+
+
+@pytest.mark.parametrize(("case", "number"), [*NOT_SCALES, *((case, -1.0) for case in OF_FLOATS)])
 def test_other_scales_are_refused_by_name(tmp_path, case, number):
     tensors, entry, expected, *_ = SOURCES[case]()
     name = scale_of(tensors)
@@ -220,11 +223,12 @@ REFUSED = {
     "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
     ),
-    "of modelopt's 'W4A8_AWQ'; only FP8, NVFP4, FP8_PER_": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
+    "of modelopt's 'W4A8_AWQ'; only FP8, NVFP4, W4A16_": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
     "of modelopt's 'NVFP4_AWQ'; only FP8, NVFP4, ": lambda: of_modelopt(
         quant_algo="MIXED_PRECISION", quantized_layers={"a": {"quant_algo": "NVFP4_AWQ"}, "b": {"quant_algo": "FP8"}}
     )[:2],
     "of modelopt's 'MIXED_PRECISION'; only FP8": lambda: of_modelopt(quant_algo="MIXED_PRECISION")[:2],
+    "of modelopt's 'None'; only FP8": lambda: of_modelopt(quant_algo=None)[:2],
     "of auto-round's 'auto_round:llm_compressor'; only layouts of gptq and awq are read": lambda: changed(
         "auto-round", dict, packing_format="auto_round:llm_compressor"
     ),

@@ -100,6 +100,20 @@ def test_values_beyond_saturate_and_nan_is_as_ever():
     assert zeros[77] == 0
 
 
+@pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
+def test_numbers_around_the_ends_of_the_range(code):
+    # contract 9.1
+    rng, kind = np.random.default_rng(6), np.iinfo(code)
+    scale, zero_point = np.exp(rng.uniform(-20, 20, 400)).astype(np.float32), rng.integers(kind.min, kind.max, 400)
+    ends = rng.choice([kind.min, kind.max], (400, 64)) - zero_point[:, None]
+    x = (ends * scale[:, None].astype(np.float64)).astype(np.float32)
+    for _ in range(3):  # up to three numbers away
+        x = np.nextafter(x, rng.choice([-np.inf, np.inf], x.shape).astype(np.float32))
+    options = {"axis": 0} | AT_RANDOM
+    given = x, scale, zero_point.astype(code), code
+    same_bytes(*(api.quantize_linear(*given, **options) for api in (fastq, reference)))
+
+
 @pytest.mark.parametrize(("code", "unit"), [("int8", 1), ("int16", 1), ("float8_e5m2", 2.0**-16)])
 def test_the_least_number_that_goes_up(code, unit):
     # contract 9.2

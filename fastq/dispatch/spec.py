@@ -12,7 +12,7 @@ from fastq.formats.coding import Coding
 from fastq.formats.conventions import Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.kernels.rule import AT_RANDOM, ONNX, RangeRule, Rule
+from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
 from fastq.kernels.storage import StorageFormat
 from fastq.requests.values import Request
 from fastq.system.lazy import cached_property
@@ -81,7 +81,8 @@ class OpSpec:
     @cached_property
     def drawn(self) -> OpSpec:
         """The same with codes rounded at random."""
-        rule = self.arithmetic.rule._replace(rounding=AT_RANDOM)
+        lowest, highest = self.code_range
+        rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule))
 
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:

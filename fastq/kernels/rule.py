@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # rounding at random, of codes of at most 8 bits and of any
-AT_RANDOM = "at_random"
+AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"  # codes of at most 8 bits, and of more
 
 
 class RangeRule(NamedTuple):
@@ -64,7 +64,7 @@ class Rule(NamedTuple):
     @property
     def clamps_values(self) -> bool:
         """Whether values can be clamped instead of codes."""
-        return self.corrects and self.is_nearest
+        return self.corrects and self.rounding != WIDELY_AT_RANDOM
 
     @property
     def is_nearest(self) -> bool:
@@ -74,7 +74,7 @@ class Rule(NamedTuple):
     @property
     def draws(self) -> bool:
         """Whether rounding needs random numbers."""
-        return self.rounding == AT_RANDOM
+        return self.rounding in (AT_RANDOM, WIDELY_AT_RANDOM)
 
 
 ONNX = Rule()

@@ -127,7 +127,7 @@ def ties_and_their_neighbours(code, dtype):
             yield Work(x, options={"saturate": saturate}, qparams=p)
 
 
-@row(FLOAT8, operations="quantize, fake", quick=lambda code: code in FEW)
+@row(FLOAT8, operations="quantize, fake")
 def values_out_of_range_with_and_without_saturation(code):
     x = np.concatenate([inputs("float32", 300, 9) * 200, np.array([np.inf, -np.inf], np.float32)])
     p = reference.choose_qparams(x[:300] / 50, code)

@@ -258,6 +258,9 @@ SCALED += [
 SCALED += [("bitsandbytes", "nf4", "absmax", False)]
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda layout, dtype, **_: layout in INTEGER or dtype in ("int4", "nf4")
+)
 @pytest.mark.parametrize(("layout", "dtype", "name", "transposed"), SCALED)
 def test_groups_whose_scale_is_0_are_zeros(layout, dtype, name, transposed):
     """Readers compute (code - zero point) * 0: of groups of zeros, and of experts that calibration never met."""

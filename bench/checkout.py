@@ -160,8 +160,8 @@ def gate(
 ) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
-    Of the scan the cells of `GATE` in bench/scan/grid.py are measured: a cliff, a wrong result, or a share of the
-    copy's speed that fell to less than half of that in the stored scan of such a CPU is reported.
+    The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
+    that fell to less than half of that in the stored scan of such a CPU is reported.
     """
     from . import gate as gates
 
@@ -228,7 +228,7 @@ def _number(value: Any) -> str:
 def scaling_by_threads(
     threads: int, works: list[Any], sizes: tuple[int, ...], sweeps: int, seconds: float, json_file: Path | None
 ) -> None:
-    """Measure time against threads, 1, 2, 4, ... of them, beside copies of as many bytes with as many threads.
+    """Measure time for 1, 2, 4, ... threads, and that of copies of the same bytes with the same threads.
 
     Without -o: the works of the README's table, and three more. The sizes are measured one after the other, all of
     them in each sweep; those for which the first sweep has no time are left out.

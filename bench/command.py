@@ -100,7 +100,7 @@ def measuring(command: Any) -> Any:
 @click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
 @plot_option()
 @click.option("--every", is_flag=True, help="Print a row for each contender too.")
-@click.option("--full", is_flag=True, help="All sizes in about half an hour, and the sections beside throughput.")
+@click.option("--full", is_flag=True, help="Measure all sizes in about half an hour, and the other sections.")
 @click.option("--list", "listing", is_flag=True, help="Print the cases that are chosen and who takes part.")
 def run(
     sizes: tuple[int, ...] | None,
@@ -115,7 +115,7 @@ def run(
     full: bool,
     listing: bool,
 ) -> None:
-    """Measure every operation beside the peers and beside what the memory allows.
+    """Measure every operation, the peers, and the limit of the memory.
 
     Each peer runs in a process of its own and all take turns. Every result is compared with the reference before it is
     timed. LOG2 is like 18, or 12,18, or 10-26:2; PATTERN fits an operation or a name that --list prints; several may
@@ -145,7 +145,7 @@ def run(
 
 
 def add_sections(results: Results, threads: int, json_file: Path | None) -> None:
-    """Measure what is beside throughput; a part that fails is remarked upon and left out."""
+    """Measure the other sections; a section that fails is reported and left out."""
     for name, rows in sections(threads).items():
         Console(stderr=True).print(f"measuring {name} ...", style="dim")
         results.sections[name] = []
@@ -159,7 +159,7 @@ def add_sections(results: Results, threads: int, json_file: Path | None) -> None
 
 
 def sections(threads: int) -> dict[str, Iterator[dict[str, Any]]]:
-    """The parts beside throughput, by name."""
+    """The sections other than throughput, by name."""
     small = (startup.small_calls(), startup.imports(), *map(startup.first_calls, startup.FIRST_CALL_ELEMENTS))
     return {
         "scaling": iter(scaling.rows(threads)),

@@ -17,7 +17,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def console() -> Console:
-    """Standard output, at its natural width where it is no terminal."""
+    """Standard output, at its natural width if it is not a terminal."""
     made = Console()
     return made if made.is_terminal else Console(width=WIDTH)
 

@@ -27,7 +27,7 @@ class Parts:
     Attributes
     ----------
     chunks : tuple of tuple of int
-        Of each axis; NaN where dask does not know them.
+        Chunks of each axis; NaN if dask does not know them.
     granularity : Granularity
         What each parameter belongs to.
     all_axes, kept, reduced : tuple of int

@@ -102,7 +102,7 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
-            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code an "
+            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code per "
             f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
     result = types.uint8 if qtype.element else from_dtype(qtype.storage)

@@ -356,7 +356,7 @@ def arrange_packed(
 ) -> Arrangement | None:
     """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
 
-    So every row and every run of one parameter begins on a whole byte, of which there is one for each `group` of codes.
+    So every row and every run of one parameter begins on a whole byte, with one for each `group` of codes.
     """
     layout = make_layout(shape, granularity)
     if layout is None or not is_plain(packed):

@@ -13,7 +13,7 @@ from fastq.system.cpu import REGISTER_BITS
 
 
 def codes_in_group(bits: int) -> int:
-    """Return the least number of codes of so many bits that fills whole bytes."""
+    """Return the least number of codes of `bits` bits that fills whole bytes."""
     return 8 // math.gcd(bits, 8)
 
 

@@ -1,4 +1,4 @@
-"""Compare fastq with the systems that are installed, and write docs/conventions.json: what was compared with what.
+"""Compare fastq with the systems that are installed, and write docs/conventions.json: the comparisons.
 
 Conventions to compare are arguments, such as onnx or "requantize tflite"; all by default.
 """

@@ -1,4 +1,4 @@
-"""What a wheel with machine code has to have for what users write of each public function: `python usual_calls.py`.
+"""The code that a wheel must have for the usual calls of each public function: `python usual_calls.py`.
 
 Each line is the name of a function that had to be found, the public function and the first call of it that needs it.
 Calls are planned, so nothing is compiled or computed.

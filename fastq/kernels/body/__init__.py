@@ -16,8 +16,8 @@ from fastq.engine.jit import traced
 class Reduction(NamedTuple):
     """How lanes of elements are merged into results, which traversals keep in registers or in memory.
 
-    A state is a tuple of lanes, one for each result: for each pointer of the operands but that to elements. An element
-    may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
+    A state is a tuple of lanes, one for each result: for each pointer of the operands except that to elements. An
+    element may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
     """
 
     nothing: Any  # ``f(x)``: the state of no elements, in as many lanes as x has
@@ -58,7 +58,7 @@ def body_of(operands: Any) -> Body:
 
 
 def reduction_of(operands: Any) -> Any:
-    """Return the reduction of the Numba type of operands, None where it is none."""
+    """Return the reduction of the Numba type of operands, or None without one."""
     return body_of(operands).reduction
 
 
@@ -94,9 +94,9 @@ def visit_run(spec, operands, args, p, i, end):
 
 @traced
 def visit_batch(spec, operands, args, p, i, row_end, limit):
-    """Visit short runs together, see `Body`; none where the body does not."""
+    """Visit short runs together, see `Body`; no runs if the body does not, or if there are no short runs."""
     batch = body_of(operands).batch
-    return batch(spec, operands, args, p, i, row_end, limit) if batch else (0, i, row_end, 0)
+    return batch(spec, operands, args, p, i, row_end, limit) if batch and spec.together else (0, i, row_end, 0)
 
 
 @traced

@@ -144,7 +144,7 @@ class Parameters(NamedTuple):
 
 @traced
 def parameters(spec, extent, lowest):
-    """Compute parameters from what `scaled_extent` gives. A reciprocal that overflows leaves every code 0.
+    """Compute parameters from the result of `scaled_extent`. A reciprocal that overflows leaves every code 0.
 
     Codes are taken with the scale before it is rounded to float16.
     """

@@ -19,8 +19,9 @@ def warmup(*names: str, native: bool = False) -> None:
     Parameters
     ----------
     *names : str
-        Which works: "int8", which is the default, "int16", "int4", "float8", "microscaling", "codebooks", "textbook",
-        "frameworks", "calibration", "stores", "measures", "gguf" or "all".
+        Which works: "int8", which is the default, "int16", "int4", "float8", "microscaling", "codebooks", "dtypes" for
+        values of float16, bfloat16 and float64, "stochastic", "textbook", "frameworks", "calibration", "stores",
+        "measures", "gguf" or "all".
     native : bool
         Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
         for these works until fastq is upgraded, and import Numba then. Others use what is shipped.

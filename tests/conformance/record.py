@@ -41,7 +41,7 @@ class Comparison(NamedTuple):
         return f"{self.key}-{self.name}"
 
     def part(self, k, n):
-        """The system with every n-th of its cases from the k-th on, or None; one without cases is whole in the first part."""
+        """The system with every n-th case from the k-th on, or None; one without cases is whole in the first part."""
         if not hasattr(self.system, "cases"):
             return None if k else self.system
         cases = self.system.cases[k::n]

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class Scheme(NamedTuple):
-    """What parameters are for, as `fastq.choose_qparams` takes it; `symmetric` is true of float formats."""
+    """The scheme of the parameters, as in `fastq.choose_qparams`; `symmetric` is true for float formats."""
 
     dtype: QType
     axis: Axis

@@ -42,7 +42,7 @@ _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has 
 
 
 def register(*functions: Callable[..., Any]) -> None:
-    """Have Numba know public functions, whose conversions have their names here, and constants of types of options."""
+    """Register public functions with Numba, whose conversions have their names here, and constant options."""
     for function in functions:
         overload(function, _chosen_for(function), prefer_literal=True)
     for kind in (QType, Convention):

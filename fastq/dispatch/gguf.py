@@ -32,7 +32,7 @@ _SEARCH = 16  # a search for scales takes as long as this many elements for each
 
 
 class _Task(NamedTuple):
-    """What a call does to arrays of the same dtype, shape and strides.
+    """The work of a call on arrays of the same dtype, shape and strides.
 
     Blocks of `width` elements become `result_width` of `dtype`.
     """

@@ -57,7 +57,7 @@ class RangeSearch:
 
     @property
     def candidates(self) -> int:
-        """How many ranges are tried for each part."""
+        """The number of ranges to try for each part."""
         return int(self.shares.shape[1])
 
     def _has_parts_for_all(self) -> bool:

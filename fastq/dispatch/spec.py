@@ -55,7 +55,7 @@ GIVEN = RangeScheme("", np.dtype(np.float32), np.dtype(np.int8))  # parameters a
 
 @dataclass(frozen=True, eq=False)
 class OpSpec:
-    """What is computed, apart from arrays and which elements share parameters."""
+    """The computation, without arrays and granularity."""
 
     op: str  # what is computed
     arithmetic: Arithmetic = PLAIN  # by which rule, from and to which storage

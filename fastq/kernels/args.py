@@ -1,4 +1,4 @@
-"""What callers of kernels know: numeric arguments, one record passed by its address; operands; sizes."""
+"""The arguments of kernels: numeric arguments, one record passed by its address; operands; sizes."""
 
 from __future__ import annotations
 

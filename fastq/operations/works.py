@@ -205,7 +205,10 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((_pack,), "uint8", "uint4 uint3 uint2 uint1", ({}, {"axis": 0})),
         Calls((_pack,), "uint8", "uint1", ({"bitorder": "big"},)),
     ),
-    "int16": (Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
+    "int16": (
+        Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),
+        Calls((_linear,), "float32", "int16", (RANDOM,)),
+    ),
     "float8": (
         Calls(
             (*ROUND_TRIP, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])

@@ -1,4 +1,4 @@
-"""The one table of what is measured: operation, dtype, code format and granularity, at every size.
+"""The table of measured works: operation, dtype, code format and granularity, at every size.
 
 A `Work` is a row of the table; a `Case` is a work at a size, with its shape and the bytes that have to move.
 """
@@ -182,7 +182,7 @@ class Case(NamedTuple):
         return self.elements // columns, columns
 
     def nbytes(self, what: str) -> int:
-        """Bytes of the arrays that are named: values, codes, bytes (codes one a byte), scales, parameters.
+        """Bytes of the arrays that are named: values, codes, bytes (one code per byte), scales, parameters.
 
         A given scale of the whole array is a number, and no array.
         """
@@ -214,14 +214,14 @@ class Case(NamedTuple):
 
 
 def code_bytes(code: str, elements: int) -> int:
-    """Bytes of so many codes."""
+    """Bytes of `n` codes."""
     if code in BLOCK_FORMATS:
         return elements // BLOCK_FORMATS[code].size * BLOCK_FORMATS[code].nbytes
     return elements * QTYPES[code].bits // 8
 
 
 def scale_bytes(code: str) -> int:
-    """Bytes of a scale beside the codes: none in a GGUF block, one where the format prescribes the scale."""
+    """Bytes of a scale stored next to the codes: none in a GGUF block, one where the format prescribes the scale."""
     if code in BLOCK_FORMATS:
         return 0
     return 1 if QTYPES[code].scale_element else 4
@@ -235,7 +235,7 @@ def parameter_bytes(code: str) -> int:
 
 
 def chosen(patterns: Iterable[str]) -> list[Work]:
-    """Works whose operation, name or title fits one of the shell patterns; all where there is none."""
+    """Works whose operation, name or title fits one of the shell patterns; all without patterns."""
     patterns = list(patterns)
     return [work for work in WORKS if not patterns or any(fits(work, pattern) for pattern in patterns)]
 

@@ -44,7 +44,7 @@ def minmax(case: Case) -> Runner:
 
 def quantize_linear(case: Case) -> Runner:
     x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work, scale = data.empty(x.shape, np.float32, aligned=True), data.beside(case)
+    work, scale = data.empty(x.shape, np.float32, aligned=True), data.scales_of(case)
     zero, limits = data.zero(case), data.limits(case)
 
     def call() -> None:
@@ -69,7 +69,7 @@ def requantize(case: Case) -> Runner:
 
 def dequantize_linear(case: Case) -> Runner:
     codes, values = (data.grouped(a, case) for a in (data.codes(case, aligned=True), values_out(case)))
-    scale, zero = data.beside(case), data.zero(case)
+    scale, zero = data.scales_of(case), data.zero(case)
 
     def call() -> None:
         dequantize_into(codes, scale, zero, values)
@@ -83,7 +83,7 @@ def values_out(case: Case) -> Array:
 
 def dequantize(case: Case) -> Runner:
     """Look up both elements of each byte, then multiply."""
-    packed, values, scale = data.packed(case, aligned=True), values_out(case), data.beside(case)
+    packed, values, scale = data.packed(case, aligned=True), values_out(case), data.scales_of(case)
     pairs, groups = values.reshape(*packed.shape, 2), data.grouped(values, case)
     bits = np.arange(256)
     table = data.elements(case.work.code)[np.stack([bits & 15, bits >> 4], axis=-1)]
@@ -98,7 +98,7 @@ def dequantize(case: Case) -> Runner:
 def fake_quantize(case: Case) -> Runner:
     arrays = data.x(case, aligned=True), values_out(case), data.out(case, "codes", aligned=True)
     x, values, codes = (data.grouped(array, case) for array in arrays)
-    scale, zero, limits = data.beside(case), data.zero(case), data.limits(case)
+    scale, zero, limits = data.scales_of(case), data.zero(case), data.limits(case)
 
     def call() -> None:
         quantize_into(x, scale, zero, *limits, values, codes)

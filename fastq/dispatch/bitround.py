@@ -97,7 +97,7 @@ def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True)
     dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
     op, kinds = "granular_bitround" if kept is None else "bitround", BitRoundOperands(bits, bits, bits)
-    kernel = kernel_for("body.bitround.round_elements", kinds, op, arithmetic)
+    kernel = kernel_for("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
     args = kernel_args(view.layout, size=dropped, streaming=streaming)
     operands, threads = (X, OUT, SCALE, NONE, NONE), threadpool.threads_for(size)

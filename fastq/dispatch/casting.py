@@ -16,7 +16,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.addresses import cast_address, unpack_address
-from fastq.kernels.args import ElementOperands
+from fastq.kernels.args import CastOperands, UnpackOperands
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -52,7 +52,7 @@ def cast_floats(
     info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
-    kernel = cast_address(ElementOperands(src, dtype, compute, compute), *spec)
+    kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
     args = kernel_args(_row(x.size), (least, most), size=fill or 0)
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
@@ -68,7 +68,7 @@ def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array,
     if not x.size:
         return result
     first, second = (*gaps, *gaps, 0, 0)[:2]
-    kernel = unpack_address(ElementOperands(src, dtype, scale.dtype, offset.dtype), bool(gaps))
+    kernel = unpack_address(UnpackOperands(src, dtype, scale.dtype, offset.dtype), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
     args = kernel_args(_row(x.size), size=first, partials=second, streaming=streaming)
     _launched(kernel, args, x, result, scale, offset)

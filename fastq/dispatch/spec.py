@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.conventions import Coding, Convention, HalfPrecision
+from fastq.formats.coding import Coding
+from fastq.formats.conventions import Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
@@ -42,7 +43,7 @@ PLAIN = Arithmetic()
 
 
 class RangeScheme(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
+    """The computation of parameters from a range ("symmetric", "asymmetric", ...), and the dtypes of results."""
 
     name: str
     scale_dtype: np.dtype[Any]
@@ -54,7 +55,7 @@ GIVEN = RangeScheme("", np.dtype(np.float32), np.dtype(np.int8))  # parameters a
 
 @dataclass(frozen=True, eq=False)
 class OpSpec:
-    """What is computed, apart from arrays and which elements share parameters."""
+    """The computation, without arrays and granularity."""
 
     op: str  # what is computed
     arithmetic: Arithmetic = PLAIN  # by which rule, from and to which storage
@@ -157,7 +158,7 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
     """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
-    row, counts = coding.row, not qtype.element  # codes of float formats and tables are no counts of steps
+    row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
         quotient=row.quotient if row.quotient != "range" or counts else "divide",

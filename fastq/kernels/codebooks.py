@@ -97,9 +97,7 @@ def permuted(context, builder, sig, table, index):
 def _emit_look_up(builder, index, table: tuple[int, ...]):
     """Emit look-ups of the int32 lanes of an index in a table of words, whose number is a power of two.
 
-    One thread of a Zen 5, beside tables of at most two registers: dynamic8 by given scales 2.5 times as fast, by own
-    ranges 1.5, decoded 2.0, which it is 0.86 times with registers that the index does not fill; compiled for AVX2 1.3,
-    1.2, 1.0, where 16 registers take as long as 2.
+    Up to 16 pairs of registers are looked up in: decision D6.
     """
     most = 16 if _PERMUTE_TWO and index.type.count >= _WORDS else 8
     emit = _by_registers if len(table) <= most * _WORDS else _from_memory
@@ -165,8 +163,7 @@ def encode_by_table(x, form):
 def _rounded_up(x):
     """Return float lanes as float32, rounded up: above a number of float32 is then what was above it before.
 
-    float64 to dynamic8, one thread of a Zen 5, beside comparisons of float64: by given scales 1.9 times as fast, by own
-    ranges 1.5.
+    Comparisons of float32 are faster than those of float64: decision D7.
     """
     if v.lane_type(x) == types.float32:
         return x

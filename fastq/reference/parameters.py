@@ -37,6 +37,7 @@ def from_range(
 
     `precision` is what the scale and the result of each operation are rounded to.
     """
+    # contract 5.1, 5.2 and 5.3
     stored, half = precision
     ftype = lo.dtype.type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
@@ -45,55 +46,65 @@ def from_range(
     if row.includes_zero or symmetric:
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
     first, last = (ptype(code) for code in codes)
+    middle, form = np.rint((first + last) / 2), FLOAT_FORMATS[stored] if stored else None
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
     if symmetric and row.symmetric_extreme == "signed":
-        scale = np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
+        scale = np.asarray(np.where(hi > -lo, hi, lo) / -steps)
     elif symmetric:
         scale = np.asarray(size / steps)
-    elif row.span_type == "compute":
-        scale = (hi.astype(ftype) - lo.astype(ftype)).astype(ptype) / steps
-    elif half:
-        scale = np.asarray(in_half(np.asarray(hi - lo), half) / steps)
     else:
-        scale = _asymmetric_scale(lo, hi, steps)
+        scale = _asymmetric_scale(lo, hi, steps, row, ftype, half)
     scale = in_half(scale, stored)
-    form = FLOAT_FORMATS[stored] if stored else None
     if row.tiny_scale == "reaching":
-        normal, unit = map(ptype, _ends_of_few_digits(form, ftype))
-        few = scale.astype(ftype).astype(ptype)
-        short = few * (2 * steps + ptype(1)) < 2 * size
-        scale = np.where((scale < normal) & short, few + unit, scale)
+        scale = _reaching(scale, size, steps, form, ftype)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
+    scale, degenerate = _without_degenerate(scale, smallest if symmetric else lo, row, form, ftype)
+    if symmetric:
+        return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
+    if row.zero_point == "offset":
+        offset = lo if row.offset_code == "lowest" else in_half(lo - in_half(first * scale, half), half)
+        return np.where(np.isinf(offset), ptype(np.inf), scale), np.asarray(offset)
+    other = row.degenerate_zero_point if row.zero_point == "integer" else "zero"
+    instead = {"lowest": first, "end": np.where(lo < 0, last, ptype(0))}.get(other, ptype(0))
+    return scale, np.where(degenerate, instead, _zero_point(lo, hi, scale, row, first, last, half))
+
+
+def _reaching(scale: Array, size: Array, steps: Any, form: FloatFormat | None, ftype: Any) -> Array:
+    """Return scales; one below the normal numbers becomes the next one where codes would not reach the ends."""
+    ptype = scale.dtype.type
+    normal, unit = map(ptype, _ends_of_few_digits(form, ftype))
+    few = scale.astype(ftype).astype(ptype)
+    short = few * (2 * steps + ptype(1)) < 2 * size
+    return np.where((scale < normal) & short, few + unit, scale)
+
+
+def _without_degenerate(
+    scale: Array, value: Array, row: Convention, form: FloatFormat | None, ftype: Any
+) -> tuple[Array, Array]:
+    """Return scales with those that are too small replaced, and where the zero point is that of such a range.
+
+    `value` is what a convention may take in their place.
+    """
+    ptype = scale.dtype.type
     floor = float(np.finfo(ftype).tiny) if row.scale_floor is None else row.scale_floor
     floor = ptype(form.positive(floor) if form and floor else floor)
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)
     if row.degenerate == "value":
-        value = smallest if symmetric else lo
         instead = np.where((np.abs(value) < floor) | (value == 0), ptype(1), value)
     else:
         epsilon = 2.0**-form.mantissa if form else float(np.finfo(ftype).eps)
         number = {"floor": float(floor), "epsilon": epsilon}.get(str(row.degenerate), row.degenerate)
-        instead = np.full_like(lo, form.positive(float(number)) if form else number)
+        instead = np.full_like(scale, form.positive(float(number)) if form else number)
     scale = np.where(degenerate, instead, scale)
-    if row.degenerate == "floor":
-        degenerate = np.zeros_like(degenerate)
-    if symmetric:
-        middle = np.rint((first + last) / 2)
-        return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
-    if row.zero_point == "offset":
-        offset = lo if row.offset_code == "lowest" else in_half(lo - in_half(first * scale, half), half)
-        return np.where(np.isinf(offset), ptype(np.inf), scale), np.asarray(offset)
-    beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
-    if row.degenerate_zero_point == "end" and row.zero_point == "integer":
-        beside = np.where(lo < 0, last, ptype(0))
-    return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last, half))
+    return scale, np.zeros_like(degenerate) if row.degenerate == "floor" else degenerate
 
 
 @np.errstate(over="ignore", under="ignore")
 def finite_scale(scale: Array, dtype: np.dtype[Any]) -> Array:
     """Return scales in the type that they are kept in, where none may be infinite."""
+    # contract 2.7
     scale = scale.astype(dtype)
     if np.isinf(scale).any():
         raise ValueError("x has a range too wide for a finite scale")
@@ -107,9 +118,13 @@ def _ends_of_few_digits(form: FloatFormat | None, ftype: Any) -> tuple[float, fl
     return 2.0 ** (1 - form.bias), 2.0 ** (1 - form.bias - form.mantissa)
 
 
-def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
+def _asymmetric_scale(lo: Array, hi: Array, steps: Any, row: Convention, compute: Any, half: str) -> Array:
     """Return the scale, by way of wider numbers where the span is infinite; at most the largest number, as of 1 bit."""
     span, ftype = np.asarray(hi - lo), lo.dtype.type
+    if row.span_type == "compute":
+        return np.asarray((hi.astype(compute) - lo.astype(compute)).astype(ftype) / steps)
+    if half:
+        return np.asarray(in_half(span, half) / steps)
     if ftype is np.float64:
         scale = np.asarray(hi / steps - lo / steps)
     else:

@@ -23,9 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".pytest_cache" / "fuzz.json"
-KERNELS = 150  # machine code of so many kernels, 3 MiB each where they were compiled, and a process is replaced
+KERNELS = 150  # machine code of this many kernels, 3 MiB each if they were compiled, and a process is replaced
 SILENCE = 900  # seconds without a word, after which a process hangs
-BATCH = 50  # cases between two reports of what was counted
+BATCH = 50  # cases between two reports of the counts
 TURN = 25  # cases of a combination, until it is the next one's turn
 
 
@@ -33,7 +33,7 @@ TURN = 25  # cases of a combination, until it is the next one's turn
 
 
 def failure_of(error):
-    """One line of what went wrong, and where."""
+    """One line on an error, and its place."""
     from fuzzing.check import Different
 
     text = str(error) if isinstance(error, Different) else "".join(traceback.format_exception(error)[-3:])
@@ -64,9 +64,9 @@ def run_cases(seeds, report):
 
 
 def seeds_from(first, place, jobs, covering=False, only=""):
-    """Seeds from one on, of every so many-th combination; if covering, in turns of what `covering_combinations` has.
+    """Seeds from one on, of every n-th combination; if covering, in turns of `covering_combinations`.
 
-    `only` is found in "OPERATION FORMAT" of all combinations.
+    `only` is a pattern that "OPERATION FORMAT" of each combination has.
     """
     from fuzzing.combinations import CASES, combination, covering_combinations
 
@@ -153,7 +153,7 @@ def command(kind, *numbers):
 
 
 class Worker:
-    """A process that runs cases from a seed on, one of several beside each other, replaced when it has ended."""
+    """A process that runs cases from a seed on, one of several in parallel, replaced when it has ended."""
 
     def __init__(self, first, place=0, jobs=1, covering=False, only=""):
         self.next, self.share, self.only = first, (place, jobs, int(covering)), only

@@ -11,7 +11,7 @@ import fastq
 
 
 class Quantized(NamedTuple):
-    """What a system makes of an array; None for what it does not give away."""
+    """A system's results for an array; None for results that it does not return."""
 
     codes: np.ndarray | None = None
     scale: np.ndarray | None = None
@@ -132,7 +132,7 @@ def version_of(distribution):
 
 
 def by_fastq(x, case, convention):
-    """Return what fastq makes of a matrix under a convention."""
+    """Return fastq's results for a matrix under a convention."""
     row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
     q = fastq.quantize(x, case.dtype, symmetric=case.symmetric, convention=row, **case.granularity())
     codes = fastq.unpack(q.codes, case.dtype, shape=q.shape) if q.codes.shape != q.shape else q.codes
@@ -140,7 +140,7 @@ def by_fastq(x, case, convention):
 
 
 def by_system(system, x, case, ours):
-    """Return what the system makes of a matrix; it is told fastq's parameters where it computes none."""
+    """Return the system's results for a matrix; it gets fastq's parameters if it computes no parameters."""
     return system.quantize(x, case, ours.scale, ours.zero_point) if system.given else system.quantize(x, case)
 
 

@@ -183,7 +183,7 @@ def fully_connected_xnnpack(rng):
 
 
 def onnx_runtime(rng):
-    """QLinearConv with a bias of channels, or QLinearMatMul, which has none."""
+    """QLinearConv with a bias of channels, or QLinearMatMul, which has no bias."""
     import onnx
     import onnxruntime
     from onnx import helper, numpy_helper

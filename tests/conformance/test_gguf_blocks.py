@@ -35,6 +35,7 @@ def differing(name, kind, weights, rows):
 
 @pytest.mark.parametrize(("name", "weighted"), CASES)
 def test_no_block_differs(name, weighted):
+    # contract 20.1, 20.7 and 20.8
     """With a library that is built from its source: of 10^7 values in Q4_1 a wheel of xllamacpp has another block."""
     _skip_unless_known(name)
     if not ggml.is_built_here():

@@ -1,6 +1,7 @@
 """transformers loads what `fastq convert` writes: the same weights as `--dequantize`, logits as near as upstream's."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ OF_EXPERTS = ("W2A16", "W4A16", "W8A16", "FP8_DYNAMIC", "MXFP4A16")
 CHANCE = 1.05  # logits of random weights move by a few percent with any change of a few codes
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 WHOLE = [("llama", name, ()) for name in PRESETS] + [("moe", name, ()) for name in OF_EXPERTS]
-# others of the mixture it does not load beside experts in floats either
+# it does not load others of the mixture next to experts in floats either
 BUT_EXPERTS = [("moe", name, ("--ignore", "re:.*experts")) for name in ("FP8_BLOCK", "MXFP8A16")]
 
 
@@ -49,6 +50,7 @@ def models(tmp_path_factory):
 def convert(*arguments):
     result = CliRunner().invoke(cli, ["convert", *map(str, arguments)])
     assert result.exit_code == 0, result.output
+    return result.stderr
 
 
 def load(folder, **options):
@@ -105,6 +107,42 @@ def test_transformers_runs_it_compressed(models, tmp_path, name):
     for key, value in run.state_dict().items():
         if key in plain.state_dict():
             assert torch.equal(value.to(torch.bfloat16), plain.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(("model", "name"), [("llama", "W4A16"), ("llama", "W2A16"), ("moe", "W4A16")])
+def test_scales_of_either_sign_are_read_and_run(models, tmp_path, model, name):
+    """A search takes them for codes in words; the values are what fastq says, decompressed or as the model runs."""
+    convert(models / model, tmp_path / "q", "--scheme", name, "--range", "mse")
+    convert(tmp_path / "q", tmp_path / "plain", "--dequantize")
+    files = [load_file(path) for path in (tmp_path / "q").glob("*.safetensors")]
+    scales = [tensor for file in files for key, tensor in file.items() if key.endswith("weight_scale")]
+    negative = sum(int((scale < 0).sum()) for scale in scales) / sum(scale.numel() for scale in scales)
+    assert 0.3 < negative < 0.7
+    plain = load(tmp_path / "plain")
+    for loaded in (load(tmp_path / "q", quantization_config=as_floats()), load(tmp_path / "q")):
+        assert torch.equal(logits(loaded), logits(plain))
+    for key, value in load(tmp_path / "q", quantization_config=as_floats()).state_dict().items():
+        assert torch.equal(value, plain.state_dict()[key]), key
+    convert(models / model, tmp_path / "minmax", "--scheme", name)
+    original = load(models / model)
+    assert noise(plain, original) < 0.9 * noise(load(tmp_path / "minmax", quantization_config=as_floats()), original)
+
+
+@pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "W4A16_ASYM", "NVFP4A16"])
+def test_heads_and_embeddings_are_read_by_the_call_that_is_printed(models, tmp_path, name):
+    said = convert(models / "llama", tmp_path / "first", "--scheme", name)
+    options = re.search(r"left as floats: .*; (.*) quantizes them", said)[1].split()
+    said = convert(models / "llama", tmp_path / "q", "--scheme", name, *options)
+    convert(tmp_path / "q", tmp_path / "plain", "--dequantize", "--dtype", "bfloat16")
+    imports, call = (line.partition(": ")[2] for line in said.splitlines()[-2:])
+    names = {}
+    exec(imports, names)
+    loaded, plain = eval(call, names).state_dict(), load(tmp_path / "plain").state_dict()
+    original = load(models / "llama").state_dict()
+    assert loaded.keys() == plain.keys()
+    for key, value in plain.items():
+        assert torch.equal(loaded[key].to(torch.bfloat16), value), key
+    assert not any(torch.equal(plain[key], original[key]) for key in ("lm_head.weight", "model.embed_tokens.weight"))
 
 
 def test_directories_of_compressed_tensors_are_read(models, tmp_path):

@@ -88,7 +88,7 @@ def run(machine, kinds, seconds, first, folder, only=""):
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.platforms", description=__doc__)
     parser.add_argument("machines", nargs="*", metavar="NAME", help="machines, as --list names them")
-    parser.add_argument("--run", choices=commands(0, 0), help="of what a machine is for only this")
+    parser.add_argument("--run", choices=commands(0, 0), help="of the tests of a machine only this")
     parser.add_argument("--minutes", type=float, default=10, help="how long a machine runs; a suite runs to its end")
     parser.add_argument("--first", type=int, default=0, help="the seed at which fuzzing begins")
     parser.add_argument("--only", default="", help="what is fuzzed: a regular expression found in OPERATION FORMAT")

@@ -31,6 +31,13 @@ ORDER = np.random.default_rng(3).permutation(np.arange(64) // 32)
 EXPERTS = "experts.gate_up_proj", "experts.gate_up_proj_scale_inv"
 
 
+def of_either_sign(layout):
+    """As auto-round has it where codes are symmetric: the extreme of a group has the lowest code."""
+    tensors, values = layout
+    signs = np.random.default_rng(4).choice(f32([-1, 1]), tensors["scales"].shape)
+    return tensors | {"scales": tensors["scales"] * signs.astype(np.float16)}, values * np.repeat(signs.T, 32, 1)
+
+
 def of_gpt_oss():
     blocks, scales, values = float4((2, 6, 64))
     return (
@@ -146,6 +153,9 @@ SOURCES = {
     "modelopt, an algorithm for each layer": lambda: of_modelopt(
         quant_method="modelopt_mixed", quant_algo="MIXED_PRECISION", quantized_layers={"a": {"quant_algo": "NVFP4"}}
     ),
+    "modelopt, a layer left alone": lambda: of_modelopt(
+        quant_algo="MIXED_PRECISION", quantized_layers={"a": {"quant_algo": "W4A16_NVFP4"}, "b": {"quant_algo": None}}
+    ),
     "MXFP8": lambda: scaled(float8((40, 64), (1, 32), np.uint8), {"quant_method": "mxfp8"}),
     "AWQ": lambda: packed(awq(), AWQ),
     "AWQ, many rows": lambda: packed(awq(rows=264), AWQ),
@@ -185,6 +195,20 @@ SOURCES = {
     "auto-round, of gptqmodel": lambda: packed(
         gptq(less=0), GPTQ | {"quant_method": "auto-round", "packing_format": "auto_round:gptqmodel"}
     ),
+    "auto-round, its own packing": lambda: packed(
+        gptq(less=0), GPTQ | {"quant_method": "auto-round", "packing_format": "auto_round"}
+    ),
+    "auto-round, asymmetric": lambda: packed(
+        gptq(less=0), GPTQ | {"quant_method": "intel/auto-round", "sym": False, "backend": "auto_round:exllamav2"}
+    ),
+    "auto-round, scales of either sign": lambda: packed(
+        of_either_sign(gptq(symmetric=True)),
+        GPTQ | {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"},
+    ),
+    "auto-round, scales of either sign, 3 bits": lambda: packed(
+        of_either_sign(gptq(bits=3, rows=160, symmetric=True)), GPTQ | {"bits": 3, "quant_method": "auto-round"}
+    ),
+    "AWQ, scales of either sign": lambda: packed(of_either_sign(awq(symmetric=True)), AWQ),
     "auto-round, as AWQ": lambda: packed(
         awq(), AWQ | {"quant_method": "auto-round", "packing_format": "auto_round:auto_awq"}
     ),

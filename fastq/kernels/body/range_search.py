@@ -84,7 +84,7 @@ def add_candidates(spec, operands, args, p, i, end):
 
 @njit
 def _end_of_piece(args, i, end):
-    """Return where the piece from i on ends: where the weights begin anew at the latest."""
+    """Return where the piece from i on ends: at the latest where the weights repeat."""
     end = min(i + PIECE, end)
     return min(end, i + args.period - i % args.period) if args.period > 0 else end
 
@@ -160,10 +160,7 @@ def _ends(spec, args, lo, hi, first, kind):
     rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4 if _ends_apart(spec) else 1)]
     if _ends_apart(spec):
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
-    low, high = _finite(rows[0] * lo), _finite(rows[0] * hi)
-    if spec.rule.range is not None and spec.rule.range.signed:  # of a negative share the ends change places
-        low, high = v.minimum(low, high), v.maximum(low, high)
-    return low, high
+    return _finite(rows[0] * lo), _finite(rows[0] * hi)
 
 
 @traced
@@ -182,7 +179,7 @@ def _ends_apart(spec: Any) -> bool:
 def _units_of_one(spec, args, scale, like):
     """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite.
 
-    Of float codes the step is that between the largest ones.
+    For float codes the step is that between the largest ones.
     """
     dtype = v.lane_type(like)
     place = spec.code.row.place if spec.code is not None else 0

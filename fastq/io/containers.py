@@ -160,15 +160,15 @@ SOURCES: dict[str, Callable[[Path], TensorSource]] = {
 DAMAGED = SafetensorError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError
 
 
-def open_source(path: Path) -> TensorSource:
-    """Return the tensors of the file at `path`; one of a suffix that `SOURCES` lacks is read as .safetensors.
+def open_source(path: Path, suffix: str = "") -> TensorSource:
+    """Return the tensors of the file at `path`, by its suffix or another one; what `SOURCES` lacks is .safetensors.
 
     ValueError if the file is damaged, or is a pipe or a device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:
-        return SOURCES.get(path.suffix, SafetensorsSource)(path)
+        return SOURCES.get(suffix or path.suffix, SafetensorsSource)(path)
     except DAMAGED as error:
         check_pointer(path)
         raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error

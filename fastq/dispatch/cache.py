@@ -55,7 +55,7 @@ class PlanCache:
         self.older: dict[Any, BoundCall] = {}
 
     def from_older(self, key: Any) -> BoundCall | None:
-        """Return the plan of a key from the older generation, None where there is none, and move it."""
+        """Return the plan of a key from the older generation and move it, or None if there is no plan."""
         plan = self.older.get(key)
         if plan is not None:
             self.insert(key, plan, self.recent)
@@ -86,7 +86,7 @@ def call(
     shape: Any = None,
     noise: Noise | None = None,
 ) -> Any:
-    """Launch the plan of a call, which is resolved if there is none yet.
+    """Launch the plan of a call; the call is resolved if there is no plan yet.
 
     The operation is a row of `OPERATIONS`, which has the names of x, y (an output, or another array), a and b. QParams
     are passed on to the plan: what that may depend on is among the options too. `options` are as the caller gave them,
@@ -156,7 +156,7 @@ def key_of(
 ) -> Any:
     """Build the key of the plan cache from types, dtypes, shapes, strides, flags and options.
 
-    A tuple of axes goes with their types, too. This is one expression, since each call of a function takes 60 ns.
+    A tuple of axes is followed by their types. This is one expression, since each call of a function takes 60 ns.
     """
     return (
         operation,
@@ -184,7 +184,7 @@ def _described(operand: Any) -> Any:
     return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH
 
 
-_WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
+_WITHOUT_HASH: list[None] = []  # an argument that is not an array is converted at each call
 
 
 def _are_immutable(options: tuple[Any, ...]) -> bool:

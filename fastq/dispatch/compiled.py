@@ -42,7 +42,7 @@ _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has 
 
 
 def register(*functions: Callable[..., Any]) -> None:
-    """Have Numba know public functions, whose conversions have their names here, and constants of types of options."""
+    """Register public functions with Numba, whose conversions have their names here, and constant options."""
     for function in functions:
         overload(function, _chosen_for(function), prefer_literal=True)
     for kind in (QType, Convention):
@@ -102,7 +102,7 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
-            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code an "
+            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code per "
             f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
     result = types.uint8 if qtype.element else from_dtype(qtype.storage)

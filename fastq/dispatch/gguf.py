@@ -28,11 +28,11 @@ Array = NDArray[Any]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat16"}
-_SEARCH = 16  # a search for scales takes as long as so many elements for each
+_SEARCH = 16  # a search for scales takes as long as this many elements for each element
 
 
 class _Task(NamedTuple):
-    """What a call does to arrays of the same dtype, shape and strides.
+    """The work of a call on arrays of the same dtype, shape and strides.
 
     Blocks of `width` elements become `result_width` of `dtype`.
     """

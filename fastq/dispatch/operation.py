@@ -14,7 +14,7 @@ class Operation(NamedTuple):
     options: type[Any]  # its options, a named tuple with their defaults
     # its arrays and numbers as the public function calls them, in the order of `cache.call`
     operands: tuple[str, ...] = ("x", "out", "scale", "zero_point")
-    label: str = ""  # how what it makes of a DataArray gets labels back: a name of `labelled.LABELS`; none: not at all
+    label: str = ""  # how a result for a DataArray gets its labels back: a name of `labelled.LABELS`; empty: not at all
     # module of `fastq.dask` whose function of the operation's name makes tasks of a call; none: it takes no chunks
     graph: str = ""
     function: str = ""  # the public function, where that is not called as the operation

@@ -40,10 +40,10 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-_NOISY = X, OUT, SCALE, ZERO, SUMS  # of those that round at random, by what comes in place of sums
+_NOISY = X, OUT, SCALE, ZERO, SUMS  # operands of kernels that round at random, by the type that replaces sums
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
-# depend on this number, so it is no tuning constant
+# depend on this number, so it is not a tuning constant
 ERRORS_CHUNK = 1 << 16
 
 threadpool.when_changed(plans.clear)
@@ -207,7 +207,7 @@ def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
 
 
 def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
-    """Return how many short rows with the same parameters a loop had better take as one, from what its pointers are to.
+    """Return how many short rows with the same parameters a loop should take as one, from the types of its pointers.
 
     Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
     few compared with all: parameters are repeated for each of them, minima and maxima merged. Decisions D34 and D35

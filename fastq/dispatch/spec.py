@@ -12,7 +12,7 @@ from fastq.formats.coding import Coding
 from fastq.formats.conventions import Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.kernels.rule import AT_RANDOM, ONNX, RangeRule, Rule
+from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
 from fastq.kernels.storage import StorageFormat
 from fastq.requests.values import Request
 from fastq.system.lazy import cached_property
@@ -43,7 +43,7 @@ PLAIN = Arithmetic()
 
 
 class RangeScheme(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
+    """The computation of parameters from a range ("symmetric", "asymmetric", ...), and the dtypes of results."""
 
     name: str
     scale_dtype: np.dtype[Any]
@@ -55,7 +55,7 @@ GIVEN = RangeScheme("", np.dtype(np.float32), np.dtype(np.int8))  # parameters a
 
 @dataclass(frozen=True, eq=False)
 class OpSpec:
-    """What is computed, apart from arrays and which elements share parameters."""
+    """The computation, without arrays and granularity."""
 
     op: str  # what is computed
     arithmetic: Arithmetic = PLAIN  # by which rule, from and to which storage
@@ -81,7 +81,8 @@ class OpSpec:
     @cached_property
     def drawn(self) -> OpSpec:
         """The same with codes rounded at random."""
-        rule = self.arithmetic.rule._replace(rounding=AT_RANDOM)
+        lowest, highest = self.code_range
+        rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule))
 
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
@@ -157,7 +158,7 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
     """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
-    row, counts = coding.row, not qtype.element  # codes of float formats and tables are no counts of steps
+    row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
         quotient=row.quotient if row.quotient != "range" or counts else "divide",

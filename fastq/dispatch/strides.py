@@ -102,14 +102,14 @@ MANY = 16  # rows with the same parameters, from which on even the shortest ones
 
 
 class Memory(NamedTuple):
-    """Where an array has its elements that kernels cannot work on in place."""
+    """The memory of an array on which kernels cannot work in place."""
 
     strides: tuple[int, ...]  # bytes
     dtype: np.dtype[Any]
 
 
 class StridedOperands(NamedTuple):
-    """Where source and result lie that go through tiles; None of those on which kernels work in place."""
+    """The memory of source and result that go through tiles; None for those on which kernels work in place."""
 
     x: Memory | None = None
     out: Memory | None = None
@@ -177,7 +177,7 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
 
 
 class Arrangement(NamedTuple):
-    """How kernels see an array."""
+    """The view of an array for kernels."""
 
     order: tuple[int, ...] | None  # axes from the slowest to the fastest in that view; None: as they are
     direct: bool  # whether memory is contiguous in that order, so that kernels can work on it in place
@@ -356,7 +356,7 @@ def arrange_packed(
 ) -> Arrangement | None:
     """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
 
-    So every row and every run of one parameter begins on a whole byte, of which there is one for each `group` of codes.
+    So every row and every run of one parameter begins on a whole byte, with one for each `group` of codes.
     """
     layout = make_layout(shape, granularity)
     if layout is None or not is_plain(packed):

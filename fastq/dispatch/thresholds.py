@@ -11,7 +11,7 @@ Array = NDArray[Any]
 
 
 def percentile(counts: NDArray[np.int64], edges: NDArray[np.float64], share: float, symmetric: bool) -> list[float]:
-    """Return the ends of a range that holds so many percent of the elements.
+    """Return the ends of a range that holds a percentage of the elements.
 
     The arithmetic is that of onnxruntime's HistogramCollector: an end is the lower edge of the bin in which the share
     is reached. Symmetric, counts are of magnitudes.
@@ -30,7 +30,10 @@ _EPS = 0.0001  # what takes the place of zeros, so that divergences are finite
 # Divergences of the first look are in float64, those that onnxruntime compares in float32. In 60 histograms of six
 # distributions they differed by 2.7e-6 at most.
 _NEAR = 2e-5
-_FEW_ZEROS, _TERMS = 0.2, 8  # up to which share a series of so many terms replaces logarithms; its error is below 1e-7
+_FEW_ZEROS, _TERMS = (
+    0.2,
+    8,
+)  # the share up to which a series with this number of terms replaces logarithms; its error is below 1e-7
 
 
 def entropy(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> list[float]:
@@ -137,9 +140,9 @@ def _x_log_x(x: Array, less: Array) -> Array:
 
 
 def _own_entropy(counts: Array, start: Array, stop: Array, first: Array, last: Array, less: Array) -> Array:
-    """Return the sum of f(p - less) over the bins of each range that are not empty, with what lies beyond at its ends.
+    """Return the sum of f(p - less) over the nonempty bins of each range, with all elements beyond at its ends.
 
-    Of the bins between by the Taylor series of f, whose terms are sums over bins.
+    The bins between are summed by the Taylor series of f, whose terms are sums over bins.
     """
     there = counts > 0
     x = np.where(there, counts, 1).astype(np.float64)

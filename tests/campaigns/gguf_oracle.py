@@ -81,8 +81,8 @@ def quiet():
 def cases():
     """Names of models, mixes, and with or without an importance matrix.
 
-    Those of `OF_IMATRIX` are refused without one, and of the model of odd names, as a tensor of that has none; Q1_0 is
-    refused for rows that are no whole blocks of it.
+    Those of `OF_IMATRIX` are refused without one, and of the model of odd names, as one of its tensors has no entry;
+    Q1_0 is refused for rows that are not whole blocks of it.
     """
     every = [(name, mix, weighted) for name in MODELS for mix in FILE_TYPES for weighted in (False, True)]
     every = [case for case in every if case[1] not in OF_IMATRIX or (case[0] != "odd" and case[2])]
@@ -101,7 +101,7 @@ def content(path):
 
 
 def digest(path):
-    """Digest of what is in a file."""
+    """Digest of the contents of a file."""
     whole = hashlib.sha256()
     for part in content(path):
         whole.update(part)

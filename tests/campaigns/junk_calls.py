@@ -306,7 +306,7 @@ def computed(name, **arguments):
 
 
 def same_codes(actual, desired):
-    """What the function says of arrays that differ, which is no refusal."""
+    """The message of the function about arrays that differ, which is not a refusal."""
     try:
         fastq.testing.assert_same_codes(actual, desired)
     except AssertionError as error:
@@ -324,7 +324,7 @@ def made_ready(names, native):
 
 
 def inspected(function):
-    """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
+    """What is inspected here is always a call that works: a callable's own errors are not fastq's."""
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
 
 
@@ -562,6 +562,6 @@ CALLS = {
         "QParams": FIELDS,
     }.items()
 }
-# arguments that may also be wrong beside a value that is good alone: then the message names one or the other
+# arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
 PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}

@@ -152,10 +152,10 @@ def unpacking():
 
 
 def streamed():
-    """Whatever the size goes past the cache, at several places beside a line."""
+    """Whatever the size goes past the cache, at several places next to the start of a line."""
 
     def beside(dtype, size, offset):
-        """Memory of sevens, and where in it an array begins so many elements after a line."""
+        """Memory of sevens, and where in it an array begins a number of elements after a line."""
         memory = np.full(size + 320, 7, dtype)
         return memory, -memory.ctypes.data % 64 // memory.itemsize + offset
 

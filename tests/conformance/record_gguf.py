@@ -1,4 +1,4 @@
-"""Record what ggml makes of the rows of gguf_data.py: gguf_digests.json, with its version."""
+"""Record ggml's blocks for the rows of gguf_data.py: gguf_digests.json, with its version."""
 
 import hashlib
 import json

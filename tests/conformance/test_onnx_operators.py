@@ -57,7 +57,7 @@ def listed(operator, constraint):
 def quantize_linear(
     x, scale, zero_point=None, *, axis=1, block_size=0, output_dtype=0, saturate=1, precision=0, api=fastq
 ):
-    """QuantizeLinear; codes that share bytes one an element, as ONNX's arrays have them."""
+    """QuantizeLinear; codes that share bytes are unpacked, as in ONNX's arrays."""
     dtype = OF_NUMBERS[output_dtype or TYPES.UINT8] if zero_point is None else zero_point.dtype
     convention = fastq.CONVENTIONS["onnx"]
     if not precision and x.dtype == scale.dtype:  # the precision of scales, by which results are rounded
@@ -108,7 +108,7 @@ FLOATS = [name for name in NAMES if name.startswith(("FLOAT8E4", "FLOAT8E5", "FL
 CASTS = [f"{a}_to_{b}" for name in FLOATS for real in ("FLOAT", "FLOAT16") for a, b in ((real, name), (name, real))]
 CASTS += [f"{name}_to_{real}" for name in ("INT4", "UINT4", "INT2", "UINT2") for real in ("FLOAT", "FLOAT16")]
 CASTS += [f"no_saturate_{a}_to_{b}" for a in ("FLOAT", "FLOAT16") for b in FLOATS if "8" in b]
-# casts that are no quantizing: to float4, of which the operator adds a zero point, to integers, which truncates, among
+# casts that do not quantize: to float4, of which the operator adds a zero point, to integers, which truncates, among
 # integers, and to powers of two
 OTHERS = [f"{real}_to_{name}" for name in ("INT4", "UINT4", "INT2", "UINT2") for real in ("FLOAT", "FLOAT16")]
 OTHERS += ["INT4_to_INT8", "UINT4_to_UINT8", "INT2_to_INT8", "UINT2_to_UINT8"]
@@ -138,7 +138,7 @@ def in_numpy(tensor):
 
 
 def same(found, wanted):
-    """Whether arrays are the same to the bit, but for the payload of NaN."""
+    """Whether arrays are the same to the bit, except for the payload of NaN."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
     bits = np.dtype(f"u{found.itemsize}")
@@ -267,7 +267,7 @@ def by_runtime(operator, inputs, result, **attributes):
     try:
         session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session.run(None, {})[0]
-    except Exception:  # of what it has no kernel for, in several classes
+    except Exception:  # errors about missing kernels, in several classes
         return None
 
 

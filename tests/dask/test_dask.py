@@ -306,7 +306,7 @@ REFUSED = [
     (lambda: fastq.quantize(chunked(), "int8", out=np.empty(SHAPE, np.int8)), TypeError, "out must be None"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1)), axis=0), ValueError, "so scale cannot be matched"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1))), ValueError, r"call x\.compute_chunk_sizes\(\) first"),
-    (lambda: fastq.magnitudes(chunked()), TypeError, r"magnitudes can't take by chunks: pass x\.compute\(\)"),
+    (lambda: fastq.magnitudes(chunked()), TypeError, r"magnitudes can't process by chunks: pass x\.compute\(\)"),
     (lambda: fastq.dask.requantize(X, 1.0, 0, "int8"), TypeError, "acc must be a dask array"),
     (lambda: fastq.requantize(chunked(), 1.0, 0, "int8"), TypeError, "acc must be an int32 array"),
     (lambda: fastq.requantize(SUMS, da.ones(160, dtype=bool), 0, "int8", axis=1), TypeError, "multiplier must be of"),
@@ -376,11 +376,11 @@ def test_importance(options, whole):
         same_result(fastq.quantize(x, "int4", range="mse", importance=given, **options).compute(), expected)
     with pytest.raises(ValueError, match="importance has shape"):
         fastq.quantize(x, "int4", range="mse", importance=weights[:7], **options)
-    with pytest.raises(ValueError, match="importance needs a range that is searched for"):
+    with pytest.raises(ValueError, match="importance needs a search for ranges"):
         fastq.quantize(x, "int4", importance=weights, **options)
 
 
 @pytest.mark.parametrize("operation", ["quantize", "fake_quantize", "choose_qparams"])
 def test_a_search_needs_all_elements_of_a_scale(operation):
-    with pytest.raises(ValueError, match=r"^range must be 'minmax' where .*: x\.rechunk\(\{1: -1\}\)$"):
+    with pytest.raises(ValueError, match=r"^range must be 'minmax' if .*: x\.rechunk\(\{1: -1\}\)$"):
         getattr(fastq, operation)(chunked(), "int8", axis=0, range="mse")

@@ -419,7 +419,7 @@ def test_every_piece_is_counted(shape, monkeypatch):
 @pytest.mark.parametrize("wrong", [{"nan": "ignore"}, {"out": np.empty(5, np.float32)}, {"axis": 7}])
 def test_of_two_wrong_arguments_both_refuse_the_same(function, wrong):
     for module in (fastq, reference):
-        with pytest.raises(ValueError, match="saturate must be True where range is searched for"):
+        with pytest.raises(ValueError, match="saturate must be True for a search for ranges"):
             getattr(module, function)(np.ones((4, 8), np.float32), "int8", saturate=False, range="mse", **wrong)
 
 

@@ -31,7 +31,7 @@ def arrays(draw, dtype=np.float32):
 
 @st.composite
 def granularities(draw, ndim):
-    """Keyword arguments that fit an array of so many axes."""
+    """Keyword arguments that fit an array of a rank."""
     kind = draw(st.sampled_from(["array", "axis", "axes", "blocks"]))
     axis = draw(st.integers(-ndim, ndim - 1))
     if kind == "axes":

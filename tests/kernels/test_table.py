@@ -1,4 +1,4 @@
-"""Fast equals reference, byte for byte: a table of what is quantized, by which options, operations and threads.
+"""Fast equals reference, byte for byte: a table of arrays, options, operations and threads.
 
 A row makes the arrays of a case. Cases compile kernels, for seconds each, so that one of a kind is quick and others,
 which differ from it in a dtype, a format or a size, wait for --all.

@@ -47,7 +47,7 @@ def assert_same(actual, expected):
 
 
 def schemes(dtype):
-    """Asymmetric and symmetric; a symmetric scheme of 1 bit has no codes beside the middle."""
+    """Asymmetric and symmetric; a symmetric scheme of 1 bit has no codes except the middle."""
     return (False,) if QTYPES[dtype].bits == 1 else (False, True)
 
 
@@ -100,7 +100,7 @@ def bitwise_unpacked(packed, qtype, shape):
 
 
 def one_each(codes, qtype, shape):
-    """Stored codes as one an element, checking how they are stored."""
+    """Stored codes as one per element, checking how they are stored."""
     if qtype.packed:
         assert codes.dtype == np.uint8
         return bitwise_unpacked(codes, qtype, shape)
@@ -1020,7 +1020,7 @@ def test_wrong_dtype_of_codes_or_parameters(impl, function, name):
         TAKES_CODES[function](impl, array)
 
 
-NO_ERROR = "^x has 2 NaN, of which there is no error to measure; replace them first$"
+NO_ERROR = "^x has 2 NaN, whose errors cannot be measured; replace them first$"
 ERRORS = [
     # dtype and qparams
     (lambda i: i.quantize(X, "int9"), TypeError, "dtype .*int9"),

@@ -108,6 +108,20 @@ def test_nan_is_as_ever():
     assert zeros[77] == 0
 
 
+@pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
+def test_numbers_around_the_ends_of_the_range(code):
+    # contract 9.1
+    rng, kind = np.random.default_rng(6), np.iinfo(code)
+    scale, zero_point = np.exp(rng.uniform(-20, 20, 400)).astype(np.float32), rng.integers(kind.min, kind.max, 400)
+    ends = rng.choice([kind.min, kind.max], (400, 64)) - zero_point[:, None]
+    x = (ends * scale[:, None].astype(np.float64)).astype(np.float32)
+    for _ in range(3):  # up to three numbers away
+        x = np.nextafter(x, rng.choice([-np.inf, np.inf], x.shape).astype(np.float32))
+    options = {"axis": 0} | AT_RANDOM
+    given = x, scale, zero_point.astype(code), code
+    same_bytes(*(api.quantize_linear(*given, **options) for api in (fastq, reference)))
+
+
 @pytest.mark.parametrize(("code", "unit"), [("int8", 1), ("int16", 1), ("float8_e5m2", 2.0**-16)])
 def test_the_least_number_that_goes_up(code, unit):
     # contract 9.2
@@ -231,7 +245,7 @@ def test_refusals():
         for rounding in ("nearest", "half_even", 1, np.zeros(2)):
             with pytest.raises(ValueError, match=r"^rounding must be None or 'stochastic', not"):
                 api.quantize_linear(X, 0.1, 0, "int8", rounding=rounding)
-        with pytest.raises(ValueError, match=r"^rounding must be None for nf4, whose codes are those of a table"):
+        with pytest.raises(ValueError, match=r"^rounding must be None for nf4, whose codes are in a table"):
             api.fake_quantize(X, qparams=p, **AT_RANDOM)
         with pytest.raises(ValueError, match=r"^rounding must be None for convention 'down', which rounds by floor"):
             api.quantize(X, "int8", convention=fastq.Convention("down", rounding="floor"), **AT_RANDOM)
@@ -253,7 +267,7 @@ PARTS = (2.0**-10, 0.1, 0.25, 1 / 3, 0.5, 0.77, 1 - 2.0**-8)
 
 
 def ups(part, seed=1, first=0.0, size=MANY):
-    """Whether each of so many numbers, all the same, was rounded up."""
+    """Whether each of `count` numbers, all the same, was rounded up."""
     x = np.full(size, first + part, np.float32)
     return fastq.quantize_linear(x, 1.0, 0, "int8", rounding="stochastic", rng=seed).astype(np.int64) - math.floor(
         first
@@ -317,7 +331,7 @@ def test_bits_are_uniform_alone_in_pairs_and_in_triples():
 
 
 def test_keys_and_upper_words_of_places_are_independent():
-    """The largest of so many correlations is 4.9 deviations on average, where they are independent."""
+    """The largest of this many correlations is 4.9 deviations on average, where they are independent."""
     seeds = [noise_of("stochastic", seed) for seed in range(300)]
     bits = [Noise(77 ^ 1 << bit) for bit in range(64)]
     upper = [Noise(77, place << 32) for place in range(300)]

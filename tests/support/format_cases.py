@@ -65,7 +65,7 @@ PACKED = [name for name, qtype in QTYPES.items() if qtype.packed]
 
 
 def any_codes(dtype, shape, seed=0):
-    """Random codes, one an element."""
+    """Random codes, one per element."""
     qtype = QTYPES[dtype]
     numbers = np.random.default_rng(seed).integers(0, 1 << qtype.bits, shape)
     if qtype.element:

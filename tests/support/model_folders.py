@@ -82,7 +82,7 @@ def config_of(folder):
 
 
 def sqnr_db(x, y):
-    """The ratio of a signal to what another one is off, in decibels."""
+    """The ratio of a signal to the error of another one, in decibels."""
     x, y = (np.asarray(each).astype(np.float64) for each in (x, y))
     return 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
 

@@ -22,7 +22,7 @@ from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, chosen_of, ne
 from fastq.kernels.ggml.spec import half
 from fastq.kernels.ggml.weights import spread, weigh
 
-_OFF = 1 << 30  # of a point: there is none of the grid where it was searched for
+_OFF = 1 << 30  # marks a position without a point of the grid
 _CODE = 16  # from this bit on a point has its code, below it which levels its coordinates are
 _SCALES = 15  # the largest scale of a sub-block; it stands for 2 * 15 + 1
 _INFINITY = float("inf")
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Of each position the number of its first neighbour, doubled, and 1 more if it is a point; all neighbours."""
+    """Return for each position twice the number of its first neighbour, plus 1 for a point; and all neighbours."""
 
     firsts: Any
     points: Any

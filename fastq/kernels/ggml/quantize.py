@@ -141,7 +141,7 @@ def mean_square(spec, src, blocks):
 
 @njit
 def store_rows(rows, count, results):
-    """Transpose rows of bytes to `count` bytes a block, the last ones first: what is too much is written over."""
+    """Transpose rows of bytes to `count` bytes per block, the last ones first: excess bytes are overwritten."""
     chunks = (count + LANES - 1) // LANES
     for n in range(chunks):
         i = (chunks - 1 - n) * LANES

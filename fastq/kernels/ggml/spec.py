@@ -1,4 +1,4 @@
-"""What the loops over blocks of GGUF have in common: the type that chooses their code."""
+"""The common part of the loops over blocks of GGUF: the type that chooses their code."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def from_half(spec, bits):
 
 @traced
 def scale_beside(minimum, scale):
-    """Return the scale of values that a minimum is added to: 0 beside NaN, since LLVM may pass on either of two NaN."""
+    """Return the scale of values that a minimum is added to: 0 for a NaN, since LLVM may pass on either of two NaN."""
     return v.select(minimum == minimum, scale, v.constant(0, scale))
 
 
@@ -91,7 +91,7 @@ def is_special(spec, bits):
 
 @traced
 def step_of(spec, scale):
-    """Return half of what scales of 8 bits, as int32 lanes, stand for as float32: codes are looked up doubled."""
+    """Return half of the values of 8-bit scales, given as int32 lanes, in float32: codes are looked up doubled."""
     if spec.row.scale == "e8m0":
         subnormal = v.select(scale == v.constant(0, scale), v.full_like(0x200000, scale), v.full_like(0x400000, scale))
         normal = (scale - v.constant(1, scale)) << v.constant(23, scale)

@@ -20,7 +20,7 @@ class BlockGroup(NamedTuple):
 
 @traced
 def spread(spec, group):
-    """Return the mean square that goes with the importance of columns: of the row, or of the block."""
+    """Return the mean square that is combined with the importance of columns: of the row, or of the block."""
     row = spec.row
     if not spec.weighted and not spec.of_mean:
         return v.full(0.0, F32)

@@ -220,7 +220,7 @@ def in_order(x, order):
     return x.transpose(order).copy().transpose(np.argsort(order))
 
 
-# rows of several squares with a rest; rows that are one square; rows that are no whole blocks
+# rows of several squares with a rest; rows that are one square; rows that are not whole blocks
 @pytest.mark.slow("compiles 3 kernels a format", quick=lambda code, options, length, order: code == "int8")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("length", [2080, 480, 990])

@@ -1,4 +1,4 @@
-"""GGUF files: quantized and back, beside the gguf package, which reads and writes them too."""
+"""GGUF files: quantized and back, compared with the gguf package, which reads and writes them too."""
 
 import json
 import os

@@ -182,7 +182,7 @@ def test_names_of_one_architecture():
 
 
 def test_experts_in_mxfp4():
-    names = ("blk.0.ffn_up_exps.weight", "blk.0.attn_k_b.weight")  # of one architecture the second is none
+    names = ("blk.0.ffn_up_exps.weight", "blk.0.attn_k_b.weight")  # one architecture has no second
     for architecture, kind in (("bailingmoe3", "Q8_0"), ("deepseek2", "MXFP4")):
         specs = specs_of(*names, shape=(3, 4, 256)) + specs_of("blk.0.attn_q.weight", "token_embd.weight")
         found = choose_types(Model(architecture), specs, MIXES["MXFP4_MOE"], TypeOverrides())

@@ -263,15 +263,15 @@ NO_IMPORTANCE = [
         ValueError,
         "importance has shape (3,), but for x of shape (6, 5, 70) it must have that, or (70,)",
     ),
-    ({"importance": -np.ones(70)}, ValueError, "importance must be finite and nowhere negative"),
-    ({"importance": np.full(70, np.inf)}, ValueError, "importance must be finite and nowhere negative"),
+    ({"importance": -np.ones(70)}, ValueError, "importance must be finite and not negative"),
+    ({"importance": np.full(70, np.inf)}, ValueError, "importance must be finite and not negative"),
     ({"importance": [None] * 70}, TypeError, "importance must be an array of numbers"),
     (
         {"importance": np.ones(70, complex)},
         TypeError,
         "importance must be an array of floats or integers, not of complex128",
     ),
-    ({"importance": np.ones(70), "range": "minmax"}, ValueError, "importance needs a range that is searched for"),
+    ({"importance": np.ones(70), "range": "minmax"}, ValueError, "importance needs a search for ranges"),
 ]
 
 
@@ -384,7 +384,7 @@ def test_scales_that_need_divisions(exponent):
 
 @pytest.mark.slow("compiles two kernels")
 def test_sums_beyond_all_units_count_alike():
-    """A floor may make a step so small beside the range that no sum of errors is exact: order must not show."""
+    """A floor may make a step so small compared with the range that no sum of errors is exact: order must not show."""
     row = Convention("own", scale_floor=0.5, degenerate=1e-10)
     for options in ({}, {"axis": 1}):
         check(X * 50, "int8", convention=row, **options)
@@ -497,7 +497,7 @@ REFUSED = [
         ValueError,
         "range must be one of minmax, mse, mse-llm-compressor, or a fastq.MSERange, not <class",
     ),
-    ({"range": "mse", "saturate": False}, ValueError, "saturate must be True where range is searched for"),
+    ({"range": "mse", "saturate": False}, ValueError, "saturate must be True for a search for ranges"),
 ]
 
 

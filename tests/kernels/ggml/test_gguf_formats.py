@@ -105,7 +105,7 @@ def test_bits_of_scales_beyond_their_width_fall_into_others():
 def test_every_bit_of_a_block_is_that_of_a_number(name):
     form = BLOCK_FORMATS[name]
     blocks = any_blocks(name, 500, 1)
-    if name == "TQ1_0":  # bytes that are none of 3**5 fractions
+    if name == "TQ1_0":  # bytes that are not among the 3**5 fractions
         blocks = pack(unpack(blocks, form), form)
     same_bytes(pack(unpack(blocks, form), form), blocks)
 
@@ -122,7 +122,7 @@ def test_reference_has_the_bytes_of_the_package(name):
 
 
 def small(name, weights=None, rows=3):
-    """Rows of two or more blocks, with what the reference makes of them."""
+    """Rows of two or more blocks, with the results of the reference."""
     width = max(BLOCK_FORMATS[name].size, 64) * 2
     x = rows_of("magnitudes", rows)[:, :width]
     weights = None if weights is None else weights[:width]

@@ -86,6 +86,7 @@ def of_bits(words, bits):
 SCALES = (ROWS, GROUPS)
 
 
+@pytest.mark.slow("compiles kernels of its own", quick=lambda name, dtype: name != "W2A16")
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float8", "words"])
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != ASYMMETRIC])
 def test_zero_points_of_zeros_change_nothing(stored, tmp_path, name, dtype):

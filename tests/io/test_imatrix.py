@@ -90,6 +90,12 @@ def test_each_format_is_read(tmp_path, write, name):
         np.testing.assert_array_equal(found[key], rows)
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_suffixes_in_capitals(tmp_path, suffix):
+    path = plain(tmp_path / f"a{suffix}", OF_LLAMA).rename(tmp_path / f"A{suffix.upper()}")
+    assert set(fastq.io.load_imatrix(path)) == set(OF_LLAMA)
+
+
 def test_the_older_format_has_matrices_in_turn(tmp_path):
     found = fastq.io.load_imatrix(str(older(tmp_path / "a.dat", OF_LLAMA)))
     for key, rows in OF_LLAMA.items():

@@ -148,7 +148,7 @@ def build(folder: str) -> tuple[list[Path], str]:
     running = []
     for row, each in found:
         told = {
-            "NUMBA_CPU_NAME": each.name,
+            "NUMBA_CPU_NAME": each.cpu,
             "NUMBA_CPU_FEATURES": each.features,
             "PYTHONHASHSEED": "0",
             "NUMBA_NUM_THREADS": "256",

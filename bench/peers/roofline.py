@@ -17,7 +17,7 @@ from . import Runner
 
 
 def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streaming: bool, case: Case) -> Runner:
-    """Move the bytes of every pass, with a kernel made for lines read and written; with threads from so many bytes."""
+    """Move the bytes of every pass, with a kernel made for lines read and written; large ones with threads."""
     source, target = (memory(case, place) for place in (0, 1))
     calls = []
     for bytes_of in case.passes:
@@ -52,7 +52,7 @@ def as_many_as_pay(move: Callable[[int], int]) -> Callable[[], int]:
 
 
 def memory(case: Case, place: int) -> Array:
-    """Room for whole steps of what the passes read, or write, in a pattern of bytes."""
+    """Memory for whole steps of the bytes that the passes read, or write, in a pattern of bytes."""
     moves = [lines(bytes_of) for bytes_of in case.passes]
     array = data.room(max(move[place] * move[2] for move in moves) * ALIGNMENT, ("source", "target")[place])
     array[:] = 0 if place else np.resize(np.arange(1, 252, dtype=np.uint8), array.size)

@@ -142,7 +142,7 @@ def _difference(cell: Cell, name: str, got: Any, right: Any, times: int) -> str:
 
 
 def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
-    """Return whether an array is another so many times along an axis, bit for bit."""
+    """Return whether an array is another one repeated along an axis, bit for bit."""
     wanted = repeated(right, times, axis if right.shape else None)
     if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
         return False

@@ -1,4 +1,4 @@
-"""The calls of the plain loops of loops.py, with memory for what they make.
+"""The calls of the plain loops of loops.py, with memory for their results.
 
 Numba takes neither float16 nor the dtypes of ml_dtypes, nor memory that is unaligned or byte-swapped.
 """
@@ -48,7 +48,7 @@ class Ranges:
     Attributes
     ----------
     lows, highs, scale, zero : ndarray
-        Of the shape of parameters.
+        Arrays in the shape of parameters.
     end_within : bool
         Whether ranges end within the first axis.
     """

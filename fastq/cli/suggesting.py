@@ -27,7 +27,7 @@ Tried = Iterator[tuple[Scheme | str, Measured]]
 
 
 def schemes_for(source: Path) -> tuple[Callable[[Array], Tried], Callable[[Tensor], str]]:
-    """Return what measures schemes for a file or a folder, and what says why a tensor stays as it is."""
+    """Return two functions: one measures schemes for a file or folder, one says why a tensor is left out."""
     if source.suffix == ".gguf":
         file = open_gguf(source)
         architecture = model_of(file).architecture
@@ -38,19 +38,19 @@ def schemes_for(source: Path) -> tuple[Callable[[Array], Tried], Callable[[Tenso
     try:
         model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
         quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
-    except ValueError:  # fastq convert refuses it, fastq quantize takes its files
+    except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return _schemes_of, lambda tensor: ""
 
     def stays(tensor: Tensor) -> str:
         if tensor.name not in quantized:
             return "not quantized by fastq convert"
-        return "rows that no group fills" if tensor.shape[-1] % LEAST_GROUP else ""
+        return "rows shorter than a group" if tensor.shape[-1] % LEAST_GROUP else ""
 
     return _presets_of, stays
 
 
 def command(source: Path, schemes: Counter[str]) -> str:
-    """Return what to type for some schemes, which count how many tensors have each; of a single file nothing."""
+    """Return the command for the schemes, given with the number of tensors of each; for a single file no command."""
     ((most, _),) = schemes.most_common(1)
     if source.suffix == ".gguf":
         return f"fastq gguf {source} OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them, once for each tensor or regex"
@@ -61,7 +61,7 @@ def command(source: Path, schemes: Counter[str]) -> str:
 
 
 def _schemes_of(x: Array) -> Tried:
-    """Yield what schemes of `fastq quantize` make of an array."""
+    """Yield the results of the schemes of `fastq quantize` for an array."""
     trial = Trial(x)
     for shared, dtypes in FAMILIES.values():
         for dtype in dtypes:
@@ -70,7 +70,7 @@ def _schemes_of(x: Array) -> Tried:
 
 
 def _presets_of(x: Array) -> Tried:
-    """Yield what schemes of `fastq convert` make of a matrix that do not quantize activations, whose errors add up."""
+    """Yield the results of the schemes of `fastq convert` for a matrix, without those that quantize activations."""
     trial = Trial(x)
     for name, preset in PRESETS.items():
         weights, group = preset.weights, preset.weights.group_size
@@ -86,7 +86,7 @@ def _presets_of(x: Array) -> Tried:
 
 
 def _blocks_of(x: Array) -> Tried:
-    """Yield what types of GGUF make of rows."""
+    """Yield the results of the types of GGUF for rows."""
     rows = sample_of(x, {"dtype": "int8"}).astype(np.float32)
     for name, form in WRITTEN.items():
         if x.shape[-1] % form.size == 0:

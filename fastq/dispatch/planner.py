@@ -1,6 +1,6 @@
 """Plan launches: from shapes and dtypes to the loop, its kernel and numbers, threads, chunks and tiles.
 
-Everything here is decided by metadata alone; no element is looked at.
+Everything here is decided by metadata only; no element is read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     ARG_NAMES,
     AT_A_TIME,
+    BATCHED_REGISTERS,
     IN_TILE,
     KERNEL_ARGS,
     LONGEST,
@@ -39,10 +40,10 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-_NOISY = X, OUT, SCALE, ZERO, SUMS  # of those that round at random, by what comes in place of sums
+_NOISY = X, OUT, SCALE, ZERO, SUMS  # operands of kernels that round at random, by the type that replaces sums
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
-# depend on this number, so it is no tuning constant
+# depend on this number, so it is not a tuning constant
 ERRORS_CHUNK = 1 << 16
 
 threadpool.when_changed(plans.clear)
@@ -104,7 +105,7 @@ def tiled_if_fits(
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it.
 
-    `kinds` are the types of the elements of x and, if there is one, of the other array, which is read or written.
+    `kinds` are the types of the elements of x and of the other array, if any, which is read or written.
     """
     if not any(memory[: len(kinds)]):
         return plan
@@ -125,7 +126,7 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
     loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
     pointers, operands = with_noise(spec, kinds)
-    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan)
+    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
     args = kernel_args(
         layout,
         spec.code_range,
@@ -148,8 +149,8 @@ FEWEST = 32  # elements of rows that are taken as one
 class RowLimits(NamedTuple):
     """When the rows of an operation are taken as one."""
 
-    too_wide: int  # registers that a row fills, from which on it is not
-    many: int  # rows with the same parameters that there are at least if a row fills a register
+    too_wide: int  # from this number of registers in a row on, rows are not joined
+    many: int  # least number of rows with the same parameters if a row fills a register
 
 
 _ROWS = {
@@ -168,12 +169,13 @@ RUNS = "traversal.runs.runs"
 class Loop(NamedTuple):
     """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
 
-    Those are 0 where it visits runs one by one.
+    Those are 0 if it visits runs one by one, or some short runs `together`.
     """
 
     function: str
     repeat: int = 1
     row: int = 0
+    together: bool = True
 
 
 def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
@@ -183,7 +185,12 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
         return Loop("traversal.columns.columns", rows, rows * layout.inner)
     if has_short_runs(layout, op, *kinds):
         return Loop("traversal.short_runs.short_runs", RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
-    return Loop(RUNS)
+    return Loop(RUNS, together=runs_together(layout, *kinds))
+
+
+def runs_together(layout: Layout, *kinds: ElementType) -> bool:
+    """Whether runs may be visited together, by their sizes: a kernel without is compiled sooner, decision D73."""
+    return layout.parameters > 1 and layout.block <= BATCHED_REGISTERS * register_elements(*kinds)
 
 
 def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
@@ -200,7 +207,7 @@ def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
 
 
 def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
-    """Return how many short rows with the same parameters a loop had better take as one, from what its pointers are to.
+    """Return how many short rows with the same parameters a loop should take as one, from the types of its pointers.
 
     Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
     few compared with all: parameters are repeated for each of them, minima and maxima merged. Decisions D34 and D35
@@ -220,9 +227,8 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 
 # --- stores past the cache --------------------------------------------------------------------------------------------
 #
-# The one place for all loops. Formats that a kernel can store so are those of `can_stream` in
-# fastq/kernels/traversal/stores.py.
-# The numbers are those of fastq/system/tuning.py, each with its measurement.
+# The one place for all loops. `can_stream` in fastq/kernels/traversal/stores.py has the formats that a kernel can store
+# like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
 def outgrows_cache(nbytes: int) -> bool:

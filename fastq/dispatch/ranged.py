@@ -92,15 +92,15 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
 
 
 class _Work(NamedTuple):
-    """What a call that takes parameters from ranges does to arrays, none of which it keeps."""
+    """The work of a call that computes parameters from ranges; it keeps no array."""
 
     request: Request
     spec: OpSpec
-    result: strides.Result | None = None  # None: only parameters are wanted
+    result: strides.Result | None = None  # None: only parameters are requested
 
     @property
     def refuse(self) -> Callable[..., None]:
-        """What raises the error of a status."""
+        """A function that raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
     def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
@@ -194,7 +194,7 @@ class _Work(NamedTuple):
     def at_once(self, where: strides.Arrangement, ranged: RangedPlan, x: Array, out: Array | None) -> BoundLaunch:
         """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
 
-        NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with x.
+        NaN and infinities are refused by the reports of kernels; the driver refuses output that shares memory with x.
         """
 
         def in_order(x: Array, out: Array, *parameters: Array) -> int:
@@ -305,7 +305,7 @@ def _new_tensor_scale() -> tuple[Array]:
 
 
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
-    """Plan to turn so many ranges into scale and zero point."""
+    """Plan to turn `count` ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
@@ -332,11 +332,11 @@ class RangedPlan(NamedTuple):
 
     @property
     def begin(self) -> Callable[[], tuple[Array | None, ...]]:
-        """What returns the operands after zero points: minima and maxima, where there are two passes."""
+        """A function that returns the operands after zero points: minima and maxima, if there are two passes."""
         return self.reduction.begin if self.reduction else tuple
 
     def operands(self, where: strides.Arrangement, noise: Noise | None) -> tuple[Array | None, ...]:
-        """Return the operands after zero points: with what random numbers are drawn by in place of sums."""
+        """Return the operands after zero points: the keys of random numbers replace sums."""
         begun = self.begin()
         return begun if noise is None else (words_of(noise, where.shape, where.order), *begun[1:])
 
@@ -415,7 +415,8 @@ def _plan_fused(
         return planner.tiled_if_fits(
             plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
         )
-    kernel = planner.kernel_for(planner.RUNS, pointers, op, arithmetic, **options)
+    together = planner.runs_together(layout, *kinds[:3])
+    kernel = planner.kernel_for(planner.RUNS, pointers, op, arithmetic, together=together, **options)
     unit = planner.owned_units(layout)
     plan = driver.plan_launch(kernel, operands, args_of(layout, unit), size, threads, chunk_multiple=unit)
     return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
@@ -455,7 +456,7 @@ class ParameterChoice:
     arrangement : Arrangement
         How kernels see x; parameters are in that order, in the dtypes that they write.
     launch : callable or None
-        What reduces and chooses at once, where nothing is between the two.
+        Function that reduces and chooses at once, if nothing is between the two.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

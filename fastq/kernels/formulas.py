@@ -66,7 +66,7 @@ def round_to_int32_by_rule(spec, x, numbers=None):
 
 
 class PreparedScale(NamedTuple):
-    """Scale and zero point with what is computed from them once for many values: see `prepare_scale`."""
+    """Scale and zero point with numbers computed from them once for many values: see `prepare_scale`."""
 
     scale: Any  # in the type of the arithmetic
     zero_point: Any
@@ -242,7 +242,7 @@ def quotient(x, s):
 
 @traced
 def _corrected(near, x, s):
-    """Return the quotient of x by the scale from what is near to it."""
+    """Return the quotient of x by the scale from an approximation."""
     return v.fma(v.fma(-near, s.scale, x), s.factor, near)
 
 

@@ -14,9 +14,9 @@ from fastq.results.elements import code_ends, codes_at, sampled_places
 from fastq.results.parameters import QParams, parameters_text, scheme_text
 from fastq.system.arguments import as_array, is_lazy
 
-SAMPLE = 1 << 16  # codes that are counted
-BARS = 64  # at most
-WIDTH, HEIGHT = 320, 72  # of the histogram, in pixels
+SAMPLE = 1 << 16  # most codes that are counted
+BARS = 64  # most bars
+WIDTH, HEIGHT = 320, 72  # size of the histogram in pixels
 
 _FRAME = """<div style="border:1px solid currentColor;border-radius:6px;padding:10px 14px;display:inline-block;\
 max-width:100%;box-sizing:border-box;color:inherit;font-family:sans-serif;font-size:13px;line-height:1.5">
@@ -37,9 +37,9 @@ height:auto" aria-label="{label}"><title>{label}</title>
 
 
 def card(codes: Any, p: QParams, shape: tuple[int, ...], nbytes: int) -> str:
-    """Return a card with shape, scheme, parameters, bytes and, of what is in memory, a histogram of codes."""
+    """Return a card with shape, scheme, parameters, bytes and, for codes in memory, a histogram."""
     size = math.prod(shape)
-    bits = f", {8 * nbytes / size:.3g} bits an element" if size else ""
+    bits = f", {8 * nbytes / size:.3g} bits per element" if size else ""
     content = _CARD.format(
         shape=html.escape(" x ".join(map(str, shape)) or "one number"),
         scheme=html.escape(scheme_text(p)),
@@ -61,7 +61,7 @@ def card_of_numbers(title: str, numbers: Mapping[str, str]) -> str:
 
 
 def counted(codes: NDArray[Any], p: QParams, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], float, float]:
-    """Return how many codes of a sample lie in which part of the codes in use, and the first and the last of these."""
+    """Return a histogram of a sample of the codes, and the first and the last code in use."""
     first, last = code_ends(p)
     places = sampled_places(shape, SAMPLE)
     numbers = codes_at(codes, p.dtype, places).astype(np.float64)

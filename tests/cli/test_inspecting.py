@@ -64,6 +64,7 @@ def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
     assert entry["bytes"] == 96 * 64 + 4
 
 
+@pytest.mark.slow("compiles kernels of each", quick=lambda name: name != "float8 fnuz")
 @pytest.mark.parametrize("name", ["int8", "packed", "float8 fnuz", "convention", "bits"])
 def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
     q = ARRAYS[name]
@@ -393,7 +394,7 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     result = invoke("suggest", "model", "--sqnr", "18", "--json")
     found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
     assert found == {**{name: ["W4A16", 4.125] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
-    assert result.stderr.startswith("left out: 1 (rows that no group fills), 1 (not quantized by fastq convert)\n")
+    assert result.stderr.startswith("left out: 1 (rows shorter than a group), 1 (not quantized by fastq convert)\n")
     assert "--scheme W4A16 takes them, --scheme-for NAME=SCHEME for each other one" in result.stderr
     matrix = matrices["l.up_proj.weight"][:, :96].copy()  # of types with small blocks, which compile in less time
     write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})

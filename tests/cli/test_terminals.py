@@ -29,7 +29,7 @@ COMMANDS += ["gguf", "info", "inspect", "pack", "quantize", "suggest", "warmup"]
 
 
 class Terminal:
-    """A command in a terminal of so many columns, which is its controlling one, so that Ctrl-C is a key."""
+    """A command in a terminal with a number of columns, which is its controlling one, so that Ctrl-C is a key."""
 
     def __init__(self, *arguments, columns=80, **environment):
         environment = {**os.environ, "TERM": "xterm-256color", **environment}
@@ -183,7 +183,7 @@ def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypa
     with pytest.raises(SystemExit) as ended:
         cli(["convert", "model", "out", "--scheme", "W4A16"])
     assert ended.value.code == 130
-    more = "; what is finished stays, and the same command goes on from there" if begun else ""
+    more = "; finished shards stay, and the same command continues from there" if begun else ""
     assert capsys.readouterr().err == f"Interrupted{more}\n"
 
 

@@ -91,7 +91,7 @@ def _extremes_of_block(context, k):
     """Reduce block k to `BlockExtremes` in a register."""
     spec, src, scale = context
     vec = block_lanes(spec, src)
-    convert_lanes = to_compute if spec.keeps_nan_in_scale else value_in_range  # NaN is to be found in such blocks
+    convert_lanes = to_compute if spec.keeps_nan_in_scale else value_in_range  # NaN must be found in such blocks
     x = convert_lanes(spec, load_elements(src, k * vec.n, vec), scale)
     return (magnitudes_of if _needs_magnitude_only(spec) else ends_of)(x, compute_lanes(spec, scale, 1).n)
 

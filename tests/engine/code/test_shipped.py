@@ -41,7 +41,7 @@ runpy.run_path("hatch_build.py", run_name="__main__")
 
 def build(target):
     """Make a library for the level of this CPU."""
-    told = {"NUMBA_CPU_NAME": LEVEL.name, "NUMBA_CPU_FEATURES": LEVEL.features, "NUMBA_NUM_THREADS": "256"}
+    told = {"NUMBA_CPU_NAME": LEVEL.cpu, "NUMBA_CPU_FEATURES": LEVEL.features, "NUMBA_NUM_THREADS": "256"}
     environment = os.environ | told | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
     subprocess.run(
         [sys.executable, "-c", BUILD, PLATFORM, LEVEL.name, str(target)],
@@ -54,7 +54,7 @@ def build(target):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The package as a wheel with machine code has it."""
+    """The package as in a wheel with machine code."""
     folder = tmp_path_factory.mktemp("wheel")
     package = shutil.copytree(PACKAGE, folder / "fastq", ignore=shutil.ignore_patterns("__pycache__", "machine_code"))
     (package / "machine_code").mkdir()
@@ -80,7 +80,7 @@ assert q.codes.tobytes() == expected.codes.tobytes() and q.scale == expected.sca
 
 
 def call(package, code="", compiles="-", **environment):
-    """Make the call in a process of its own; return whether it has imported Numba, and what else it prints."""
+    """Make the call in a process of its own; return whether it has imported Numba, and the rest of its output."""
     path = os.pathsep.join((str(package.parent), str(COMPILES)))
     home = {"PYTHONPATH": path, "FASTQ_COMPILED": compiles, "NUMBA_CACHE_DIR": str(package.parent / "cache")}
     script = CALL + dedent(code) + "\nprint('numba' in sys.modules)"
@@ -173,7 +173,7 @@ def test_without_a_library_that_fits_all_is_compiled(package):
 @needs_level
 def test_settings_of_numba_that_change_code_are_heard(package):
     assert level_of(package) == level_of(package, NUMBA_NUM_THREADS="1") == LEVEL.name
-    assert level_of(package, NUMBA_CPU_NAME=LEVEL.name) == ""
+    assert level_of(package, NUMBA_CPU_NAME=LEVEL.cpu) == ""
 
 
 @needs_level
@@ -262,10 +262,11 @@ def test_the_numbers_of_this_cpu_are_written_to_the_record(package):
 @pytest.mark.parametrize(
     ("machine", "flags", "expected"),
     [
+        ("x86_64", f"{cpu._V3} {cpu._V4} gfni", ["x86-64-v4-gfni", "x86-64-v4", "x86-64-v3"]),
         ("x86_64", f"{cpu._V3} {cpu._V4} sse", ["x86-64-v4", "x86-64-v3"]),
         ("x86_64", f"{cpu._V3} avx512f", ["x86-64-v3"]),
         ("x86_64", "sse4_2 avx", []),
-        ("aarch64", "", ["generic"]),
+        ("aarch64", "", ["aarch64"]),
         ("riscv64", "", []),
     ],
 )
@@ -408,7 +409,7 @@ build["compile_part"](platform, sorted(found.items())[:1], sys.argv[2])
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_functions_are_compiled_for_the_platform_of_the_wheel(name, tmp_path):
     level = next(each for each in cpu.LEVELS if each.machine == PLATFORMS[name].machine)
-    told = {"NUMBA_CPU_NAME": level.name, "NUMBA_CPU_FEATURES": level.features, "PYTHONPATH": str(ROOT)}
+    told = {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.features, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", COMPILE, name, str(tmp_path)]
     subprocess.run(command, env=os.environ | told, check=True, cwd=ROOT, timeout=600)
     begins, at, machine = HEADERS_OF_OBJECTS[name]

@@ -96,7 +96,7 @@ class _Work(NamedTuple):
 
     request: Request
     spec: OpSpec
-    result: strides.Result | None = None  # None: only parameters are wanted
+    result: strides.Result | None = None  # None: only parameters are requested
 
     @property
     def refuse(self) -> Callable[..., None]:
@@ -456,7 +456,7 @@ class ParameterChoice:
     arrangement : Arrangement
         How kernels see x; parameters are in that order, in the dtypes that they write.
     launch : callable or None
-        What reduces and chooses at once, where nothing is between the two.
+        Function that reduces and chooses at once, if nothing is between the two.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

@@ -63,7 +63,7 @@ def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     """
     packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
     decoded = _decoded(packed)
-    found, indexes, coords = {}, ds.indexes, ds.coords  # each made anew when it is asked for
+    found, indexes, coords = {}, ds.indexes, ds.coords  # each made again when it is asked for
     for name, each in packed.items():
         found[name] = decoded[name]
         if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):

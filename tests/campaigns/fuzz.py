@@ -296,7 +296,7 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--first", type=int, help="begin at this seed, without a state and without storing figures")
     parser.add_argument("--covering", action="store_true", help="every operation and format first, each a few times")
-    parser.add_argument("--only", default="", help="run where this expression is found in 'OPERATION FORMAT'")
+    parser.add_argument("--only", default="", help="a regular expression found in OPERATION FORMAT of each case")
     parser.add_argument("--seed", type=int, help="run this case alone")
     parser.add_argument("--serve", nargs=4, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--again", nargs="+", type=int, help=argparse.SUPPRESS)

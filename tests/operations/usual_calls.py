@@ -2,8 +2,8 @@
 
 `python usual_calls.py` plans the calls, so nothing is compiled or computed: each line is the name of a function that
 had to be found, the public function and the first call of it that needs it. `python usual_calls.py results` makes the
-calls with random numbers: each line has a digest of what one returns, or "-" where the wheel lacks what it needs, and
-the call.
+calls with random numbers: each line has a digest of its result, or "-" where the wheel lacks what it needs, and the
+call.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ def random(shape, dtype):
 
 
 def parts(value):
-    """Yield what a result is made of."""
+    """Yield the parts of a result."""
     if isinstance(value, np.ndarray | np.generic):
         yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
     elif isinstance(value, dict | tuple | list):
@@ -87,7 +87,7 @@ def parts(value):
 
 
 def results():
-    """Yield a digest of what each call returns; in one size, since an emulated CPU may make them."""
+    """Yield a digest of the result of each call; in one size, since an emulated CPU may make them."""
     import fastq
 
     for call in "\n".join(CALLS.values()).split("\n"):

@@ -251,7 +251,7 @@ def test_what_is_lacking_or_not_used_is_said(model, tmp_path, case):
     arguments = ("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--imatrix", path)
     lines = [line for line in told(*arguments, exit_code=0).splitlines() if "importance" in line]
     assert len(lines) == (said is not None)
-    assert said is None or re.search(f"the importance matrix {said}" if "alike" not in said else said, lines[0])
+    assert said is None or re.search(f"the importance matrix {said}" if "equal" not in said else said, lines[0])
 
 
 def test_experts_that_were_never_counted(model, tmp_path):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
-ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4}
 COLUMNS = 4096
 ROWS_AT_LEAST = 16
 LOG2_SIZES = range(10, 29)
@@ -63,6 +63,7 @@ OPERATIONS = {
     "quantize": Operation("values", "codes parameters", ("tensor", "columns"), title="quantize"),
     "fake_quantize": Operation("values scales", "values", title="fake_quantize"),
     "fake_quantize_range": Operation("values", "values", ("tensor",), title="fake_quantize, own range"),
+    "requantize": Operation("values", "codes", title="requantize"),
     "compare": Operation("values codes", "", title="compare"),
     "pack": Operation("bytes", "codes", title="pack"),
     "unpack": Operation("codes", "bytes", title="unpack"),
@@ -119,6 +120,7 @@ WORKS = (
     Work("quantize", granularity="blocks32"),
     *(Work("dequantize_linear", granularity=name) for name in ("rows", "columns", "blocks32")),
     Work("fake_quantize", granularity="blocks32"),
+    Work("requantize", "int32"),
     Work("compare", code="uint8"),
     Work("quantize_linear", "float16"),
     Work("quantize_linear", "bfloat16"),

@@ -23,6 +23,7 @@ Array = NDArray[Any]
 
 SCALE = 0.05
 ZERO_POINT = 3
+MULTIPLIER = np.float32(0.0207)  # of accumulators, which are values in units of MULTIPLIER * SCALE
 KEEPBITS = 10  # of the significand, where values are rounded to fewer bits
 WITHIN = np.float32(0.9)  # how much of the range of a row, column or block its given scale covers
 SEED = 20240607
@@ -70,6 +71,8 @@ def piece_of_values(case: Case) -> Array:
     """Normal deviates: a few in a thousand of them are beyond the int8 range of SCALE and ZERO_POINT."""
     x = np.random.default_rng(SEED).standard_normal(case.shape, dtype=np.float32)
     x *= np.float32(2)
+    if case.work.dtype == "int32":
+        x = np.rint(x / (MULTIPLIER * np.float32(SCALE)))
     return x.astype(dtype_of(case.work.dtype))
 
 

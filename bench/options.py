@@ -49,5 +49,10 @@ def words(sizes: Iterable[int]) -> str:
 
 
 threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(1), default=machine.cores, show_default="all", help="Of every contender."
+    "-t",
+    "--threads",
+    type=click.IntRange(1),
+    default=machine.cores,
+    show_default="all",
+    help="Number of threads of every contender.",
 )

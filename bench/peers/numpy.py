@@ -9,6 +9,8 @@ from ..cases import Case
 from ..data import Array
 from . import Runner
 
+ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
+
 
 def quantize_into(x: Array, scale: Array, zero: float, lowest: int, highest: int, work: Array, codes: Array) -> None:
     """Quantize by way of `work`, which has the dtype of the division."""
@@ -49,6 +51,20 @@ def quantize_linear(case: Case) -> Runner:
         quantize_into(x, scale, zero, *limits, work, codes)
 
     return Runner(call, lambda: {"codes": codes})
+
+
+def requantize(case: Case) -> Runner:
+    acc, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+    work = data.empty(acc.shape, np.float64, aligned=True)
+
+    def call() -> None:
+        np.multiply(acc, data.MULTIPLIER, out=work)
+        np.rint(work, out=work)
+        np.add(work, data.ZERO_POINT, out=work)
+        np.clip(work, *data.limits(case), out=work)
+        np.copyto(codes, work, casting="unsafe")
+
+    return Runner(call, lambda: {"codes": codes}, ROUNDED_ONCE)
 
 
 def dequantize_linear(case: Case) -> Runner:

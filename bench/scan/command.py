@@ -91,12 +91,25 @@ def measure_scan(
 
 
 @click.command(name="scan")
-@click.option("--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="Time for this sitting.")
-@click.option("--cells", "most", type=click.IntRange(0), help="Finish when the file has this number of cells.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which sample.")
-@click.option("--sizes", type=Sizes(), default=(), show_default=f"{words(LADDER)} and two more", help="As log2.")
 @click.option(
-    "-o", "--only", "patterns", multiple=True, metavar="PATTERN", help="Cells whose work or name fits; default all."
+    "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="Minutes to measure in this run."
+)
+@click.option("--cells", "most", type=click.IntRange(0), help="Finish when the file has this number of cells.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample of cells.")
+@click.option(
+    "--sizes",
+    type=Sizes(),
+    default=(),
+    show_default=f"{words(LADDER)} and two more",
+    help="Sizes of arrays, as log2 of the number of elements.",
+)
+@click.option(
+    "-o",
+    "--only",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Measure only cells whose work or name PATTERN matches; by default all.",
 )
 @threads_option
 @click.option(

@@ -117,7 +117,7 @@ def demo(size: int) -> None:
 def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
     """Prepare the machine code of works: take it from the package or from disk, or compile it and keep it on disk.
 
-    Use this in container images and on clusters. Without a WORK, the code of int8 and uint8 is prepared.
+    Use this in container images and on clusters. Without arguments, the code of int8 and uint8 is prepared.
     """
     start = time.perf_counter()
     make_ready(tuple(WORKS) if everything else works, native, functools.partial(files.counted, noun="calls"))

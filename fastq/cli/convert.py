@@ -67,9 +67,7 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 OTHERS = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
 LIKE = "Give each matrix its scheme in FILE, the output of suggest --json, and all others the one that most have."
 UNEQUAL = "Allow unequal schemes for matrices that vLLM and SGLang read as one; only transformers loads such a model."
-CONVENTION = (
-    "rounded-scale computes codes in float32 from the scale as stored; compressed-tensors writes its exact bytes."
-)
+CONVENTION = "rounded-scale computes codes from the stored scale; compressed-tensors writes the bytes of its library."
 
 
 @click.command("convert", short_help="Quantize a model directory.")
@@ -83,7 +81,7 @@ CONVENTION = (
 @files.patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
 @files.patterns(
     "--include",
-    help="Quantize the modules that PATTERN matches that are left as floats by default, such as lm_head; repeatable.",
+    help="Also quantize modules that PATTERN matches and that stay floats by default, such as lm_head; repeatable.",
 )
 @click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL)
 @click.option(
@@ -102,7 +100,7 @@ CONVENTION = (
     "--dtype", type=click.Choice(list(DTYPES)), help="Dtype that --dequantize writes; by default that of config.json."
 )
 @click.option(
-    "--report", type=files.WRITABLE, callback=REPORT, help="Also write the table to FILE: .json, .csv or .html."
+    "--report", type=files.WRITABLE, callback=REPORT, help="Also write the table to a .json, .csv or .html file."
 )
 @files.table_options
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")

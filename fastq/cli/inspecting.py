@@ -188,9 +188,9 @@ def compare(
     """Measure the errors of the tensors of B against the tensors of A with the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
-    model directories, folders of the first three; the array of a .npy file and a single one are compared whatever
-    their names. A quantized matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the
-    worst three, if matplotlib is installed.
+    model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
+    matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
+    installed.
 
     Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
     the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if

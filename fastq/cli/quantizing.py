@@ -182,8 +182,8 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Restore tensors with the original names, shapes and dtypes from a quantized file.
 
-    IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors or .npz file, or a .npy file if IN
-    holds a single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
+    IN is a file of `fastq quantize` or `QuantizedArray.save`. OUT is a .safetensors or .npz file, or a .npy file if IN
+    holds a single array. For model directories use fastq convert --dequantize, for GGUF files fastq gguf --dequantize.
     """
     files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):
@@ -201,14 +201,18 @@ VECTORS = files.Source(".npy", ways={".npz": "give one of its arrays as .npy"})
 @click.argument("source", metavar="IN", type=VECTORS)
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy"))
 @files.choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
-@files.choice("--bitorder", ["big", "little"], help="Whether the first of eight numbers is the highest or lowest bit.")
+@files.choice(
+    "--bitorder",
+    ["big", "little"],
+    help="Bit of the first of eight numbers: the highest for big, the lowest for little.",
+)
 @files.nan_option
 @files.force_option
 def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
-    """Keep of each number whether it is positive, and pack eight of them in a byte: embeddings to be searched.
+    """Keep one bit of each number, whether it is positive, and pack eight bits into a byte, for searching embeddings.
 
-    OUT is a .npy file with a row of bytes for each vector, as faiss, usearch and sentence-transformers have them, and
-    as fastq.binarize makes them.
+    OUT is a .npy file with a row of bytes for each vector, the same as in faiss, usearch and sentence-transformers, and
+    as from fastq.binarize.
     """
     files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):

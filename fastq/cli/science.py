@@ -71,7 +71,7 @@ level_option = click.option("--level", type=click.IntRange(0, 9), default=4, sho
     "--dim", metavar="NAME", help="Dimension along which --information compares neighbours; by default the last one."
 )
 @files.choice(
-    "--convention", ("numcodecs", "netcdf"), help="How ties are rounded: numcodecs to even, netcdf away from zero."
+    "--convention", ("numcodecs", "netcdf"), help="Rounding of ties: numcodecs to even, netcdf away from zero."
 )
 @level_option
 @files.force_option

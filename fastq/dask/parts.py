@@ -1,4 +1,4 @@
-"""Which chunks of an array share parameters, whether they end where blocks and bytes do, and a task for each."""
+"""The chunks of an array that share parameters, whether they end with blocks and bytes, and a task for each."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class Scheme(NamedTuple):
-    """What parameters are for, as `fastq.choose_qparams` takes it; `symmetric` is true of float formats."""
+    """The scheme of the parameters, as in `fastq.choose_qparams`; `symmetric` is true for float formats."""
 
     dtype: QType
     axis: Axis
@@ -89,7 +89,7 @@ def _minmax(seen: Histogram, *_: object) -> Ends:
 def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
     """Return the ranges, shrunk to a number of `grid` parts, with the least squared error; among equals the largest.
 
-    Errors are those of the middles of bins, in units of the largest magnitude so that no square overflows.
+    Errors are computed for the middles of bins, in units of the largest magnitude so that no square overflows.
     """
     middles = np.ldexp(_middles(seen), exponents(seen)[..., None]).astype(compute)
     largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]

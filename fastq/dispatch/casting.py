@@ -41,13 +41,13 @@ def cast_floats(
 
     ``(x - offset) / scale`` is cast, in the type to compute in, rounded by a key of
     ``fastq.kernels.formulas.ROUNDING``. With `wraps` values out of range wrap around; else they are clamped to
-    `code_range`, by default all integers, and the status says that there are some. `fill` is the integer of NaN, and
-    infinities are then out of range; by default the status tells of both.
+    `code_range`, by default all integers, and the status reports them. `fill` is the integer for NaN, and infinities
+    are then out of range; by default the status reports both.
     """
     src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
     if not x.size:
         return result, 0
-    # float32 has not all bounds of 32 bits
+    # float32 can't represent all bounds of 32 bits
     compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
     info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)

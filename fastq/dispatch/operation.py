@@ -15,9 +15,9 @@ class Operation(NamedTuple):
     # its arrays and numbers as the public function calls them, in the order of `cache.call`
     operands: tuple[str, ...] = ("x", "out", "scale", "zero_point")
     label: str = ""  # how a result for a DataArray gets its labels back: a name of `labelled.LABELS`; empty: not at all
-    # module of `fastq.dask` whose function of the operation's name makes tasks of a call; none: it takes no chunks
+    # module of `fastq.dask` whose function of the operation's name makes tasks of a call; empty: no chunks
     graph: str = ""
-    function: str = ""  # the public function, where that is not called as the operation
+    function: str = ""  # the public function, if it does not have the name of the operation
 
 
 _WEIGHED = "x", "out", "importance"

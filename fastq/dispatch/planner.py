@@ -1,6 +1,6 @@
 """Plan launches: from shapes and dtypes to the loop, its kernel and numbers, threads, chunks and tiles.
 
-Everything here is decided by metadata alone; no element is looked at.
+Everything here is decided by metadata only; no element is read.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def tiled_if_fits(
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it.
 
-    `kinds` are the types of the elements of x and, if there is one, of the other array, which is read or written.
+    `kinds` are the types of the elements of x and of the other array, if any, which is read or written.
     """
     if not any(memory[: len(kinds)]):
         return plan
@@ -149,8 +149,8 @@ FEWEST = 32  # elements of rows that are taken as one
 class RowLimits(NamedTuple):
     """When the rows of an operation are taken as one."""
 
-    too_wide: int  # registers that a row fills, from which on it is not
-    many: int  # rows with the same parameters that there are at least if a row fills a register
+    too_wide: int  # from this number of registers in a row on, rows are not joined
+    many: int  # least number of rows with the same parameters if a row fills a register
 
 
 _ROWS = {
@@ -169,7 +169,7 @@ RUNS = "traversal.runs.runs"
 class Loop(NamedTuple):
     """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
 
-    Those are 0 where it visits runs one by one, or some of them `together` where they are short.
+    Those are 0 if it visits runs one by one, or some short runs `together`.
     """
 
     function: str
@@ -227,9 +227,8 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 
 # --- stores past the cache --------------------------------------------------------------------------------------------
 #
-# The one place for all loops. Formats that a kernel can store so are those of `can_stream` in
-# fastq/kernels/traversal/stores.py.
-# The numbers are those of fastq/system/tuning.py, each with its measurement.
+# The one place for all loops. `can_stream` in fastq/kernels/traversal/stores.py has the formats that a kernel can store
+# like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
 def outgrows_cache(nbytes: int) -> bool:

@@ -92,15 +92,15 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
 
 
 class _Work(NamedTuple):
-    """What a call that takes parameters from ranges does to arrays, none of which it keeps."""
+    """The work of a call that computes parameters from ranges; it keeps no array."""
 
     request: Request
     spec: OpSpec
-    result: strides.Result | None = None  # None: only parameters are wanted
+    result: strides.Result | None = None  # None: only parameters are requested
 
     @property
     def refuse(self) -> Callable[..., None]:
-        """What raises the error of a status."""
+        """A function that raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
     def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
@@ -332,7 +332,7 @@ class RangedPlan(NamedTuple):
 
     @property
     def begin(self) -> Callable[[], tuple[Array | None, ...]]:
-        """What returns the operands after zero points: minima and maxima, where there are two passes."""
+        """A function that returns the operands after zero points: minima and maxima, if there are two passes."""
         return self.reduction.begin if self.reduction else tuple
 
     def operands(self, where: strides.Arrangement, noise: Noise | None) -> tuple[Array | None, ...]:
@@ -456,7 +456,7 @@ class ParameterChoice:
     arrangement : Arrangement
         How kernels see x; parameters are in that order, in the dtypes that they write.
     launch : callable or None
-        What reduces and chooses at once, where nothing is between the two.
+        Function that reduces and chooses at once, if nothing is between the two.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

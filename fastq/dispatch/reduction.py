@@ -116,9 +116,9 @@ class PairReduction(NamedTuple):
 
     plan: LaunchPlan  # all launches
     dtype: np.dtype[Any]  # in which minima and maxima are held
-    # minima and maxima of nothing, where they are few: to copy them is faster than to make them
+    # minima and maxima of no elements, if they are few: copying them is faster than making them
     identities: tuple[Array, Array] | None
-    size: int  # how many numbers of each kind the partial results have
+    size: int  # the number of minima, and of maxima, in the partial results
     shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
 
     def begin(self) -> tuple[None, Array, Array]:

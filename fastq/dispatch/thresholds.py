@@ -26,9 +26,9 @@ def percentile(counts: NDArray[np.int64], edges: NDArray[np.float64], share: flo
 
 # --- entropy ----------------------------------------------------------------------------------------------------------
 
-_EPS = 0.0001  # what takes the place of zeros, so that divergences are finite
-# Divergences of the first look are in float64, those that onnxruntime compares in float32. In 60 histograms of six
-# distributions they differed by 2.7e-6 at most.
+_EPS = 0.0001  # replaces zeros, so that divergences are finite
+# The first pass computes divergences in float64, onnxruntime compares them in float32. In 60 histograms of six
+# distributions they differed by at most 2.7e-6.
 _NEAR = 2e-5
 _FEW_ZEROS, _TERMS = (
     0.2,
@@ -39,9 +39,9 @@ _FEW_ZEROS, _TERMS = (
 def entropy(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> list[float]:
     """Return the ends of the range whose codes tell most of the distribution: the least Kullback-Leibler divergence.
 
-    The range and its divergence are those of onnxruntime's `HistogramCollector.get_entropy_threshold`. It takes a
-    second for 2,048 bins; here sums are looked up in those of all bins before, and only ranges whose divergence is near
-    the least one are computed in its way.
+    The range and its divergence are those of onnxruntime's `HistogramCollector.get_entropy_threshold`. That takes a
+    second for 2,048 bins; here sums are looked up in cumulative sums, and only ranges with a divergence near the least
+    one are computed in its way.
     """
     middle, half = counts.size // 2, quantized_bins // 2
     if middle < half:

@@ -167,15 +167,17 @@ SOURCES: dict[str, Callable[[Path], TensorSource]] = {
 DAMAGED = SafetensorError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError
 
 
-def open_source(path: Path) -> TensorSource:
+def open_source(path: Path, suffix: str = "") -> TensorSource:
     """Return the tensors of the file at `path`; a file with an unknown suffix is read as .safetensors.
+
+    `suffix` replaces that of the file.
 
     Raise ValueError if the file is damaged, or is a pipe or a device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:
-        return SOURCES.get(path.suffix, SafetensorsSource)(path)
+        return SOURCES.get(suffix or path.suffix, SafetensorsSource)(path)
     except DAMAGED as error:
         check_pointer(path)
         raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error

@@ -96,13 +96,15 @@ def read(path: Path) -> Imatrix:
     """Return the importance matrix of a file; raise the errors of `load_imatrix`."""
     if not path.is_file():
         raise ValueError(f"importance matrix {path.name} is not a file")
+    suffix = path.suffix.lower()
     with path.open("rb") as file:
         is_gguf = file.read(4) == container.MAGIC
     with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
         if is_gguf:
             imatrix = _from_gguf(container.open_gguf(path))
         else:
-            imatrix = _from_tensors(open_source(path)) if path.suffix in SOURCES else _from_legacy(path.read_bytes())
+            in_tensors = suffix in SOURCES
+            imatrix = _from_tensors(open_source(path, suffix)) if in_tensors else _from_legacy(path.read_bytes())
         if not imatrix.values:
             raise ValueError("it has no entries")
         for name, values in imatrix.values.items():

@@ -1,4 +1,4 @@
-"""What callers of kernels know: numeric arguments, one record passed by its address; operands; sizes."""
+"""The arguments of kernels: numeric arguments, one record passed by its address; operands; sizes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ _FIELDS = [
     ("partial_stride", np.int64),
     # where ranges are searched for: how many are tried, the address of their shares of the whole range, numbers of the
     # type to compute in, and how many of them are in a row; the address of the weights of elements, float32, and after
-    # how many elements they repeat, 0 if there is one for all
-    *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period")),
+    # how many elements they repeat, 0 if there is one for all; the number of searches, each around the best range of the
+    # one before, with another row of shares; whether errors are those around that range
+    *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period", "stages", "is_around")),
 ]
 KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 
@@ -212,7 +213,10 @@ class SearchOperands(NamedTuple):
 
 
 class CandidateOperands(NamedTuple):
-    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
+    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`.
+
+    `scale` has the shares of the ranges that were found, where the candidates are those around.
+    """
 
     src: Any
     lo: Any

@@ -60,7 +60,7 @@ class Requantization(Constants):
 
 
 class CodeBounds(NamedTuple):
-    """What loops and formulas read of `Args` where there is one run."""
+    """The fields of `Args` that loops and formulas read for a single run."""
 
     lowest: Any
     highest: Any

@@ -1,4 +1,4 @@
-"""What a kernel works on: typed operands, numeric arguments in registers, and the units that one call visits."""
+"""The input of a kernel: typed operands, numeric arguments in registers, and the units that one call visits."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"  # codes of at mos
 
 
 class RangeRule(NamedTuple):
-    """How a range becomes scale and zero point."""
+    """The rule from a range to scale and zero point."""
 
     # first and last code that parameters are made for, where these are not the bounds of codes
     codes: tuple[float, float] | None = None
@@ -37,7 +37,7 @@ class RangeRule(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How values become codes, and codes values; the default is that of ONNX."""
+    """The rule from values to codes and back; the default is that of ONNX."""
 
     # "divide", "reciprocal" (product with the rounded 1 / scale, the scale rounded first), "reciprocal_of_double"
     # (product with 1 / scale taken in float64, then rounded), or "range" (quotient by the range of all codes, times

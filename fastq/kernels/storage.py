@@ -18,7 +18,7 @@ def codes_in_group(bits: int) -> int:
 
 
 class StorageFormat(NamedTuple):
-    """How codes lie in memory, where a dtype does not say all of it."""
+    """The layout of codes in memory, if a dtype does not determine it."""
 
     bits: int  # width of a code
     signed: bool  # whether it is two's complement

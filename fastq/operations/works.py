@@ -192,11 +192,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((quantize,), "float32", "int8", ({"axis": 1, "block_size": 16, "symmetric": True},)),
         Calls((fake_quantize, _fake_given), "float32", "int8", (*ALL[:4], *SYMMETRIC[:4])),
         Calls((fake_quantize,), "float32", "uint8"),
-        Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
-        Calls((fake_quantize, _compare), "float16 bfloat16 float64", "int8", (WHOLE, SYMMETRIC[1])),
-        Calls((_back_to_others,), "float32", "int8", (WHOLE, SYMMETRIC[1])),
         Calls((quantize,), "float32", "int8", tuple(scheme | SEARCHED for scheme in (ROWS, SYMMETRIC[1]))),
-        Calls((quantize, fake_quantize), "float32", "int8", (RANDOM, SYMMETRIC[1] | RANDOM)),
         Calls(ROUND_TRIP, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
     ),
     "int4": (
@@ -204,31 +200,43 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (WHOLE, ROWS, *ALL[3:]))),
         Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (*SYMMETRIC[:2], *SYMMETRIC[3:]))),
         Calls(ROUND_TRIP, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
-        Calls((quantize,), "float32", "int4", (SYMMETRIC[3] | RANDOM,)),
         Calls((fake_quantize,), "float32", "int4", (SYMMETRIC[1], *BLOCKS[::2], SYMMETRIC[3], SYMMETRIC[5])),
-        Calls(ROUND_TRIP, "float16 bfloat16", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
-        Calls((_back_to_others,), "float32", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
         Calls((_pack,), "int8", "int4 int2", ({}, {"axis": 0})),
         Calls((_pack,), "uint8", "uint4 uint3 uint2 uint1", ({}, {"axis": 0})),
         Calls((_pack,), "uint8", "uint1", ({"bitorder": "big"},)),
     ),
-    "int16": (Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
+    "int16": (
+        Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),
+        Calls((_linear,), "float32", "int16", (RANDOM,)),
+    ),
     "float8": (
         Calls(
             (*ROUND_TRIP, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])
         ),
         Calls((fake_quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[0], SYMMETRIC[1])),
-        Calls((quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[1] | RANDOM,)),
-        Calls(ROUND_TRIP, "float16 bfloat16", "float8_e4m3fn", (SYMMETRIC[1],)),
     ),
     "microscaling": (
         Calls((*ROUND_TRIP, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),
         Calls((fake_quantize,), "float32", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),
-        Calls((quantize,), "float32", "mxfp4", (COLUMNS | RANDOM,)),
     ),
     "codebooks": (
-        Calls((*ROUND_TRIP, _compare), "float32 float16 bfloat16", "nf4", (SYMMETRIC[4],)),
+        Calls((*ROUND_TRIP, _compare), "float32", "nf4", (SYMMETRIC[4],)),
         Calls((quantize, _back), "float32", "dynamic8", _NESTED, ((1, 4), (1, 1 << 16))),
+    ),
+    "dtypes": (
+        Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
+        Calls((fake_quantize, _compare), "float16 bfloat16 float64", "int8", (WHOLE, SYMMETRIC[1])),
+        Calls(ROUND_TRIP, "float16 bfloat16", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
+        Calls(ROUND_TRIP, "float16 bfloat16", "float8_e4m3fn", (SYMMETRIC[1],)),
+        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "nf4", (SYMMETRIC[4],)),
+        Calls((_back_to_others,), "float32", "int8", (WHOLE, SYMMETRIC[1])),
+        Calls((_back_to_others,), "float32", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
+    ),
+    "stochastic": (
+        Calls((quantize, fake_quantize), "float32", "int8", (RANDOM, SYMMETRIC[1] | RANDOM)),
+        Calls((quantize,), "float32", "int4", (SYMMETRIC[3] | RANDOM,)),
+        Calls((quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[1] | RANDOM,)),
+        Calls((quantize,), "float32", "mxfp4", (COLUMNS | RANDOM,)),
     ),
     "textbook": (
         Calls(

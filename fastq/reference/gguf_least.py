@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastq.formats.gguf import BlockFormat, Candidates, CodebookFormat, FloatFormat, ScaledFormat
+from fastq.formats.gguf import BlockFormat, CodebookFormat, FloatFormat, ScaledFormat
+from fastq.formats.gguf_fields import Candidates
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits, numbers_of, pack, unpack, values
 from fastq.reference.gguf_search import chosen, first_largest, nearest_of_codebook, total
 from fastq.reference.gguf_small import nearest_floats

@@ -32,7 +32,7 @@ def quantize_points(x: Array, imatrix: Array | None, form: GridFormat) -> Number
 
 
 def _levels(multiple: Array, count: int) -> Array:
-    """Which of the odd numbers 1, 3, .. is nearest, from 0 on."""
+    """Index of the nearest of the odd numbers 1, 3, .., from 0 on."""
     return np.clip(nearest(F(0.5) * (multiple - F(1))), 0, count - 1)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.gguf import CODEBOOK, Candidates
+from fastq.formats.gguf import CODEBOOK
+from fastq.formats.gguf_fields import Candidates
 from fastq.system.dtypes import Array
 
 F = np.float32

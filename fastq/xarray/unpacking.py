@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
+from xarray import conventions
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
@@ -60,15 +62,25 @@ def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
     """
     packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
-    decoded = xarray.decode_cf(xarray.Dataset(packed), **_AS_THEY_ARE).variables
-    found = {}
+    decoded = _decoded(packed)
+    found, indexes, coords = {}, ds.indexes, ds.coords  # each made again when it is asked for
     for name, each in packed.items():
         found[name] = decoded[name]
-        if name not in ds.indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
+        if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
             found[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
-    coordinates = {name: each for name, each in found.items() if name in ds.coords}
+    coordinates = {name: each for name, each in found.items() if name in coords}
     data = {name: each for name, each in found.items() if name not in coordinates}
-    return ds.assign(data).assign_coords(coordinates)
+    result = ds.assign(data)
+    return result.assign_coords(coordinates) if coordinates else result
+
+
+def _decoded(variables: Mapping[Any, xarray.Variable]) -> Any:
+    """Return variables as xarray decodes them: what its `decode_cf` calls, without the Datasets around it.
+
+    It takes attributes away from the variables that it is given.
+    """
+    copies = {name: each.copy(deep=False) for name, each in variables.items()}
+    return conventions.decode_cf_variables(copies, {}, **_AS_THEY_ARE)[0]
 
 
 def _is_packed(variable: xarray.Variable) -> bool:
@@ -101,8 +113,7 @@ def _unpacking(
     with np.errstate(invalid="ignore"):
         candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
     with warnings.catch_warnings(action="ignore"):
-        probe = xarray.Dataset({name: xarray.Variable("gap", candidates, attributes)})
-        are_gaps = np.isnan(xarray.decode_cf(probe, **_AS_THEY_ARE)[name].values)
+        are_gaps = np.isnan(_decoded({name: xarray.Variable("gap", candidates, attributes)})[name].values)
     found = tuple(dict.fromkeys(candidates[are_gaps].view(meant).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)

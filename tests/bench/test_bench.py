@@ -95,6 +95,10 @@ def test_bytes_of_gguf_blocks(code, block):
     assert case.passes == ((4096, 32 * block),)
 
 
+def test_bytes_of_accumulators():
+    assert cases.Case(cases.Work("requantize", "int32"), 10).passes == ((4096, 1024),)
+
+
 def test_bytes_of_prescribed_scales():
     case = cases.Case(cases.Work("quantize", code="mxfp4", granularity="blocks32"), 10)
     assert case.passes == ((4096, 512 + 32),)

@@ -349,7 +349,7 @@ CALLS = {
     "quantize_linear, stochastic": (of_both("quantize_linear"), {"x": X, "dtype": "int8"} | GIVEN | AT_RANDOM),
     "MSERange": (
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "grow": 0.1, "signs": 1, "norm": 2.0},
+        {"grid": 10, "shrink": 0.8, "grow": 0.1, "finer": 2, "signs": 1, "norm": 2.0},
     ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),

@@ -395,20 +395,28 @@ def test_turns_cover_all_operations_dtypes_and_formats():
     assert next(fuzz.seeds_from(share[700], 1, 2, covering=True)) == share[700]
 
 
+@pytest.mark.parametrize("covering", [False, True])
+def test_a_few_operations_and_formats_alone(covering):
+    seeds = itertools.islice(fuzz.seeds_from(0, 1, 2, covering, "requantize|gguf_.* IQ3"), 3 * CASES)
+    found = {(of.operation, of.format[:3]) for of in map(combination, {seed // CASES for seed in seeds})}
+    assert found <= {("requantize", "int"), ("requantize", "uin"), ("gguf_quantize", "IQ3"), ("gguf_dequantize", "IQ3")}
+    assert found
+
+
 def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
     """It fails where a case does."""
     runs = []
 
-    def run(hours, state, jobs, covering):
-        runs.append((hours, state.path, state.next, jobs, covering))
+    def run(hours, state, jobs, covering, only):
+        runs.append((hours, state.path, state.next, jobs, covering, only))
         state.failing["7"] = "wrong"
         state.save()
 
     monkeypatch.setattr(fuzz, "run_for", run)
     monkeypatch.setattr("figures.store", lambda *_: pytest.fail("stored"))
-    monkeypatch.setattr(sys, "argv", ["fuzz", "--first", "1500", "--hours", "0.05", "--jobs", "2"])
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--first", "1500", "--hours", "0.05", "--jobs", "2", "--only", "pack"])
     assert fuzz.main() == 1
-    assert runs == [(0.05, None, 1500, 2, False)]
+    assert runs == [(0.05, None, 1500, 2, False, "pack")]
 
 
 def test_state_goes_on(tmp_path):

@@ -64,6 +64,7 @@ def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
     assert entry["bytes"] == 96 * 64 + 4
 
 
+@pytest.mark.slow("compiles kernels of each", quick=lambda name: name != "float8 fnuz")
 @pytest.mark.parametrize("name", ["int8", "packed", "float8 fnuz", "convention", "bits"])
 def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
     q = ARRAYS[name]

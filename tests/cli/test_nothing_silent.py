@@ -80,8 +80,8 @@ CUT, NO_FLOATS = "cut.safetensors is not a readable .safetensors file: ", ("ints
 CASES = [
     # patterns that are for nothing, with the nearest names
     (TO + "--include nothing", 1, "no tensor to quantize has a name that matches 'nothing'"),
-    (TO + "--include weight", 1, "fits 'weight'; --include '*weight*' matches 1 of them: a.weight"),
-    (TO + "--include *.weigt_", 1, "fits '*.weigt_'; the nearest are a.weight"),
+    (TO + "--include weight", 1, "matches 'weight'; --include '*weight*' matches 1 of them: a.weight"),
+    (TO + "--include *.weigt_", 1, "matches '*.weigt_'; the nearest are a.weight"),
     (TO + "--include *.weight --include x", 1, "has a name that matches 'x'"),
     (TO + "--exclude nothing", 1, "no tensor has a name that matches 'nothing'"),
     (TO + "--include ids --include a.*", 1, "nothing that matches 'ids' is quantized: 'ids' is I64"),

@@ -70,15 +70,35 @@ def grid(formats, per=("array", "channel", "block"), **fields):
 
 
 @dataclass(frozen=True)
-class System:
-    """A system whose bytes fastq's convention has to give.
+class Installed:
+    """What a convention is named after.
 
     Attributes
     ----------
     convention : str
-        Row of `fastq.CONVENTIONS`.
+        Name of the convention.
     distributions : tuple of str
         What has to be installed.
+    """
+
+    convention: str
+    distributions: tuple[str, ...]
+
+    def missing(self):
+        """Return what it needs that is not here."""
+        return [name for name in self.distributions if not version_of(name)]
+
+    def version(self):
+        """Return what is installed, with versions."""
+        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
+
+
+@dataclass(frozen=True)
+class System(Installed):
+    """A system whose bytes fastq's convention has to give.
+
+    Attributes
+    ----------
     quantize : callable
         From a matrix and a Case to Quantized; from these and parameters if `given`.
     cases : tuple of Case
@@ -95,8 +115,6 @@ class System:
         What it does where it is undefined, and what fastq does instead.
     """
 
-    convention: str
-    distributions: tuple[str, ...]
     quantize: Callable[..., Quantized]
     cases: tuple[Case, ...]
     neighbour: str = "onnx"
@@ -104,14 +122,6 @@ class System:
     tie: float = 0.5
     except_for: tuple[str, ...] = ()
     undefined: str = ""
-
-    def missing(self):
-        """Return the distributions that are not installed."""
-        return [name for name in self.distributions if not version_of(name)]
-
-    def version(self):
-        """Return what is installed, with versions."""
-        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
 
 
 def version_of(distribution):

@@ -5,9 +5,14 @@ import functools
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+from bench.checkout import main
+from fastq.cli.app import cli
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("fastq", "bench", "tests", "docs")
@@ -120,3 +125,21 @@ def test_planted_phrases_are_found(content, line, tmp_path, monkeypatch):
     path.write_text(content, encoding="utf-8")
     (place,) = [place for phrase in PHRASES for place in found_in(path, phrase)]
     assert place.startswith(f"planted.py:{line}: ")
+
+
+def options_of(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the options of a command and of its subcommands with their help."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield f"{name} {option.opts[-1]}", re.sub(r" +\[.*\]$", "", option.help or "")
+    for sub in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from options_of(sub, f"{name} {sub.name}")
+
+
+FRAGMENT = re.compile(r"(?:Of|Or|At|Who|What|How|Which|Where|Whether|As|Such|Along|Default)\b")
+
+
+def test_help_of_options_reads_without_their_names():
+    helps = [*options_of(cli, "fastq"), *options_of(main, "bench")]
+    assert len(helps) > 80
+    assert [one for one in helps if FRAGMENT.match(one[1]) or len(one[1].split()) < 2 or one[1][-1] != "."] == []

@@ -203,6 +203,7 @@ def test_each_matrix_has_the_importance_of_its_columns(model, tmp_path, way):
         np.testing.assert_array_equal(np.float32(found[name].qparams.scale), np.float32(scale), err_msg=name)
 
 
+@pytest.mark.slow("compiles kernels of each scheme", quick=lambda scheme: scheme in ("W8A16", "W4A16_ASYM"))
 @pytest.mark.parametrize("scheme", ["W8A16", "W8A8", "W4A16_ASYM", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16"])
 def test_importance_lessens_the_weighed_error(model, tmp_path, scheme):
     # contract 27.5

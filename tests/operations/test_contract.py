@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from catalogue import FEW, same_bytes
+from catalogue import FEW, PatchedNumPy, same_bytes
 from fuzzing import exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -1182,14 +1182,6 @@ def test_wrong_out_names_both_dtypes(impl):
 
 
 # The checks can fail: each of these mutants is wrong in one way, and is caught
-
-
-class PatchedNumPy:
-    def __init__(self, **changed):
-        self.__dict__.update(changed)
-
-    def __getattr__(self, name):
-        return getattr(np, name)
 
 
 # where the reference computes; float formats and formats with scales of their own have mutants of their own

@@ -11,7 +11,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import same_bytes
+from catalogue import PatchedNumPy, same_bytes
 from format_cases import (
     BLOCKS,
     CODES,
@@ -513,14 +513,6 @@ def test_quantizing_floats_keeps_floating_point_errors_inside():
 
 
 # The checks can fail
-
-
-class PatchedNumPy:
-    def __init__(self, **changed):
-        self.__dict__.update(changed)
-
-    def __getattr__(self, name):
-        return getattr(np, name)
 
 
 MUTANTS = {

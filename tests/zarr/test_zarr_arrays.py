@@ -1,5 +1,6 @@
 """Arrays of zarr through its codecs: what was written is read, as fractions say, and what could not be is refused."""
 
+import functools
 import itertools
 import math
 from fractions import Fraction
@@ -86,6 +87,7 @@ def there_and_back(value, source, target, rounding, mode):
     return None if code is None else casts_to(code, source, rounding, mode)
 
 
+@functools.cache
 def ends_of_dtypes(dtype):
     """Numbers of a dtype: small ones, those next to powers of two at which dtypes end, and ties of floats."""
     steps = (-3, -2, -1, -0.5, -0.25, 0, 0.25, 0.5, 1, 2, 3)
@@ -118,7 +120,10 @@ def cast_value(dtype, **options):
     return {"name": "cast_value", "configuration": {"data_type": dtype, **options}}
 
 
-@pytest.mark.slow("compiles kernels for each pair", quick=lambda source, dtype: source[0] != "f" or dtype[-2:] == "64")
+@pytest.mark.slow(
+    "compiles kernels for each pair",
+    quick=lambda source, dtype: (source[0] != "f" or dtype[-2:] == "64") and {source, dtype} & {"int8", "uint64"},
+)
 @pytest.mark.parametrize("dtype", CASTS)
 @pytest.mark.parametrize("source", CASTS)
 def test_what_was_written_is_read(source, dtype):

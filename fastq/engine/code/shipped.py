@@ -99,7 +99,7 @@ def find(recipe: Recipe) -> int:
 
 
 def record() -> dict[str, Recipe]:
-    """Have this process find no machine code any more; return what it would need from now on."""
+    """Make this process find no more machine code; return the code that it would need from now on."""
     global _recording
     _recording = {}
     return _recording
@@ -151,7 +151,7 @@ def level() -> str:
 
 @contextlib.contextmanager
 def use_native() -> Iterator[None]:
-    """Have the machine code that is asked for meanwhile made for this very CPU.
+    """Compile the machine code that is asked for meanwhile for exactly this CPU.
 
     This process and later ones of this user then use it until an upgrade; what nobody asked for is that of the library.
 

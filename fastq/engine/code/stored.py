@@ -203,7 +203,7 @@ class Source(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What parsing a source gives: a digest of its code, and the names that it may import from the package."""
+    """The result of parsing a source: a digest of its code, and the names that it may import from the package."""
 
     digest: str
     imports: list[str]

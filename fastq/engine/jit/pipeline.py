@@ -152,7 +152,7 @@ class _Inlined(_Library):
 
     @property
     def codegen(self) -> _Inlined:
-        """Where Numba keeps the environments of functions that can be run: see `set_env`."""
+        """The place where Numba keeps the environments of functions that can be run: see `set_env`."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:

@@ -44,7 +44,7 @@ class UntraceableError(Exception):
 
 
 class Value:
-    """What stands for a value while a function is traced: its Numba type, and the step that gives it."""
+    """The symbol of a value while a function is traced: its Numba type, and the step that gives it."""
 
     __array_ufunc__ = None  # or NumPy's numbers would treat it as an array if they are the first operand
 

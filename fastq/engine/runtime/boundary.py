@@ -118,7 +118,7 @@ T = TypeVar("T")
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function compute with floats of Python and NumPy in the mode of IEEE 754."""
+    """Make a function compute with floats of Python and NumPy in the mode of IEEE 754."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

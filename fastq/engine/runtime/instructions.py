@@ -1,4 +1,4 @@
-"""What compiled code calls of Python's C interface, and the floating-point mode of a thread."""
+"""Functions of Python's C interface for compiled code, and the floating-point mode of a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Python and compiled code find what they share: fields of objects, records of plans, words of threads."""
+"""The layout of the data that Python and compiled code share: fields of objects, records of plans, words of threads."""
 
 from __future__ import annotations
 

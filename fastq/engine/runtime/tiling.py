@@ -33,7 +33,7 @@ _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands."""
+    """The access of a launch to the elements of one of its first two operands."""
 
     # bytes of an element in the kernel; 0: the operand has no elements, and its address does not move
     bits: int
@@ -66,7 +66,7 @@ class Axes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell.
+    """The tiles of a launch: the tiler, its units, and the fields of its record.
 
     Attributes
     ----------

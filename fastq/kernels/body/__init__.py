@@ -1,4 +1,4 @@
-"""What is done with elements: a body says it once for all ways to visit them, which are those of traversal/.
+"""The work on elements: a body defines it once for all ways to visit them, which are in traversal/.
 
 A body belongs to a class of operands, whose module adds it to `BODIES`.
 """
@@ -14,7 +14,7 @@ from fastq.engine.jit import traced
 
 
 class Reduction(NamedTuple):
-    """How lanes of elements are merged into results, which traversals keep in registers or in memory.
+    """The rules that merge lanes of elements into results, which traversals keep in registers or in memory.
 
     A state is a tuple of lanes, one for each result: for each pointer of the operands except that to elements. An
     element may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
@@ -27,7 +27,7 @@ class Reduction(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What is done with elements."""
+    """The work on elements."""
 
     # ``f(spec, operands, args, p, i, end)``: visit the run i..end, whose parameters have index p; return the status
     run: Any = None

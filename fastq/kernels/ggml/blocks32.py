@@ -133,7 +133,7 @@ def is_extreme(spec, x, extreme):
 
 
 class Parameters(NamedTuple):
-    """Of blocks side by side: what is stored, what `codes_of` needs, and which blocks have no finite parameters."""
+    """Return stored parameters of blocks, the input of `codes_of`, and a mask of blocks without finite ones."""
 
     scale: Any
     minimum: Any

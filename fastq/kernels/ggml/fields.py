@@ -17,7 +17,8 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic
-from fastq.formats.gguf import BlockFormat, Field
+from fastq.formats.gguf import BlockFormat
+from fastq.formats.gguf_fields import Field
 from fastq.kernels.ggml.spec import GROUP
 
 LANES = GROUP

@@ -6,15 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.formats.gguf import (
-    BLOCK,
-    BinaryFormat,
-    CodebookFormat,
-    FloatFormat,
-    GridFormat,
-    SuperFormat,
-    TernaryFormat,
-)
+from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, GridFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.blocks32 import codes_of, parameters
 from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
 from fastq.kernels.ggml.points import quantize_points

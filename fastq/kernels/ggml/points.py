@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Of each position the number of its first neighbour, doubled, and 1 more if it is a point; all neighbours."""
+    """Return for each position twice the number of its first neighbour, plus 1 for a point; and all neighbours."""
 
     firsts: Any
     points: Any

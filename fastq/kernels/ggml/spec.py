@@ -1,4 +1,4 @@
-"""What the loops over blocks of GGUF have in common: the type that chooses their code."""
+"""The common part of the loops over blocks of GGUF: the type that chooses their code."""
 
 from __future__ import annotations
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import source_models as models
 from commands import refused, run
-from model_folders import all_of
+from model_folders import all_of, values_of
 
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
 from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import convert
-from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
@@ -51,10 +50,6 @@ def quantized(tmp_path_factory):
 SCALES = (ROWS, GROUPS)
 
 
-def values_of(folder):
-    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}
-
-
 @pytest.fixture
 def stored(quantized, tmp_path):
     """What writes a model by a scheme, with tensors that are changed (None: left out) and another config.json."""
@@ -83,9 +78,8 @@ def of_bits(words, bits):
 
 # Zero points
 
-SCALES = (ROWS, GROUPS)
 
-
+@pytest.mark.slow("compiles kernels of its own", quick=lambda name, dtype: name != "W2A16")
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float8", "words"])
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != ASYMMETRIC])
 def test_zero_points_of_zeros_change_nothing(stored, tmp_path, name, dtype):
@@ -218,9 +212,6 @@ def test_scales_of_zero(stored, quantized, tmp_path, monkeypatch, name):
 @pytest.mark.parametrize(("name", "shape"), [("W8A8", (ROWS,)), ("FP8_DYNAMIC", (1, ROWS)), ("W8A8", (ROWS, 1, 1))])
 def test_axes_of_one_element_do_not_matter(stored, name, shape):
     same_values(*stored(name, lambda kept: {SCALE: kept[SCALE].reshape(shape)}))
-
-
-# Tensors that are missing
 
 
 # Columns in the order of activations

@@ -8,7 +8,7 @@ import pytest
 import source_models as models
 from click.testing import CliRunner
 from commands import invoke, refused, run
-from model_folders import all_of
+from model_folders import all_of, values_of
 from numpy import float32 as f32
 from source_models import E8M0, float8
 from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled
@@ -17,12 +17,6 @@ import fastq
 from fastq.cli.app import cli
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
-from fastq.io.checkpoints.finding import stored_weights
-from fastq.io.checkpoints.folder import ModelFolder
-
-
-def values_of(folder):
-    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}
 
 
 @pytest.mark.parametrize("case", SOURCES)

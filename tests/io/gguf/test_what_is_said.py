@@ -184,6 +184,7 @@ def test_what_is_no_importance_matrix(content, message):
     assert sorted(os.listdir()) == ["imatrix.gguf", "in.gguf"]
 
 
+@pytest.mark.slow("compiles a kernel of each type", quick=lambda name: name in ("Q5_1", "Q4_K"))
 @pytest.mark.parametrize("name", [name for name, form in BLOCK_FORMATS.items() if form.weighted])
 def test_columns_without_importance_are_kept(name):
     form, x = BLOCK_FORMATS[name], values((3, 512))
@@ -231,6 +232,7 @@ def test_options_that_change_nothing(options, exit_code, said):
     assert Path("out.gguf").exists() == (exit_code != 1)
 
 
+@pytest.mark.slow("compiles kernels of each type", quick=lambda kind, weighted: kind == "Q4_0")
 @pytest.mark.parametrize("kind", LEAST_ERROR)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_tensors_of_least_error(kind, weighted):

@@ -142,7 +142,7 @@ def test_importance_weighs_the_squares(name):
     assert found[~counting].sum() > plain[~counting].sum()
 
 
-@slow_kernels
+@pytest.mark.slow("compiles a kernel for each case and dtype", quick=lambda case: case == "Q4_0")
 @pytest.mark.parametrize("case", CASES)
 def test_layouts_dtypes_and_threads(case, threads):
     name, weights = split(case)

@@ -401,7 +401,10 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     pathlib.Path("like.json").write_text(result.stdout)
     converted = ("convert", "model", "out", "--like", "like.json", "--ignore", "l.other_proj")
     lines = run(*converted, "--every").splitlines()
-    for name, form in {**dict.fromkeys(matrices, "int4 group 128"), "l.odd_proj.weight": "float4 tensor_group 16"}.items():
+    for name, form in {
+        **dict.fromkeys(matrices, "int4 group 128"),
+        "l.odd_proj.weight": "float4 tensor_group 16",
+    }.items():
         assert any(name in line and form in line for line in lines), lines
     matrix = matrices["l.up_proj.weight"][:, :96].copy()  # of types with small blocks, which compile in less time
     write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})

@@ -223,7 +223,7 @@ def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
 
 
 def _known_type(text: str) -> str:
-    """Return the name of a type of tensors as the table has it; ValueError for another one."""
+    """Return the name of a type of tensors in the spelling of the table; raise ValueError for another one."""
     if text.upper() not in TENSOR_TYPES:
         meant = did_you_mean(text, TENSOR_TYPES, {})
         raise ValueError(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")

@@ -22,7 +22,7 @@ def folded(title: str, text: str) -> str:
 
 
 def with_part(text: str, begin: str, part: str, end: str) -> str:
-    """A page with what stands between two marks replaced.
+    """A page with the text between two marks replaced.
 
     Raises
     ------

@@ -110,7 +110,7 @@ def nbytes(count: int) -> str:
 
 
 def machine(results: Results) -> str:
-    """A list of what is known of the machine."""
+    """A list of facts about the machine."""
     m = results.machine
     caches = ", ".join(f"{name} {nbytes(c['bytes'])} for {_cores(c['cores'])}" for name, c in m["caches"].items())
     lines = [

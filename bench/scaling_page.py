@@ -78,7 +78,7 @@ def _behind(found: Results) -> str:
         for case, (one, all_) in gains.items()
         if "roofline" in one and one["best"] / all_["best"] < MUCH_LESS * one["roofline"] / all_["roofline"]
     ]
-    return f"With {most} threads these gain less than {MUCH_LESS} of what a copy does: {', '.join(names) or 'none'}."
+    return f"With {most} threads these gain less than {MUCH_LESS} of the speed of a copy: {', '.join(names) or 'none'}."
 
 
 def table(found: Results) -> str:
@@ -123,7 +123,7 @@ def picture_of(path: Path) -> Path:
 
 
 def drawn() -> dict[Path, Results]:
-    """Return the pictures by their path in the repository, with what they are drawn from."""
+    """Return the pictures by their path in the repository, with their data."""
     return {picture_of(path): found for path, found in stored().items()}
 
 

@@ -40,7 +40,7 @@ def part(text):
 
 
 def is_slow(item):
-    """Whether a test is marked as slow, and its parameters are none for which it is quick."""
+    """Whether a test is marked as slow, and its parameters are not those for which it is quick."""
     marker = item.get_closest_marker("slow")
     return marker is not None and not ("quick" in marker.kwargs and marker.kwargs["quick"](**item.callspec.params))
 

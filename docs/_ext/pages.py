@@ -1,4 +1,4 @@
-"""What pages need beside their text: links in docstrings, formulas as MathML, pages that one other page leads to."""
+"""Additions to the text of pages: links in docstrings, formulas as MathML, pages that one other page leads to."""
 
 import re
 from pathlib import Path

@@ -57,7 +57,7 @@ def bitround(call: Call, x: Array, out: Any) -> BoundCall:
 def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
     """Return what rounds an array that is its own output, None where elements may be rounded twice.
 
-    Tiles may overlap, and what digits round up to a power of ten has other bits to keep.
+    Tiles may overlap, and a number that digits round up to a power of ten keeps another number of bits.
     """
     alike = out is not None and out.strides == x.strides and out.dtype == x.dtype
     return _execute(asked, x, x, streams=False) if alike and (asked.digits is None or is_plain_out(x)) else None

@@ -46,8 +46,9 @@ class RangeSearch:
         self.compute, self.layout = compute, _layout(view.shape, granularity)
         self.apart = request.searches_ends_apart
         self.shares = _shares(method, self.apart).astype(compute)
+        self.stages = 1 if self.apart else len(self.shares)
         self.table = np.pad(self.shares, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
-        work = view.size * self.candidates
+        work = view.size * self.candidates * self.stages
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
         searched = self._plan(spec, view, method, True) if in_cache and self._has_parts_for_all() else None
@@ -57,7 +58,7 @@ class RangeSearch:
 
     @property
     def candidates(self) -> int:
-        """How many ranges are tried for each part."""
+        """The number of ranges to try for each part."""
         return int(self.shares.shape[1])
 
     def _has_parts_for_all(self) -> bool:
@@ -67,6 +68,7 @@ class RangeSearch:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
         layout, dtype, candidates = self.layout, native(view.dtype), self.candidates
         scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
+        self.scale = spec.range_scheme.scale_dtype
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
         kernel = kernel_for(
@@ -80,7 +82,8 @@ class RangeSearch:
         )
         stride = layout.parameters * candidates
         table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
-        args = kernel_args(layout, spec.code_range, partial_stride=stride, candidates=candidates, **table)
+        tried = {"candidates": candidates, "stages": self.stages}
+        args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
         unit = owned_units(layout) if whole else 1
         plan = plan_launch(
             kernel,
@@ -98,26 +101,35 @@ class RangeSearch:
     def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float, importance: Array | None) -> Ends:
         """Return the ends of the ranges in the type to compute in, of ranges in the caller's order."""
         low, high = self._in_parts(lo), self._in_parts(hi)
-        errors = np.zeros((self.sums_of, *low.shape, self.candidates))
         plan = with_tensor(self.plan, tensor_scale)
         if importance is not None:
             weights = self._weights(importance, x.shape)
             plan = plan.with_args(weights=weights.ctypes.data, period=weights.size)
-        run(plan, x, None, None, None, errors, low, high)
         if self.sums_of:
-            best = np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)
-            found = self._chosen(low, high, best)
-            low, high = np.where(best, found[0], low), np.where(best, found[1], high)
+            low, high = self._by_sums(plan, x, low, high)
+        else:
+            run(plan, x, None, None, None, None, low, high)
         return self._from_parts(low), self._from_parts(high)
 
-    def _chosen(self, low: Array, high: Array, best: Array) -> Ends:
-        """Return the ends of the candidates of these numbers."""
-        shares, most = self.shares[:, best], np.finfo(self.compute).max
+    def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
+        """Return the ends of the best ranges, by the sums of the errors of all."""
+        shares, moved, most = (
+            np.zeros((1, *low.shape), self.compute),
+            np.zeros(low.shape, bool),
+            np.finfo(low.dtype).max,
+        )
+        for stage in range(self.stages):
+            errors = np.zeros((self.sums_of, *low.shape, self.candidates))
+            found = np.asarray(shares[0], self.scale, order="C") if stage else None
+            row = plan.with_args(table=self.table[stage:].ctypes.data, is_around=stage)
+            run(row, x, None, found, None, errors, low, high)
+            best = np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)
+            shares, moved = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares, moved | (best > 0)
         if self.apart:
-            low, high = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
+            ends = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
         else:
-            low, high = shares[0] * low, shares[0] * high
-        return np.clip(low, -most, most), np.clip(high, -most, most)
+            ends = shares[0] * low, shares[0] * high
+        return np.where(moved, ends[0].clip(-most, most), low), np.where(moved, ends[1].clip(-most, most), high)
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
@@ -146,13 +158,15 @@ class RangeSearch:
 
 
 def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
-    """Return by what both ends of a range are multiplied for each candidate.
+    """Return the factors of both ends of a range for each candidate.
 
-    Where ends are moved apart, each of them is a sum of products of both: the factors of the lower end and of the
-    upper one for the new lower end, then those of the upper and of the lower one for the new upper end.
+    A second row has what is added to the best of the first one. Where ends are moved apart, each of them is a sum of
+    products of both: the factors of the lower end and of the upper one for the new lower end, then those of the upper
+    and of the lower one for the new upper end.
     """
     if not apart:
-        return method.ratios[None]
+        rows = [method.ratios, *([method.around] if method.around.size > 1 else [])]
+        return np.stack([np.pad(row, (0, max(map(len, rows)) - len(row)), "edge") for row in rows])
     up, down = method.ends_apart
     return np.stack([1 - up, up, 1 - down, down])
 

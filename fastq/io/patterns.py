@@ -1,4 +1,4 @@
-"""Patterns of names, the same in all commands, and what is said of one that is for nothing."""
+"""Patterns of names, the same in all commands, and the errors for patterns that match nothing."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
-NEAREST = 3  # names that a message shows
+NEAREST = 3  # most names that a message shows
 WEIGHT = ".weight"
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise `re.error` if what follows "re:" is no regular expression."""
+    """Raise `re.error` if the text after "re:" is not a regular expression."""
     if pattern.startswith("re:"):
         re.compile(pattern.removeprefix("re:"))
 
 
 def check_searched(pattern: str) -> None:
-    """Raise `re.error` if nothing can be searched for by a pattern: see `is_found`."""
+    """Raise `re.error` if a pattern can't be searched for: see `is_found`."""
     if not {"*", "?"} & set(pattern):  # else it may be a shell pattern
         re.compile(pattern.removeprefix("re:"))
     check_pattern(pattern)
 
 
 def fits(tensor: str, pattern: str) -> bool:
-    """Whether a pattern is for a tensor, or for the module that has it as its weight.
+    """Return whether a pattern matches a tensor, or the module of which it is the weight.
 
-    It is a whole name, a shell pattern of one, or after "re:" a regular expression for the beginning of one.
+    A pattern is a whole name, a shell pattern, or after "re:" a regular expression for the start of a name.
     """
     names = tensor, tensor.removesuffix(WEIGHT)
     if pattern.startswith("re:"):
@@ -36,12 +36,12 @@ def fits(tensor: str, pattern: str) -> bool:
 
 
 def is_for(module: str, pattern: str) -> bool:
-    """Whether a pattern is for a module, by its name or that of its weight."""
+    """Return whether a pattern matches a module, by its name or that of its weight."""
     return fits(f"{module}{WEIGHT}", pattern)
 
 
 def is_found(tensor: str, pattern: str) -> bool:
-    """Whether a pattern is for a tensor, or as llama-quantize has it a regex that is found in its name."""
+    """Return whether a pattern matches a tensor, or is a regex that matches its name anywhere, as in llama-quantize."""
     try:
         return fits(tensor, pattern) or re.search(pattern, tensor) is not None
     except re.error:
@@ -51,15 +51,15 @@ def is_found(tensor: str, pattern: str) -> bool:
 def check_patterns(
     option: str, patterns: Iterable[str], names: Iterable[str], what: str, fit: Callable[[str, str], bool] = fits
 ) -> None:
-    """Raise ValueError with the nearest names if a pattern is for none."""
+    """Raise ValueError with the nearest names if a pattern matches no name."""
     names = list(names)
     idle = next((each for each in patterns if not any(fit(name, each) for name in names)), None)
     if idle is not None:
-        raise ValueError(f"no {what} has a name that fits {idle!r}{advice(option, idle, names, fit)}")
+        raise ValueError(f"no {what} has a name that matches {idle!r}{advice(option, idle, names, fit)}")
 
 
 def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, str], bool] = fits) -> str:
-    """Return what was probably meant by a pattern: the spelling that is for names, else the nearest names."""
+    """Return the probable intention of a pattern: a spelling that matches names, else the nearest names."""
     text, names = pattern.removeprefix("re:"), list(dict.fromkeys(names))
     plain = text.strip("*")
     for spelled in (f"*{plain}*", f"re:.*{text}", f"re:(?i).*{re.escape(plain)}", f"re:(?i).*{text}"):
@@ -68,12 +68,12 @@ def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, 
         except re.error:
             continue
         if found:
-            return f"; {option} '{spelled}' is for {len(found)} of them: {_first(found)}"
+            return f"; {option} '{spelled}' matches {len(found)} of them: {_first(found)}"
     return nearest(plain, names)
 
 
 def nearest(text: str, names: Iterable[str]) -> str:
-    """Return, for an error, the names that have a text in them, or that are like it as a whole or by their ends."""
+    """Return, for an error, the names that contain a text, or that resemble it as a whole or by their ends."""
     names = list(names)
     found = [name for name in names if text and text in name]
     if not found:

@@ -1,4 +1,4 @@
-"""Addresses of kernels: shipped with the package, else compiled; each is named by what it is made of, without Numba."""
+"""Addresses of kernels: shipped with the package, else compiled; each is named by its origin, without Numba."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def operands_of(context, builder, sig, kernel, addresses):
 
 
 def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
-    """Return the type of the float arguments: that in which parameters are kept, float64 where those are no numbers."""
+    """Return the type of the float arguments: that in which parameters are kept, float64 if those are not numbers."""
     scale = pointer_types(operands).get("scale")
     if scale is None or isinstance(scale.dtype, types.Integer):
         return types.float64
@@ -147,7 +147,7 @@ def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
 
 @functools.cache
 def element_type(kind: ElementType) -> types.Type:
-    """Return the Numba type of what a kernel's pointer points to."""
+    """Return the Numba type of the target of a kernel's pointer."""
     if isinstance(kind, StorageFormat) and not kind.element:
         return Bits(kind.bits, kind.signed, kind.highest_first) if kind.dense else LowBits(kind.bits, kind.signed)
     name = kind.element if isinstance(kind, StorageFormat) else kind.name

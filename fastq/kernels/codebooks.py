@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
@@ -71,6 +72,26 @@ def _from_memory(builder, index, count: int, table: tuple[int, ...]):
         place = builder.gep(where, [_I32(0), builder.extract_element(index, _I32(lane))])
         found = builder.insert_element(found, builder.load(place), _I32(lane))
     return found
+
+
+@v.instruction(lambda table, index: table(table, index))
+def permuted(context, builder, sig, table, index):
+    """Take for each lane of an index the lane of a table that its last bits name: a table that repeats every eight."""
+    count = index.type.count
+    table = builder.bitcast(table, index.type)
+    if not _WORDS:
+        where = cgutils.alloca_once_value(builder, table)
+        index, found = builder.and_(index, v.splat(builder, _I32(7), index.type)), table
+        for lane in map(_I32, range(count)):
+            place = builder.gep(where, [_I32(0), builder.extract_element(index, lane)])
+            found = builder.insert_element(found, builder.load(place), lane)
+    else:
+        part = v.emit_shuffle(builder, table, list(range(_WORDS)))
+        parts = [v.emit_shuffle(builder, index, list(range(at, at + _WORDS))) for at in range(0, count, _WORDS)]
+        found, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
+        for other in others:
+            found = v.emit_shuffle(builder, found, list(range(count)), other)
+    return builder.bitcast(found, llvm_type(sig.return_type))
 
 
 def _emit_look_up(builder, index, table: tuple[int, ...]):

@@ -17,7 +17,7 @@ _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integer
 
 @traced
 def prefetch_distance(where):
-    """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
+    """Return how far ahead to prefetch from a pointer whose elements are converted, in elements."""
     return prefetch_ahead() if where.dtype.bitwidth > 8 else _prefetch_codes()
 
 

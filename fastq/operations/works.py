@@ -1,7 +1,7 @@
-"""The works that machine code is made for ahead of time: which calls each of them makes.
+"""The works whose machine code is made ahead of time, and the calls of each work.
 
-A wheel with machine code has that of all works; the pages need no other, which a test sees to. Calls are planned and
-launch nothing, so arrays of any size cost nothing, and which kernels a call takes depends on no element.
+A wheel with machine code has the code of all works. A test ensures that the pages need no other code. Calls are planned
+and not launched, so arrays of any size cost nothing; the kernels of a call do not depend on elements.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ SHAPES = ((4, 6), (8, 64), (64, 64), (256, 512), (4096, 4096), (64, 1 << 20), (1
 
 
 class Calls(NamedTuple):
-    """Calls of functions: each with each dtype of values, first argument after them, scheme and shape.
+    """Calls of functions with each dtype of the values, each second argument, each scheme and each shape.
 
     Attributes
     ----------
     functions : tuple of callable
-        Of values, an argument and the options of a scheme.
+        Functions of values, a second argument and the options of a scheme.
     dtypes : str
-        Of the values.
+        Dtypes of the values.
     arguments : str
-        Code formats.
+        Second arguments: code formats.
     schemes : tuple of dict
-        How elements share parameters.
+        Options by which elements share parameters.
     shapes : tuple
-        Of the values.
+        Shapes of the values.
     """
 
     functions: tuple[Function, ...]
@@ -59,7 +59,7 @@ class Calls(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] = SHAPES
 
     def each(self) -> list[Callable[[], object]]:
-        """Return what plans each call."""
+        """Return a function for each call, which plans it."""
         product = itertools.product(
             self.functions, self.dtypes.split(), self.arguments.split(), self.schemes, self.shapes
         )
@@ -72,7 +72,7 @@ def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any],
 
 
 def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
-    """Return codes that nobody has written, with parameters that are valid."""
+    """Return uninitialized codes with valid parameters."""
     q = quantize(x, name, **scheme)
     q.scale[...], q.zero_point[...] = 1, 0
     return q
@@ -205,7 +205,10 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((_pack,), "uint8", "uint4 uint3 uint2 uint1", ({}, {"axis": 0})),
         Calls((_pack,), "uint8", "uint1", ({"bitorder": "big"},)),
     ),
-    "int16": (Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
+    "int16": (
+        Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),
+        Calls((_linear,), "float32", "int16", (RANDOM,)),
+    ),
     "float8": (
         Calls(
             (*ROUND_TRIP, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])
@@ -285,7 +288,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
 
 
 def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
-    """Plan the calls of works, which compiles what they need; `track` may show how far it is."""
+    """Plan the calls of works, which compiles their kernels; `track` may show the progress."""
     with planned_only():
         for make in track([each for name in names for part in WORKS[name] for each in part.each()]):
             make()

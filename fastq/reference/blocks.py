@@ -1,4 +1,4 @@
-"""The formats with scales of their own in plain NumPy: OCP microscaling and NVFP4."""
+"""The formats with their own scales in plain NumPy: OCP microscaling and NVFP4."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fastq.results import QParams
 from fastq.system.dtypes import Array
 
 MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
-NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, torchao's lower limit of block scales
 
 
 def chosen_scale(
     largest: Array, spoiled: NDArray[np.bool_], qtype: QType, tensor_scale: NDArray[np.float32] | None
 ) -> Array:
-    """Return the scales of blocks from their largest magnitudes; NaN where a block is `spoiled`.
+    """Return the scales of blocks from their largest magnitudes; NaN for blocks that are `spoiled`.
 
     OCP Microscaling Formats (MX) 1.0, section 6.3; for NVFP4, torchao's `nvfp4_quantize`.
     """
@@ -66,7 +66,7 @@ def ratios(x: Array, scale: Array, p: QParams) -> Array:
     # contract 12.2 and 12.3
     ftype = x.dtype.type
     if not p.dtype.has_tensor_scale:
-        # A float32 quotient would only round what is far below the smallest element.
+        # A float32 quotient would only round numbers far below the smallest element.
         units = x.astype(np.float64) / scale * (1 if p.dtype.element else MXINT8_STEPS)
     else:
         units = x * ((ftype(1) / ftype(1 if p.tensor_scale is None else p.tensor_scale)) / scale.astype(ftype))
@@ -75,7 +75,7 @@ def ratios(x: Array, scale: Array, p: QParams) -> Array:
 
 @np.errstate(over="ignore", under="ignore")
 def value_steps(p: QParams) -> NDArray[np.float32]:
-    """Return what a code is multiplied with."""
+    """Return the factor of a code."""
     # contract 12.4
     scale = steps(p).astype(np.float32)
     if not p.dtype.has_tensor_scale:

@@ -26,7 +26,7 @@ def clipped_count(x: Array, p: QParams) -> int:
 
 @np.errstate(all="ignore")
 def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
-    """Return the measures of the errors ``x - approximation``, which are taken in float64."""
+    """Return the measures of the errors ``x - approximation``, which are computed in float64."""
     # contract 16.1, 16.2, 16.3 and 16.4
     x = x.astype(np.float64)
     error = np.abs(x - approximation.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Numbers of blocks of GGUF of few codes and of 4 bit floating-point ones, in plain NumPy: one row for each block."""
+"""Numbers of blocks of GGUF with few codes and with 4 bit float codes, in plain NumPy: one row for each block."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def quantize_float(x: Array, form: FloatFormat) -> Numbers:
 
 
 def nearest_floats(x: Array, step: Array) -> Array:
-    """Codes of the nearest numbers: of two as near, the one nearer to 0; a step of 0 makes all as near."""
+    """Codes of the nearest numbers: for ties the one nearer to 0; with a step of 0 all are ties."""
     code = (step > 0) * sum((np.abs(x) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10))
     return np.asarray(code | ((x < 0) & (code > 0)).astype(np.uint8) << 3)
 
 
 def _exponents(largest: Array) -> Array:
-    """Scales as exponents: of log2, which is rounded to float32, the floor; a byte, also where that is negative."""
+    """Scales as exponents: the floor of log2 rounded to float32; a byte, even if it is negative."""
     whole = np.floor(np.log2(largest.astype(np.float64)).astype(F))
     return np.where(largest > 0, (whole - 2 + 127), 0).astype(np.int64) & 0xFF
 

@@ -14,24 +14,24 @@ from fastq.system.dtypes import Array
 
 
 def half(x: Array) -> Array:
-    """Return what is left of a parameter when it is stored as float16."""
+    """Return a parameter rounded to its stored float16."""
     return x.astype(np.float16).astype(F)
 
 
 def sub_blocks(x: Array, size: int) -> list[Array]:
-    """Values of each sub-block, as the searches take them."""
+    """Values of each sub-block, in the order of the searches."""
     return [np.ascontiguousarray(part.T) for part in np.split(x, x.shape[1] // size, axis=1)]
 
 
 def importance(x: Array, imatrix: Array, spread: float) -> Array:
-    """Weights of the values: that of the column times the root of the value's square plus that of the block."""
+    """Weights of the values: that of the column times the root of the value's square plus the block's mean square."""
     # contract 20.4 and 20.5
     mean = F(spread) * total(np.ascontiguousarray((x * x).T)) / F(x.shape[1])
     return np.asarray(imatrix * np.sqrt(mean[:, None] + x * x))
 
 
 def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array], low: int, high: int) -> Array:
-    """Codes from `low` on of sub-blocks by the steps that are stored, those of the search where that is 0."""
+    """Codes of sub-blocks from `low` on by the stored steps; those of the search where the step is 0."""
     found = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
     return np.where(step[:, None] == 0, np.stack(fitted), found).reshape(-1, step.shape[1]).T
 

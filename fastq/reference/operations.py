@@ -146,7 +146,7 @@ def dequantize_linear(
     out: Array | None = None,
     **options: Any,
 ) -> Array:
-    """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
+    """Return the values of unpacked `codes`, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     # contract 1.5
     codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), named.ValuesOptions(**options)
     wanted = requests.dtype_of_values(asked.dtype, out, given)
@@ -216,7 +216,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         requests.check_approximation(values.dtype)
         values = widened(values.astype(native(values.dtype), copy=False))
         requests.check_comparable(x.shape, values.shape)
-    check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
+    check_no_nan(x, "x has {} NaN, whose errors cannot be measured; replace them first")
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
 
@@ -258,7 +258,7 @@ def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
 
 
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
-    """Return the codes in `packed`, one an element."""
+    """Return the codes in `packed`, one per element."""
     packed = as_array(packed, "packed")
     asked = packing.unpack(packed.dtype, packed.shape, shape, named.PackOptions(dtype=dtype, **options))
     return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, asked.bitorder)
@@ -283,7 +283,7 @@ def nest_scale(
 
 
 def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
-    """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
+    """Return the scheme of `x`, and the function that gives the parameters, from its range or given."""
     if qparams is None:
         return _of_range(x, options, importance)
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
@@ -325,7 +325,7 @@ def _by_numbers(
 
 
 def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
-    """Return the codes of `x`, one an element."""
+    """Return the codes of `x`, one per element."""
     return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 

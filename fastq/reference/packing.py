@@ -31,7 +31,7 @@ def pack_signs(x: Array, axis: int, bitorder: Any, dtype: np.dtype[Any]) -> Arra
 
 
 def unpack_codes(packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: Any) -> Array:
-    """Return packed codes one an element, in the storage dtype of the format."""
+    """Return unpacked codes, in the storage dtype of the format."""
     length = shape[axis] if shape else 1
     last = np.moveaxis(packed, axis, -1)
     bits = np.unpackbits(last, axis=-1, count=length * qtype.bits, bitorder=bitorder)

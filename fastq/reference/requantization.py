@@ -59,7 +59,7 @@ def _twice_up(sums: Array, units: Array, shift: Array) -> Array:
 
 
 def _high_half(sums: Array, units: Array, shift: Array) -> tuple[Array, Array]:
-    """Return the high half of twice the product, rounded, and the power of two that it is to be divided by."""
+    """Return the high half of twice the product, rounded, and the power of two by which to divide it."""
     product = _wrapped(sums << np.maximum(shift, 0)) * units
     high = _quotient(product + np.where(product < 0, 1 - 2**30, 2**30), 2**31)
     return high, np.left_shift(1, np.maximum(-shift, 0))

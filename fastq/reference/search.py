@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,29 +69,40 @@ def least_error(
     if x.size == 0:
         return lo, hi
     weights = None if importance is None else _whole(importance, x.shape, parameters.request.granularity)
-    least = np.full(lo.shape, np.inf)
-    low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
-    for start, end in _candidates(lo, hi, parameters.request, method):
-        p = parameters.of(start, end, finite=False)
-        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
-        better = error < least
-        least = np.where(better, error, least)
-        low, high = np.where(better, start, low), np.where(better, end, high)
-    return low, high
+
+    def best(ranges: Iterable[tuple[Array, Array, Array]], unit: Array) -> list[Array]:
+        """Return the shares and the ends of the ranges with the least error."""
+        least, found = np.full(lo.shape, np.inf), [np.ones_like(lo), lo, hi]
+        for each in ranges:
+            p = parameters.of(each[1], each[2], finite=False)
+            error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
+            better = error < least
+            least = np.where(better, error, least)
+            found = [np.where(better, new, old) for new, old in zip(each, found, strict=True)]
+        return found
+
+    found = best(_candidates(lo, hi, parameters.request, method), _units_of_one(parameters.of(lo, hi), lo.dtype))
+    if method.around.size > 1:
+        unit = _units_of_one(parameters.of(found[1], found[2]), lo.dtype)
+        found = best([_shared(found[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
+    return found[1], found[2]
 
 
-def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Iterator[tuple[Array, Array]]:
-    """Yield the ranges to try, in order; an end that overflows is the largest number."""
+def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield the ranges to try, in order, each with its share; an end that overflows is the largest number."""
     ftype, most = lo.dtype.type, np.finfo(lo.dtype).max
-    if request.searches_ends_apart:
-        ranges = [
-            (ftype(1 - up) * lo + ftype(up) * hi, ftype(1 - down) * hi + ftype(down) * lo)
-            for up, down in method.ends_apart.T
-        ]
-    else:
-        ranges = [(ftype(p) * lo, ftype(p) * hi) for p in method.ratios]
-    for start, end in ranges:
-        yield np.clip(start, -most, most), np.clip(end, -most, most)
+    if not request.searches_ends_apart:
+        yield from (_shared(np.full_like(lo, p), lo, hi) for p in method.ratios)
+        return
+    for up, down in method.ends_apart.T:
+        start, end = ftype(1 - up) * lo + ftype(up) * hi, ftype(1 - down) * hi + ftype(down) * lo
+        yield np.ones_like(lo), np.clip(start, -most, most), np.clip(end, -most, most)
+
+
+def _shared(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
+    """Return a share of ranges, and its ends."""
+    most = np.finfo(lo.dtype).max
+    return share, np.clip(share * lo, -most, most), np.clip(share * hi, -most, most)
 
 
 @np.errstate(over="ignore", under="ignore")

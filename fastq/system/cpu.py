@@ -1,4 +1,4 @@
-"""The CPU, as the system tells of it: what is known without a compiler."""
+"""The CPU, as the system describes it, without a compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINE = 64  # bytes of a cache line
 GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin that far after a line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
 
-_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows has none
+_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows lacks it
 SYSTEM = _SYSTEM.sysname if _SYSTEM else os.name
 MACHINE = _SYSTEM.machine.replace("arm64", "aarch64") if _SYSTEM else ""
 
@@ -22,15 +22,15 @@ class Level(NamedTuple):
     Attributes
     ----------
     name : str
-        Of its library.
+        Name of its library.
     cpu : str
         LLVM's name of a CPU that has these, or nearly so.
     machine : str
-        As `uname -m` has it.
+        Name of the machine in `uname -m`.
     flags : str
-        Of /proc/cpuinfo, which a CPU has to have.
+        Flags of /proc/cpuinfo that a CPU must have.
     features : str
-        LLVM's names of what `Target.has` is asked.
+        LLVM's names of the features, arguments of `Target.has`.
     """
 
     name: str
@@ -56,7 +56,7 @@ LEVELS = (  # the best one of a machine comes first
 
 @functools.cache
 def facts() -> dict[str, str]:
-    """Return what Linux tells of the first CPU, by its names; of others nothing."""
+    """Return the entries of Linux about the first CPU by name; empty on other systems."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         lines = file.read(8192).partition("\n\n")[0].splitlines()
         return {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
@@ -64,6 +64,6 @@ def facts() -> dict[str, str]:
 
 
 def levels() -> list[Level]:
-    """Return the levels that this CPU has, the best one first."""
+    """Return the levels that this CPU supports, the best one first."""
     flags = set(facts().get("flags", "").split())
     return [each for each in LEVELS if each.machine == MACHINE and flags.issuperset(each.flags.split())]

@@ -52,7 +52,7 @@ def test_other_names_are_refused(name):
 
 
 def arrays_of(case):
-    """What the case reads, and what the reference makes of it."""
+    """The input of the case, and the results of the reference."""
     work = case.work
     x = np.zeros(case.shape, data.dtype_of(work.dtype) if work.dtype != "int8" else np.int8)
     if work.operation == "minmax":
@@ -93,6 +93,10 @@ def test_bytes_are_those_of_the_arrays(work):
 def test_bytes_of_gguf_blocks(code, block):
     case = cases.Case(cases.Work("gguf_quantize", code=code, granularity="blocks32"), 10)
     assert case.passes == ((4096, 32 * block),)
+
+
+def test_bytes_of_accumulators():
+    assert cases.Case(cases.Work("requantize", "int32"), 10).passes == ((4096, 1024),)
 
 
 def test_bytes_of_prescribed_scales():
@@ -220,7 +224,7 @@ def test_given_scales_differ_and_fit_float16(case):
     scale = data.qparams(case).scale
     assert len(np.unique(scale.astype(np.float32))) > 1
     assert scale.dtype != np.float32 or (scale == scale.astype(np.float16)).all()
-    shape = np.broadcast_shapes(data.beside(case).shape, data.grouped(data.x(case), case).shape)
+    shape = np.broadcast_shapes(data.scales_of(case).shape, data.grouped(data.x(case), case).shape)
     assert shape == data.grouped(data.x(case), case).shape
     data.forget()
 
@@ -641,7 +645,7 @@ def test_other_files_are_refused(tmp_path, content):
 
 
 def test_compressed_results_that_are_damaged_are_refused(measured, tmp_path):
-    """Cut anywhere, or with a byte that is another one: never half of what was stored."""
+    """Cut anywhere, or with a byte that is another one: never half of the stored content."""
     made = results.read(measured[0])
     made.write(path := tmp_path / "results.json.gz")
     assert results.read(path) == made

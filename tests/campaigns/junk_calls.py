@@ -7,6 +7,7 @@ import fractions
 import functools
 import itertools
 import tempfile
+from unittest import mock
 
 import dask
 import dask.array as da
@@ -18,6 +19,7 @@ from matplotlib import pyplot
 import fastq
 from fastq import io, reference
 from fastq.formats.conventions import Convention
+from fastq.operations import works
 from fastq.results import QParams, QuantizedArray
 
 # --- bad values -------------------------------------------------------------------------------------------------------
@@ -304,7 +306,7 @@ def computed(name, **arguments):
 
 
 def same_codes(actual, desired):
-    """What the function says of arrays that differ, which is no refusal."""
+    """The message of the function about arrays that differ, which is not a refusal."""
     try:
         fastq.testing.assert_same_codes(actual, desired)
     except AssertionError as error:
@@ -312,13 +314,17 @@ def same_codes(actual, desired):
     return ""
 
 
+ONE_CALL = {"int8": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+
+
 def made_ready(names, native):
-    """Never for this very CPU, which later processes of this user would find."""
-    fastq.warmup(names, native=native if native is not True else False)
+    """Of one call, and never for this very CPU, which later processes of this user would find."""
+    with mock.patch.dict(works.WORKS, ONE_CALL, clear=True):
+        fastq.warmup(names, native=native if native is not True else False)
 
 
 def inspected(function):
-    """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
+    """What is inspected here is always a call that works: a callable's own errors are not fastq's."""
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
 
 
@@ -343,7 +349,7 @@ CALLS = {
     "quantize_linear, stochastic": (of_both("quantize_linear"), {"x": X, "dtype": "int8"} | GIVEN | AT_RANDOM),
     "MSERange": (
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "grow": 0.1, "signs": 1, "norm": 2.0},
+        {"grid": 10, "shrink": 0.8, "grow": 0.1, "finer": 2, "signs": 1, "norm": 2.0},
     ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),
@@ -420,7 +426,7 @@ CALLS = {
     ),
     "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
-    "warmup": ([made_ready], {"names": "calibration", "native": False}),
+    "warmup": ([made_ready], {"names": "int8", "native": False}),
     "kernels.inspect": ([inspected], {"function": fastq.minmax}),
     "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
     "plot.calibration": (
@@ -556,6 +562,6 @@ CALLS = {
         "QParams": FIELDS,
     }.items()
 }
-# arguments that may also be wrong beside a value that is good alone: then the message names one or the other
+# arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
 PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}

@@ -1,4 +1,4 @@
-"""Figures of long runs: rows stay with what they were made with, and tables say so."""
+"""Figures of long runs: rows keep their origin, and tables show it."""
 
 import json
 import subprocess

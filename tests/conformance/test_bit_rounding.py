@@ -1,4 +1,4 @@
-"""Rounded floats beside netCDF-C and numcodecs, bits and information beside xbitinfo."""
+"""Rounded floats compared with netCDF-C and numcodecs, bits and information compared with xbitinfo."""
 
 import subprocess
 import sys

@@ -31,7 +31,7 @@ def calibrator_of(x, bins, symmetric):
 
 
 def collected(calibrator, method, percentile, coarse):
-    """The range that onnxruntime takes from what a calibrator has counted."""
+    """The range that onnxruntime takes from the counts of a calibrator."""
     calibrate = pytest.importorskip(
         "onnxruntime.quantization.calibrate",
         reason="onnxruntime is not installed; ranges of Calibrator are not compared with its HistogramCollector",

@@ -19,7 +19,7 @@ FORMATS = ("nf4", "fp4")
 
 
 def hard_values(name, count, seed):
-    """Blocks of 4096: a normal distribution, wide exponents, values at and beside thresholds, zeros, one value."""
+    """Blocks of 4096: a normal distribution, wide exponents, values at and next to thresholds, zeros, one value."""
     rng, row = np.random.default_rng(seed), CODEBOOKS[name]
     x = rng.standard_normal((count // 4096 + 1, 4096)).astype(np.float32)
     x[1::5] *= np.float32(2) ** rng.integers(-40, 41, (len(x[1::5]), 4096)).astype(np.float32)

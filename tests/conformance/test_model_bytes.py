@@ -21,7 +21,7 @@ CASES = [
 
 
 def groups_of(x, args):
-    """The matrix with what shares a scale in its last axes."""
+    """The matrix with the elements that share a scale in its last axes."""
     if args.strategy == "block":
         (rows, columns), (height, width) = x.shape, args.block_structure
         return x.reshape(rows // height, height, columns // width, width).transpose(1, 2).flatten(-2)

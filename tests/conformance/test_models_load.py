@@ -21,7 +21,7 @@ OF_EXPERTS = ("W2A16", "W4A16", "W8A16", "FP8_DYNAMIC", "MXFP4A16")
 CHANCE = 1.05  # logits of random weights move by a few percent with any change of a few codes
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 WHOLE = [("llama", name, ()) for name in PRESETS] + [("moe", name, ()) for name in OF_EXPERTS]
-# others of the mixture it does not load beside experts in floats either
+# it does not load others of the mixture next to experts in floats either
 BUT_EXPERTS = [("moe", name, ("--ignore", "re:.*experts")) for name in ("FP8_BLOCK", "MXFP8A16")]
 
 

@@ -1,4 +1,4 @@
-"""sentence-transformers loads what `fastq convert` makes of a model of its own, by the call that the command prints."""
+"""sentence-transformers loads the output of `fastq convert` for one of its models, by the printed call."""
 
 import importlib.util
 from pathlib import Path

@@ -187,7 +187,7 @@ def test_scales_rounded_to_half_precision(name, code, dtype):
                 assert (np.sign(q.codes.astype(int)) * np.sign(x.astype(np.float32)) >= 0).all()
 
 
-@pytest.mark.slow("compiles 3 kernels a case", quick=lambda stored, dtype: (stored, dtype) == ("bfloat16", "float32"))
+@pytest.mark.slow("compiles 3 kernels a case")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
 def test_scales_rounded_to_a_dtype_that_is_not_that_of_the_input(stored, dtype):
@@ -217,7 +217,7 @@ def test_zero_points_that_float_codes_have_no_place_for():
     # contract 8.4
     row = fastq.Convention("mine", formats=("float8_e4m3fn",), schemes=("asymmetric",), zero_point="offset")
     for api in (fastq, reference):
-        with pytest.raises(ValueError, match="convention 'mine' has zero points that are no codes"):
+        with pytest.raises(ValueError, match="convention 'mine' has zero points that are not codes"):
             api.quantize_linear(np.float32([-0.0]), 1.0, None, "float8_e4m3fn", convention=row)
 
 
@@ -232,7 +232,7 @@ def test_input_dtypes(name, dtype):
 
 @pytest.mark.slow(
     "compiles kernels for each format",
-    quick=lambda name, code: (name, code) == ("torch", "int4") or code not in (ALL[name].formats or [code]),
+    quick=lambda name, code: code not in (ALL[name].formats or [code]),
 )
 @pytest.mark.parametrize("code", ["int16", "uint16", "int4", "uint4", "int2", "uint2"])
 @pytest.mark.parametrize("name", ALL)
@@ -524,7 +524,7 @@ def test_weights_of_tflite(api):
     """Of its quantizer for weights: scales in float64, products with 1 / scale, of that as stored."""
     largest = np.random.default_rng(0).uniform(1, 2, 20000).astype(np.float32)
     scale = largest.astype(np.float64) / 127
-    x = np.stack([largest, (scale * 40.5).astype(np.float32)], axis=1)  # beside it what is near a tie
+    x = np.stack([largest, (scale * 40.5).astype(np.float32)], axis=1)  # next to it numbers near a tie
     found = api.quantize(x, "int8", axis=0, symmetric=True, convention="tflite")
     assert found.scale.ravel().tolist() == scale.tolist()
     products = x[:, 1] * (1 / scale).astype(np.float32)
@@ -535,7 +535,7 @@ def test_weights_of_tflite(api):
 
 @pytest.mark.parametrize("api", [fastq, reference])
 def test_blocks_of_onnxruntime(api):
-    """Its compute_scale_zp_blocked: differences in float32, zero points by stored scales, the middle beside zeros."""
+    """Its compute_scale_zp_blocked: differences in float32, zero points by stored scales, the middle for zeros."""
     options = {"axis": 1, "block_size": 2, "convention": "onnxruntime"}
     x = np.random.default_rng(0).uniform(-1, 1, (4096, 2)).astype(np.float32)
     lo, hi = np.minimum(x.min(axis=1), 0), np.maximum(x.max(axis=1), 0)

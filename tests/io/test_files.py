@@ -22,7 +22,7 @@ import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.io.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
 from fastq.system.atomic import replacing
@@ -308,7 +308,7 @@ def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
 
 
 def packed_words(codes, bits):
-    """Rows of non-negative codes as compressed-tensors packs them: one long little-endian number a row."""
+    """Rows of non-negative codes as compressed-tensors packs them: one long little-endian number per row."""
     rows = []
     for row in codes.tolist():
         number = sum(code << (bits * i) for i, code in enumerate(row))
@@ -347,7 +347,7 @@ ENTRY = json.loads(to_metadata({"a": Record("int8", 0, 0, True, "onnx", "F32", (
     [
         ("", "cannot be read"),
         ("[]", "cannot be read"),
-        ('{"version": 2, "tensors": {}}', "version 2 is not 1, the one known here"),
+        ('{"version": 2, "tensors": {}}', "version 2 is not 1, the one that fastq reads"),
         ('{"version": 1}', "cannot be read: 'tensors'"),
         ('{"version": 1, "tensors": {"a": {}}}', "cannot be read: 'axis'"),
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"more": 1}}}), "unexpected keyword argument"),
@@ -560,6 +560,35 @@ def test_full_disk_of_an_archive(tmp_path, checkpoint, monkeypatch, existing):
     assert not existing or (tmp_path / "out.npz").read_bytes() == b"old"
 
 
+BITS = [((3000, 500), "<f4"), ((3, 5, 9), ">f2"), ((17,), "i4"), ((), "f8"), ((0, 9), "f4"), ((4, 0), "f4")]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), BITS)
+@pytest.mark.parametrize(("bytes_are", "order"), [("uint8", "big"), ("int8", "little")])
+def test_bits_of_a_file_are_those_that_numpy_packs(tmp_path, shape, dtype, bytes_are, order):
+    x = np.random.default_rng(5).integers(-3, 4, shape).astype(dtype)
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    told = []
+    options = {"dtype": bytes_are, "bitorder": order, "nan": "raise"}
+    source = open_source(tmp_path / "x.npy")
+    row = binarize_file(source, tmp_path / "b.npy", progress=lambda *done: told.append(done), **options)
+    expected = np.packbits(np.atleast_1d(x) > 0, axis=-1, bitorder=order)
+    expected = (expected.astype(np.int16) - 128).astype(np.int8) if bytes_are == "int8" else expected
+    same_bytes(np.load(tmp_path / "b.npy"), expected)
+    assert (row.before, row.after) == (x.nbytes, expected.nbytes)
+    assert tuple(map(sum, zip(*told, strict=True))) == (x.nbytes, 1)
+
+
+def test_what_has_no_bits_leaves_no_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1, np.nan]], np.float32))
+    options = {"dtype": "uint8", "bitorder": "big", "progress": ignore}
+    with pytest.raises(ValueError, match=r"^tensor 'x' has 1 NaN; --nan zero takes them as 0$"):
+        binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="raise", **options)
+    assert names(tmp_path) == ["x.npy"]
+    binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="zero", **options)
+    assert np.load(tmp_path / "b.npy").tolist() == [[128]]
+
+
 TERMINATED = """
 import os, signal, sys
 import fastq_command
@@ -589,7 +618,7 @@ def test_terminated_in_the_middle(tmp_path, checkpoint):
 
 
 def rewritten(path, change):
-    """Write the .safetensors file at `path` anew, with `change` applied to its tensors and its metadata."""
+    """Write the .safetensors file at `path` again, with `change` applied to its tensors and its metadata."""
     with safe_open(path, "numpy") as file:
         metadata = file.metadata()
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -624,11 +653,11 @@ def with_entry(**changes):
         (lambda arrays, _: arrays.update(w_scale=-np.ones((4, 1), np.float32)), "^tensor 'w' can't be deq.*scale"),
         (lambda arrays, _: arrays.update(w_scale=arrays["w_scale"] * np.float32(np.nan)), "its scale is not pos"),
         (with_entry(shape=[4, 5]), "^'w' should be I8 of shape"),
-        (with_entry(axis=7), "makes no sense"),
+        (with_entry(axis=7), "is invalid"),
         (with_entry(axis="0"), "axis '0' and block_size 0 are not all integers"),
         (with_entry(dtype="int9"), "cannot be read: dtype must be one of"),
         (with_entry(dtype="int4"), "'w_packed' should be I32"),
-        (with_entry(block_size=-2), r"'w_scale' should be|makes no sense"),
+        (with_entry(block_size=-2), r"'w_scale' should be|is invalid"),
     ],
 )
 def test_file_that_fastq_did_not_write_so(tmp_path, quantized, change, message):
@@ -642,7 +671,7 @@ def test_zero_point_out_of_range(tmp_path):
     save_file({"w": np.arange(6, dtype=np.float32)}, tmp_path / "w.safetensors")
     quantize_to(tmp_path / "w.safetensors", tmp_path / "q.safetensors", Scheme("int4"))
     rewritten(tmp_path / "q.safetensors", lambda arrays, metadata: arrays.update(w_zero_point=np.array([8], np.int8)))
-    message = "^tensor 'w' can't be dequantized: weight_zero_point has numbers that are no codes of int4$"
+    message = "^tensor 'w' can't be dequantized: weight_zero_point has numbers that are not codes of int4$"
     with pytest.raises(ValueError, match=message):
         dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
     assert names(tmp_path) == ["q.safetensors", "w.safetensors"]

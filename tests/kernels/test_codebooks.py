@@ -29,7 +29,7 @@ def test_float64_beside_thresholds_of_float32(name):
     ends = [huge, 2 * huge, 1e300, np.finfo(np.float64).max]
     beside = [np.nextafter(thresholds, towards) for towards in (-2, 2)]
     x = np.concatenate([thresholds, *beside, least, np.negative(least), ends, np.negative(ends)])
-    for scale in (1.0, 0.25):  # powers of two, by which numbers stay beside
+    for scale in (1.0, 0.25):  # powers of two, by which numbers stay next to thresholds
         params = fastq.QParams(np.float64(scale), 0, name)
         fast, slow = (module.quantize(scale * x, qparams=params) for module in (fastq, fastq.reference))
         same_bytes(fast.codes, slow.codes)
@@ -69,6 +69,7 @@ def test_every_code_has_the_nearest_number(name):
     assert (np.abs(numbers[np.roll(np.arange(len(numbers)), 1)][fastq.quantize(x, name).unpacked()] - x) > least).any()
 
 
+@pytest.mark.slow("compiles two kernels a codebook", quick=lambda name: name != "fp4")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_block_of_zeros_has_scale_zero(name):
     # contract 10.1

@@ -14,6 +14,7 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import FEW, same_bytes, same_quantized, values
+from junk_calls import made_ready
 
 import fastq
 from fastq import reference
@@ -109,7 +110,7 @@ SETTINGS = {
         fastq.get_result_pool_limit, fastq.set_result_pool_limit, 12345
     ),
     "show_versions": lambda capsys: fastq.show_versions() or capsys.readouterr().out.index("numba"),
-    "warmup": lambda _: fastq.warmup("calibration"),
+    "warmup": lambda _: made_ready("int8", native=False),
     "plot.errors": lambda _: panels(X, INT8),
 }
 

@@ -31,7 +31,7 @@ def arrays(draw, dtype=np.float32):
 
 @st.composite
 def granularities(draw, ndim):
-    """Keyword arguments that fit an array of so many axes."""
+    """Keyword arguments that fit an array of a rank."""
     kind = draw(st.sampled_from(["array", "axis", "axes", "blocks"]))
     axis = draw(st.integers(-ndim, ndim - 1))
     if kind == "axes":
@@ -106,6 +106,7 @@ def test_minmax_is_that_of_numpy(data, x):
     np.testing.assert_array_equal(hi, x.max(axis=others))
 
 
+@pytest.mark.slow("compiles two kernels each", quick=lambda code: code.endswith("8"))
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_survives(code):
     qtype = as_qtype(code)

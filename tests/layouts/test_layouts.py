@@ -1,4 +1,4 @@
-"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, each beside its published definition written out bit by bit."""
+"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, compared with their published definitions, bit by bit."""
 
 import numpy as np
 import pytest
@@ -167,7 +167,7 @@ def test_zero_points_that_the_first_version_has_no_place_for():
     assert not q.zero_point.all()
     tensors = to_tensors(q, "gptq_v2")
     same_bytes(from_tensors(tensors, "gptq_v2").zero_point, q.zero_point)
-    with pytest.raises(ValueError, match="readers of 'gptq' take them for 0 or for 16"):
+    with pytest.raises(ValueError, match="readers of 'gptq' read them as 0 or as 16"):
         from_tensors(tensors | {"qzeros": np.full_like(tensors["qzeros"], -1)}, "gptq")
 
 
@@ -258,6 +258,9 @@ SCALED += [
 SCALED += [("bitsandbytes", "nf4", "absmax", False)]
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda layout, dtype, **_: layout in INTEGER or dtype in ("int4", "nf4")
+)
 @pytest.mark.parametrize(("layout", "dtype", "name", "transposed"), SCALED)
 def test_groups_whose_scale_is_0_are_zeros(layout, dtype, name, transposed):
     """Readers compute (code - zero point) * 0: of groups of zeros, and of experts that calibration never met."""
@@ -431,7 +434,7 @@ def test_scales_that_a_dtype_has_no_place_for_are_refused():
         ({"scales": np.full((32, 3), "x")}, "matmul_nbits", {}, TypeError, "scales must be floats, not <U1"),
         ({}, "awq", {"sort_inputs": True}, ValueError, "sort_inputs must be False for layout 'awq'"),
         ({}, "awq", {"block_size": -1}, ValueError, "block_size must be 0 or more, not -1"),
-        ({}, "bitsandbytes", {"shape": None}, TypeError, "from_tensors needs shape"),
+        ({}, "bitsandbytes", {"shape": None}, TypeError, "from_tensors needs the shape"),
         ({}, "bitsandbytes", {"shape": (4, 96)}, ValueError, "has rows that blocks of 64 don't fill: read it as"),
         ({}, "bitsandbytes", {"shape": (8, 128)}, ValueError, "weight has 256 bytes, but shape"),
         ({"absmax": np.ones(3)}, "bitsandbytes", {}, ValueError, "absmax has 3 scales, but shape"),
@@ -467,5 +470,5 @@ def test_the_names_of_signed_formats_mean_the_same_codes():
 
 def test_zero_points_of_a_dtype_that_none_has():
     form = form_of(as_scheme("W4A16_ASYM"), (8, 128), "F32")
-    with pytest.raises(ValueError, match="weight_zero_point is complex64, which no zero point is"):
+    with pytest.raises(ValueError, match="weight_zero_point is complex64, which is not a dtype of zero points"):
         form.zero_points(np.zeros((8, 1), np.complex64))

@@ -88,7 +88,7 @@ def test_a_sum_is_of_all_pairs():
     x = field((60, 31))
     a, b, c = (fastq.bit_information(part) for part in (x[:20], x[20:], x))
     same_bytes((a + b).counts, c.counts)
-    with pytest.raises(ValueError, match="other has bits of float64, and these are of float32"):
+    with pytest.raises(ValueError, match="other has bits of float64, but this has bits of float32"):
         a + fastq.bit_information(np.ones(3))
     with pytest.raises(TypeError, match="unsupported operand"):
         a + 1

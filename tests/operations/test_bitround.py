@@ -108,7 +108,7 @@ def test_past_the_cache(small_cache):
 
 def test_what_is_kept():
     # contract 23.3
-    """The published definition, number by number: the nearest of those with so many bits, ties to the even one."""
+    """The published definition, number by number: the nearest of those with this many bits, ties to the even one."""
     x = all_kinds("float16", 4000, 8)
     x = x[np.isfinite(x)]
     for kept in (1, 4, 9):

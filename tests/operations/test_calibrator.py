@@ -200,7 +200,7 @@ def test_what_is_refused_leaves_the_state_as_it_was(api, bad):
     x[1, 4321] = bad
     with pytest.raises(ValueError, match="x has 1 "):
         calibrator.update(x)
-    with pytest.raises(ValueError, match=r"x has channels of shape \(3,\), those before \(2,\)"):
+    with pytest.raises(ValueError, match=r"x has channels of shape \(3,\), earlier arrays \(2,\)"):
         calibrator.update(np.ones((3, 5), np.float32))
     with pytest.raises(np.exceptions.AxisError):
         calibrator.update(np.float32(1))
@@ -604,7 +604,7 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tmp_path):
 REFUSED = [
     (lambda c: c("int8", bins=17), ValueError, "bins must be a power of two"),
     (lambda c: c("int8", bins=8), ValueError, "bins must be a power of two"),
-    (lambda c: c("mxfp4"), ValueError, "dtype must be a format without blocks"),
+    (lambda c: c("mxfp4"), ValueError, "dtype must be a format without its own blocks"),
     (lambda c: some(c).qparams("entropy", quantized_bins=3), ValueError, "quantized_bins must be even"),
     (lambda c: some(c).qparams("mse", grid=0), ValueError, "grid must be from 1"),
     (lambda c: some(c).qparams("percentile", percentile="99"), TypeError, "percentile must be a number"),
@@ -681,9 +681,9 @@ def test_what_is_left_out_is_no_element(dtype, gaps):
         if gaps == "all":
             which = "1 of 3 channels, the first of which is \\[0\\]: call update" if api is fastq else ""
             for method in (seen.qparams, seen.importance):
-                with pytest.raises(ValueError, match=f"seen no elements yet of {which}"):
+                with pytest.raises(ValueError, match=f"no elements yet of {which}"):
                     method()
-            with pytest.raises(ValueError, match="seen no elements yet: call update"):
+            with pytest.raises(ValueError, match="no elements yet: call update"):
                 others[0].qparams()
             continue
         for method in ("minmax", "percentile", "entropy", "mse"):

@@ -97,7 +97,7 @@ def test_scales_and_zero_points_belong_where_numpy_spreads_them(api, place, zero
 
 @APIS
 def test_each_element_of_a_vector_may_have_its_scale(api):
-    """The default axis, 1, is none of a vector."""
+    """A vector does not have the default axis, 1."""
     codes, scale = np.arange(-2, 3, dtype=np.int8), np.linspace(0.5, 2, 5, dtype=np.float32)
     same_bytes(api.dequantize_linear(codes, scale), codes * scale)
     same_bytes(api.quantize_linear(codes * scale, scale, dtype="int8"), codes)

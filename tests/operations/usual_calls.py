@@ -1,8 +1,8 @@
-"""What users write of each public function, of `usual_calls.toml`: what it needs of a wheel, or what it gives.
+"""The usual calls of each public function, from `usual_calls.toml`: the code that they need, or what they return.
 
 `python usual_calls.py` plans the calls, so nothing is compiled or computed: each line is the name of a function that
 had to be found, the public function and the first call of it that needs it. `python usual_calls.py results [CALL ...]`
-makes calls with random numbers: each line has a digest of what one returns, or "-" where the wheel lacks what it needs
+makes calls with random numbers: each line has a digest of its result, or "-" where the wheel lacks what it needs
 or the process a library, and the call.
 """
 
@@ -77,7 +77,7 @@ def random(shape, dtype):
 
 
 def parts(value):
-    """Yield what a result is made of."""
+    """Yield the parts of a result."""
     if isinstance(value, np.ndarray | np.generic):
         yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
     elif isinstance(value, dict | tuple | list):
@@ -91,7 +91,7 @@ def parts(value):
 
 
 def results(calls):
-    """Yield a digest of what each call returns, by default of all; in one size, since an emulated CPU may make them."""
+    """Yield a digest of the result of each call, by default of all; in one size: an emulated CPU may make them."""
     import fastq
 
     for call in calls or "\n".join(CALLS.values()).split("\n"):

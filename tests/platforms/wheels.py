@@ -20,7 +20,7 @@ COMPILES = ROOT / "tests" / "support" / "compiles"
 
 
 def results(python, calls, *path, **settings):
-    """Digests of what usual calls return in a process, by call; of all where none is given."""
+    """Digests of the results of usual calls in a process, by call; of all where none is given."""
     given = {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONSAFEPATH": "1"}
     command = [python, CALLS, "results", *calls]
     done = subprocess.run(command, env=os.environ | given | settings, stdout=subprocess.PIPE, text=True, check=True)

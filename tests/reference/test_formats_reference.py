@@ -11,7 +11,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import same_bytes
+from catalogue import PatchedNumPy, same_bytes
 from format_cases import (
     BLOCKS,
     CODES,
@@ -42,7 +42,7 @@ def unpacked(codes, dtype, shape):
 
 
 def quantized(x, dtype, **options):
-    """The codes of x at scale 1, one an element."""
+    """The codes of x at scale 1, one per element."""
     x = np.asarray(x)
     scale = np.ones((), np.float64 if x.dtype == np.float64 else np.float32)
     return unpacked(reference.quantize_linear(x, scale, dtype=dtype, **options), dtype, x.shape)
@@ -242,7 +242,7 @@ def test_float64_is_rounded_to_float16_as_by_numpy():
         same_bytes(reference.dequantize_linear(codes, scale, axis=0, dtype=np.float16), scale.astype(np.float16))
 
 
-# Codes of fewer than 8 bits as the digits of one whole number a row
+# Codes of fewer than 8 bits as the digits of one integer per row
 
 LENGTHS = [*range(1, 18), 31, 32, 33, 64, 65]
 
@@ -513,14 +513,6 @@ def test_quantizing_floats_keeps_floating_point_errors_inside():
 
 
 # The checks can fail
-
-
-class PatchedNumPy:
-    def __init__(self, **changed):
-        self.__dict__.update(changed)
-
-    def __getattr__(self, name):
-        return getattr(np, name)
 
 
 MUTANTS = {

@@ -90,7 +90,7 @@ def check_an_index(case, dequantize):
     if q is None or arrays > 1:
         return
     if arrays and any(isinstance(each, int) for each in index):
-        with pytest.raises(TypeError, match="goes with slices only"):
+        with pytest.raises(TypeError, match="can be combined with slices only"):
             q[index]
     elif q.block_size and cuts_a_block(q, index):
         with pytest.raises(ValueError, match=r"cuts blocks of \d+ along axis"):
@@ -169,7 +169,7 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
         (lambda q: q[-(10**30)], IndexError, "index -10+ is out of bounds for axis 0 with size 6"),
         (lambda q: q[1.5:], TypeError, r"index slice\(1.5, None, None\): slice indices must be integers"),
         (lambda q: q[::0], ValueError, r"index slice\(None, None, 0\): slice step cannot be zero"),
-        (lambda q: q.reshape((1,) * 62 + q.shape), ValueError, "shape must be of 64 axes at most"),
+        (lambda q: q.reshape((1,) * 62 + q.shape), ValueError, "shape must have at most 64 axes"),
         (lambda q: q[0, 0, 0, 0], IndexError, "q has 3 axes, but the index is for 4"),
         (lambda q: q[..., ...], IndexError, "one '...' at most"),
         (lambda q: q[None], TypeError, "q takes an index of ints, slices.*not None; q.dequantize"),
@@ -179,10 +179,10 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
         (lambda q: q[[1.0]], TypeError, "one axis, of bools or ints"),
         (lambda q: q[[True]], IndexError, "a mask of 1 bools is for axis 0 with size 6"),
         (lambda q: q[[7]], IndexError, "indices 7 to 7 are out of bounds for axis 0 with size 6"),
-        (lambda q: q[[1], 2], TypeError, r"goes with slices only: index twice"),
+        (lambda q: q[[1], 2], TypeError, r"can be combined with slices only: index twice"),
         (lambda q: q[:, 3], ValueError, "index 3 cuts blocks of 4 along axis 1: a slice there begins at a multiple"),
         (lambda q: q[:, 2:6], ValueError, "index 2:6:1 cuts blocks of 4 along axis 1"),
-        (lambda q: q.reshape(7), ValueError, r"shape must be of 720 elements, not \(7,\)"),
+        (lambda q: q.reshape(7), ValueError, r"shape must have 720 elements, not \(7,\)"),
         (lambda q: q.reshape(1.5), TypeError, "shape must be ints"),
         (lambda q: q.reshape(-1), ValueError, r"shape \(720,\) joins parts .* blocks of 4 along axis 1"),
         (lambda q: q.explain(1), TypeError, r"index must be an int for each of 3 axes, not 1"),
@@ -239,7 +239,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.slow("packs anew", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
+@pytest.mark.slow("packs again", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_shape_keeps_values_or_is_refused(scheme):
     # contract 4.5
@@ -249,7 +249,7 @@ def test_a_shape_keeps_values_or_is_refused(scheme):
         try:
             other = q.reshape(shape)
         except ValueError as error:
-            assert "that have parameters of their own" in str(error)  # noqa: PT017
+            assert "with their own parameters" in str(error)  # noqa: PT017
             assert q.axis is not None
             continue
         same_values(other, values.reshape(shape), reference.dequantize)
@@ -275,7 +275,7 @@ def test_a_shape_keeps_values_or_is_refused(scheme):
 def test_axes_of_another_shape(scheme, shape, axis):
     q = reference.quantize(X, "int8", **scheme)
     if axis is None:
-        with pytest.raises(ValueError, match="that have parameters of their own"):
+        with pytest.raises(ValueError, match="with their own parameters"):
             q.reshape(shape)
     else:
         assert q.reshape(shape).axis == axis
@@ -284,7 +284,7 @@ def test_axes_of_another_shape(scheme, shape, axis):
 def test_nothing_has_a_shape_too():
     q = reference.quantize(np.zeros((3, 0), np.float32), qparams=reference.quantize(X[0, :3], "int8", axis=0).qparams)
     assert q.reshape(3, 5, 0).axis == 0
-    with pytest.raises(ValueError, match="that have parameters of their own"):
+    with pytest.raises(ValueError, match="with their own parameters"):
         q.reshape(0)
     assert q[1:].reshape(2, 0).scale.shape == (2,)
 
@@ -379,6 +379,14 @@ def test_a_card_shows_names_as_text():
     ET.fromstring(card)
     assert "<b>&" not in card
     assert "&lt;b&gt;&amp;" in card
+
+
+def test_a_card_of_a_comparison_has_its_measures():
+    for approximation in (reference.quantize(X, "int4"), X):
+        found = fastq.compare(X, approximation)
+        cells = [cell.text for cell in ET.fromstring(found._repr_html_()).iter("td")]
+        shown = repr(found).removeprefix("Comparison(").removesuffix(")")
+        assert ", ".join(map("=".join, zip(cells[::2], cells[1::2], strict=True))) == shown
 
 
 # Explanations

@@ -12,7 +12,7 @@ THIRDS = np.arange(N) / 3
 
 
 def dataset(owner="t", attribute=None, text=None, in_encoding=False, **of_v):
-    """A Dataset of data t and of a variable v of floats that are no multiples of a step, with an attribute anywhere."""
+    """A Dataset of data t and of a variable v of floats that are not multiples of a step, with any attribute."""
     ds = xarray.Dataset(
         {"t": ("x", 280 + np.sin(np.arange(N))), "v": ("x", THIRDS, of_v), "box": ((), 0)}, {"lat": ("x", np.arange(N))}
     )
@@ -254,10 +254,10 @@ def test_limits_that_leave_nothing_are_refused(limits, lazy):
     ds = xarray.Dataset({"t": ("x", t, {**limits, "_FillValue": F32(-9)}), "u": ("x", t + 1, {"valid_min": 0})})
     ds = ds.chunk(x=2) if lazy else ds
     with pytest.raises(
-        ValueError, match=r"^ds has no value of 't' within its valid limits: leave them out of attrs, or"
+        ValueError, match=r"^ds has no value of 't' within its valid limits: remove them from attrs, or"
     ):
         fastq.xarray.pack(ds)
-    ds.t.values[2:] = np.nan  # nothing but gaps is no mistake
+    ds.t.values[2:] = np.nan  # only missing values are not a mistake
     none = ds.assign(t=ds.t.where(ds.t < 0))
     assert (fastq.xarray.pack(none).t.values == -32768).all()
     some = ds.assign(t=ds.t.copy(data=np.array([-9, np.nan, 8000, 3, 300], F32)))

@@ -18,7 +18,7 @@ QUICK = (("int16", np.float32), ("int16", np.float64))
 
 
 def seasons(dtype=np.float32, days=60, shape=(9, 16)):
-    """Temperature and rain over a year, with gaps, beside variables of other kinds."""
+    """Temperature and rain over a year, with gaps, next to variables of other kinds."""
     rng, day = np.random.default_rng(11), np.arange(days) * 365 / days
     cycle = 15 * np.sin(day * 2 * np.pi / 365)[:, None, None]
     t = (283 + cycle - np.linspace(0, 30, shape[0])[None, :, None] + rng.standard_normal((days, *shape))).astype(dtype)

@@ -1,4 +1,4 @@
-"""Rounded Datasets: which variables, by what, what is missing, attributes of CF, and through files and back."""
+"""Rounded Datasets: which variables, by which options, missing values, attributes of CF, and through files and back."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ xarray = pytest.importorskip("xarray", reason="no xarray")
 
 
 def weather(dtype=np.float32):
-    """Temperature and rain with gaps, beside variables that are no data."""
+    """Temperature and rain with gaps, next to variables that are not data."""
     rng, days = np.random.default_rng(3), 40
     t = (283 + 10 * np.sin(np.arange(days) / 6)[:, None] + rng.normal(size=(days, 12))).astype(dtype)
     t[:, 3] = np.nan
@@ -112,7 +112,7 @@ def test_files(engine, tmp_path):
         ({"keepbits": {"t": 3}, "digits": {"t": 2}}, TypeError, "digits names 't', as keepbits does"),
         ({"keepbits": {"flag": 3}}, TypeError, "keepbits names 'flag', which stays as it is: by its flag_values"),
         ({"keepbits": {"codes": 3}}, TypeError, "'codes', which stays as it is: by its encoding it is packed"),
-        ({"keepbits": {"count": 3}}, TypeError, "'count', which is no variable of floats"),
+        ({"keepbits": {"count": 3}}, TypeError, "'count', which is not a float variable"),
         ({"keepbits": 0}, ValueError, "keepbits of 't' must be from 1 to 23 for float32, not 0"),
         ({"digits": 8}, ValueError, "digits of 't' must be from 1 to 7"),
         ({"digits": 2.0}, TypeError, "digits of 't' must be an int"),

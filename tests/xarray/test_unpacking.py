@@ -42,7 +42,7 @@ def packed(seed):
 
 
 def outcome(function):
-    """What a function returns or raises, and of what it warns."""
+    """What a function returns or raises, and its warnings."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         try:

@@ -1,4 +1,4 @@
-"""The codecs of zarr: every rounding and treatment of what is out of range, as the reference and other systems do."""
+"""The codecs of zarr: every rounding and treatment of values out of range, as in the reference and other systems."""
 
 import functools
 import importlib
@@ -94,7 +94,7 @@ def test_scalars_that_x_has_no_number_for_are_passed_over():
 @pytest.mark.parametrize("key", [0.1, np.float64(0.1), np.float32(0.1)])
 def test_scalars_are_numbers_of_the_dtype_of_x(key):
     # contract 24.4
-    """Of floats the nearest one; of integers none is rounded to a float beside it."""
+    """Of floats the nearest one; no integer is rounded to the next float."""
     x = np.array([0.1, 0.25], np.float32)
     for cast in (fastq.zarr.cast_value, reference.cast_value):
         assert cast(x, "uint8", scalar_map={key: 7}).tolist() == [7, 0]
@@ -125,7 +125,7 @@ def test_refusals(x, options, error, message):
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(300.0, r"x has 300\.0, which is out of range of uint8"), (np.nan, "x has nan, which no integer stands for")],
+    [(300.0, r"x has 300\.0, which is out of range of uint8"), (np.nan, "x has nan, which integers lack")],
 )
 def test_what_the_reference_refuses(value, message):
     with pytest.raises(ValueError, match=message):
@@ -178,7 +178,7 @@ def test_special_values(source, dtype):
             same_bytes(cast(x), x.astype(dtype))
             continue
         for value in x[2:]:
-            with pytest.raises(ValueError, match="x has NaN or infinite values, which no integer stands for"):
+            with pytest.raises(ValueError, match="x has NaN or infinite values, which integers lack"):
                 cast(np.array([value]))
             assert cast(np.array([value]), scalar_map={value: 7}).tolist() == [7]
 

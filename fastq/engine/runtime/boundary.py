@@ -5,7 +5,7 @@ All that the package assumes of the memory of Python and NumPy objects is here, 
 Kernels run in the floating-point mode of IEEE 754, whatever a caller or a library has set. Libraries that are linked
 with -ffast-math have threads take subnormal numbers for 0, threads that start later inherit it, and a rounding mode
 other than to nearest changes every quotient. The control register is MXCSR on x86-64 and FPCR on AArch64; elsewhere the
-mode is taken for what it should be.
+mode is assumed to be right.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ T = TypeVar("T")
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function compute with floats of Python and NumPy in the mode of IEEE 754."""
+    """Make a function compute with floats of Python and NumPy in the mode of IEEE 754."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""Where Python and compiled code find what they share: fields of objects, records of plans, words of threads."""
+"""The layout of the data that Python and compiled code share: fields of objects, records of plans, words of threads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TILE = record(
     *("fill_x", "fill_y", "empty_y"),  # functions that copy to the buffers of the operands, and back; 0: none
     *("bits_x", "bits_y"),  # of elements as the kernel has them
     *("unit_bits_x", "unit_bits_y"),  # of a unit of the kernel, in operands that are not copied
-    "origin_unit",  # elements of what the kernel counts its origin in
+    "origin_unit",  # elements of the unit in which the kernel counts its origin
     "y_buffer",  # bytes before the second buffer
     "piece",  # elements of a piece
     *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns

@@ -20,8 +20,8 @@ class Copy(Constants):
     """Type of the first argument of `copy`, which chooses the code."""
 
     size: int  # bytes of an element
-    swapped: bool = False  # whether their order is to be reversed
-    infinity: int = 0  # bits of infinity if what is copied is whether an element is NaN; 0: elements themselves
+    swapped: bool = False  # whether their order is reversed
+    infinity: int = 0  # bits of infinity if the copy says whether an element is NaN; 0: elements themselves
 
     def __post_init__(self) -> None:
         self.element, self.is_plain = (
@@ -103,7 +103,7 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
 
 
 def _if_plain(function: Any) -> Any:
-    """Have a function that returns how many it has copied, in registers, copy none of what is not copied as it is."""
+    """Make a function that returns how many elements it copied in registers copy none that need a conversion."""
 
     @traced
     def done(kind, *where):  # type: ignore[no-untyped-def]
@@ -113,7 +113,7 @@ def _if_plain(function: Any) -> Any:
 
 
 def _for_two_to_four(make: Callable[[int], Any]) -> Any:
-    """Make a function of a number and of what functions take that `make` makes for 2, 3 and 4; of others it is 0."""
+    """Make a function of a number and of the arguments of functions that `make` makes for 2, 3 and 4; else it is 0."""
     of_two, of_three, of_four = map(make, (2, 3, 4))
 
     @njit
@@ -298,5 +298,5 @@ def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step): 
 
 
 def address_of_copy(size: int, swapped: bool, infinity: int) -> int:
-    """Compile `copy` for elements of what `Copy` says, or load it; return its address."""
+    """Compile `copy` for the elements that `Copy` describes, or load it; return its address."""
     return jit.kernel(copy, types.int64, Copy(size, swapped, infinity), *[types.int64] * 8)

@@ -25,15 +25,17 @@ _NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
-_SIDE_BY_SIDE = 16  # units that a kernel computes side by side: blocks of 32 in rows of such 1.2 to 1.4 times as fast
+_SIDE_BY_SIDE = (
+    16  # units that a kernel computes side by side: blocks of 32 in rows of such blocks are 1.2 to 1.4 times as fast
+)
 _MANY_SQUARES = 16  # along an axis, from which on one more, of few rows, costs less than lines that are shared
 _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands."""
+    """The access of a launch to the elements of one of its first two operands."""
 
-    # of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move
+    # bytes of an element in the kernel; 0: the operand has no elements, and its address does not move
     bits: int
     # of an array that kernels cannot work on, in bytes; empty: they work on it where it is
     strides: tuple[int, ...] = ()
@@ -64,19 +66,19 @@ class Axes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell.
+    """The tiles of a launch: the tiler, its units, and the fields of its record.
 
     Attributes
     ----------
     tiler : str
     units : int
-        Of the tiler: elements, or squares.
+        Units of the tiler: elements, or squares.
     unit_size : int
         Elements of such a unit.
     multiple : int
         Units of which a thread gets a multiple.
     fields : dict
-        Of `TILE`.
+        Fields of `TILE`.
     """
 
     tiler: str
@@ -87,12 +89,12 @@ class Cut(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What a kernel demands of what it gets."""
+    """The requirements of a kernel for its operands."""
 
     unit: int  # elements of a unit of the kernel
     multiple: int  # elements that follow each other in C order of which it, and a thread, has to get a multiple
     packed: bool  # whether it has elements of an operand packed in bytes
-    refuse_rereads: bool  # whether lines of transposed memory are to be read once
+    refuse_rereads: bool  # whether lines of transposed memory must be read once
     # whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins
     adds: bool
 
@@ -188,8 +190,8 @@ def _padded(nbytes: int) -> int:
 def _even_part(size: int, most: int, multiple: int) -> int:
     """Return the size of a part when `size` is cut into the fewest about equal parts of at most `most`.
 
-    What is not cut has any size. Else parts are a multiple of `multiple`, but for the last one, which may be smaller;
-    0 where `multiple` exceeds `most`.
+    What is not cut has any size. Else parts are a multiple of `multiple`, except the last one, which may be smaller; 0
+    where `multiple` exceeds `most`.
     """
     if size <= most:
         return size

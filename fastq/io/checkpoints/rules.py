@@ -1,4 +1,4 @@
-"""Which tensors of a model are quantized, by what scheme, why the others are left alone, and what loads the result."""
+"""The rules of a conversion: the scheme of each tensor, why others are left alone, and how to load the result."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
 HEAD, EMBEDDING = "output head", "embedding"  # as `kind_of` calls them
 MOST_NAMED = 3  # modules that a line names one by one
-INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes lie where the weight was: all models load them so
+INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes replace the weight: all models load them
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a user asked for."""
+    """The options of a user."""
 
-    scheme: LayerScheme  # of all weights without another one
+    scheme: LayerScheme  # scheme of all weights without another scheme
     # patterns of modules to leave alone: see `fits` of fastq/io/patterns.py
     ignore: tuple[str, ...] = ()
-    schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
-    include: tuple[str, ...] = ()  # such patterns of modules to quantize that stay otherwise: heads, embeddings
-    unequal: bool = False  # whether matrices that readers fuse may have schemes that differ
+    schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes by pattern; the first pattern that matches counts
+    include: tuple[str, ...] = ()  # patterns of modules to quantize that are left alone by default: heads, embeddings
+    unequal: bool = False  # whether matrices that readers fuse may have different schemes
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
         return next((scheme for pattern, scheme in self.schemes if is_for(module, pattern)), self.scheme)
 
     def includes(self, module: str) -> bool:
-        """Whether a module is quantized whatever its kind is: one that is included, or has a scheme by its name."""
+        """Return whether a module of any kind is quantized: it is included, or has a scheme by its name."""
         named = any(pattern == module for pattern, _ in self.schemes)
         return named or any(is_for(module, pattern) for pattern in self.include)
 
@@ -49,12 +49,12 @@ class Rules:
 class Matrix:
     """A matrix to quantize: a tensor of the model, or some rows of one of its matrices."""
 
-    module: str  # name of the layer, to which those of stored tensors are added
-    tensor: str  # name of the tensor that has it
+    module: str  # name of the layer, the start of the names of stored tensors
+    tensor: str  # name of its tensor
     shape: tuple[int, int]
     scheme: LayerScheme
-    expert: int | None = None  # which matrix of the tensor; None: the tensor is the matrix
-    first: int = 0  # first row of that
+    expert: int | None = None  # index of the matrix in the tensor; None: the tensor is the matrix
+    first: int = 0  # first row in that matrix
 
     def of(self, array: Any) -> Any:
         """Return the matrix, given the tensor."""
@@ -64,11 +64,11 @@ class Matrix:
 
 @dataclass
 class Plan:
-    """What becomes of each tensor."""
+    """The treatment of each tensor."""
 
-    quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # by the tensor that has it
+    quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # matrices by tensor
     left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
-    notes: list[str] = field(default_factory=list)  # what readers may not load
+    notes: list[str] = field(default_factory=list)  # warnings about readers
 
     @property
     def matrices(self) -> Iterator[Matrix]:
@@ -76,7 +76,7 @@ class Plan:
         return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
-        """Return what names the modules with matrices that are left alone, which readers have to know of."""
+        """Return the names or patterns of modules with matrices that are left alone, which readers must know."""
         found = set()
         for name in self.left:
             module, _, parameter = name.removesuffix(".weight").rpartition(".")
@@ -88,15 +88,15 @@ class Plan:
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
-    """Decide what becomes of each tensor.
+    """Decide the treatment of each tensor.
 
-    ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
+    Raise ValueError if a matrix can't have its scheme, no matrix is left to quantize, or a pattern matches none.
     """
     for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
         what = tables.OTHER_LAYERS[kind]
         raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
     if "_diffusers_version" in config:
-        raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
+        raise ValueError("it is a model of diffusers, which does not read compressed-tensors")
     stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
     check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module", is_for)  # a head may be the embedding
@@ -118,7 +118,7 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     for name in (f"{module}.{end}" for module in modules for end in ("weight_scale", "weight_packed")):
         if name in tensors:
             module, _, end = name.rpartition(".")
-            raise ValueError(f"{module} has a {end}, and config.json no quantization_config that says what it is")
+            raise ValueError(f"{module} has a {end}, but config.json has no quantization_config that describes it")
     if twice := [module for module, count in Counter(modules).items() if count > 1]:
         raise ValueError(f"two tensors would become the weight of {twice[0]}")
     _check_tied(plan.matrices, config)
@@ -128,7 +128,7 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
 
 def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices of a tensor to quantize, or none and the reason."""
+    """Return the matrices of a tensor to quantize, or an empty list and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
     stacked, reason = _stacked(spec, config, rules)
@@ -148,9 +148,9 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices in a tensor of experts, or why they are no rows of outputs, or not read one by one.
+    """Return the matrices in a tensor of experts, or the reason why they cannot be quantized one by one.
 
-    For other tensors neither.
+    For other tensors return neither.
     """
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
     if not _is_stack(spec):
@@ -189,14 +189,14 @@ def _is_matrix(spec: TensorSpec) -> bool:
 
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
-    """Refuse patterns of other schemes that are for no matrix."""
+    """Refuse patterns of other schemes that match no matrix."""
     modules = [matrix.module for matrix in plan.matrices]
     for pattern, scheme in rules.schemes:
         stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
         if stay and not any(is_for(module, pattern) for module in modules):
             reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
-            way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices that stay by their names"
-            raise ValueError(f"{pattern} is for {stay[0]}, which stays as it is ({reason}), not {scheme.name}{way}")
+            way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices left alone by name"
+            raise ValueError(f"{pattern} matches {stay[0]}, which is not quantized ({reason}) as {scheme.name}{way}")
     check_patterns(
         "--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized", is_for
     )
@@ -240,7 +240,7 @@ def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
-    """Refuse groups that do not fill rows: readers do."""
+    """Refuse groups that do not fill rows, as readers do."""
     sizes = {matrix.module: matrix.scheme.weights.group_size for matrix in matrices}
     bad = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
     if bad:
@@ -256,14 +256,14 @@ def _check_groups(matrices: list[Matrix]) -> None:
 
 
 def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) -> None:
-    """Refuse unequal schemes of matrices that vLLM and SGLang read as one, or note them."""
+    """Refuse or note unequal schemes of matrices that vLLM and SGLang read as one."""
     groups: dict[tuple[str, int], dict[str, str]] = {}
     for matrix in plan.matrices:
-        groups.setdefault(_fused_key(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
+        groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
     for name in plan.left:
         if _is_matrix(tensors[name]) or _is_stack(tensors[name]):
             module = name.removesuffix(".weight")
-            groups.setdefault(_fused_key(module, tensors[name].shape[-1]), {})[module] = ""
+            groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
     names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
     unequal = [group for group in groups.values() if len(set(group.values())) > 1]
     if not unequal:
@@ -274,14 +274,14 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
         tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
         raise ValueError(
-            f"{note}. Give all of them one scheme, as --ignore 're:.*({tails})$' does, or say --allow-unequal for "
-            "transformers, which loads them but for experts"
+            f"{note}. Give all of them one scheme, as with --ignore 're:.*({tails})$', or pass --allow-unequal for "
+            "transformers, which loads them except experts"
         )
     plan.notes.append(note)
 
 
-def _fused_key(module: str, columns: int) -> tuple[str, int]:
-    """Return what a matrix is read with: experts of one layer, or modules of one parent with the same inputs."""
+def read_as_one(module: str, columns: int) -> tuple[str, int]:
+    """Return the name of the group in which a matrix is read: experts of one layer, or modules with the same inputs."""
     expert = EXPERT.fullmatch(module)
     if expert:
         return expert[1], 0
@@ -292,7 +292,7 @@ def _fused_key(module: str, columns: int) -> tuple[str, int]:
 def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
-    transformers decodes all weights by one scheme where it is asked for floats, and others when they are used first.
+    transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
     Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
     numbers.
     """
@@ -333,13 +333,13 @@ def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
     needed += ["embeddings"] * _has_embeddings(matrices)
     if needed and len(schemes) > 1:
         yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only"
-    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # in which it reads experts
+    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # schemes in which it reads experts
     read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
     if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
         yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
     by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
     for kind in sorted(model_types(source.config) & (tables.NOT_BY_ROWS if by_rows else tables.SPLIT_BY_READERS)):
-        advice = "" if kind in tables.NOT_BY_ROWS else "; it does with FP8_DYNAMIC or W8A8"
+        advice = "" if kind in tables.NOT_BY_ROWS else "; it does so with FP8_DYNAMIC or W8A8"
         yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
 
 
@@ -349,7 +349,7 @@ def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -
         return f"SentenceTransformer({str(out)!r}" + (f", model_kwargs={{{inner}}})" if inner else ")")
     names = source.config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
-    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line is there to be pasted
+    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
     if isinstance(source.config.get("auto_map"), dict):
         reader, options = "AutoModel", [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"

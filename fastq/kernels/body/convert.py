@@ -267,7 +267,7 @@ def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
 
 @traced
 def _ahead_of_runs(spec, operands, size):
-    """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
+    """Return how far ahead of the conversion to prefetch: where ranges were taken, beyond the runs of this turn."""
     return size * batch_size(spec, operands) if spec.range_scheme else prefetch_distance(operands.src)
 
 

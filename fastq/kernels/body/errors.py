@@ -69,9 +69,9 @@ def clamped(spec, x, s, args, where):
 def perhaps_clamped(spec, x, s, args, where):
     """Mask of the values that may have been clamped, found without a division; NaN among them.
 
-    All others are a quarter of a step inside of what rounds to a code, which covers the rounding of quotients below
-    2**16. A zero point inside the rounding adds its own, and a reciprocal must not overflow where the products here do
-    not. The ends of the range of a block, one of each in it, are no such values.
+    All others are at least a quarter of a step inside the range that rounds to a code, which covers the rounding of
+    quotients below 2**16. A zero point inside the rounding adds its own, and a reciprocal must not overflow where the
+    products here do not. The ends of the range of a block, one of each in it, do not have this property.
     """
     rule, row = spec.rule, _float_code(where)
     if row is not None:

@@ -20,7 +20,7 @@ FOUR_CHAINS = 4 if TARGET.has("avx512f") else 2
 
 @traced
 def loaded_lanes(registers, src):
-    """Vec type of elements of src that fill so many registers, a literal, once they are loaded."""
+    """Vec type of elements of src that fill `registers`, a literal, once they are loaded."""
     width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
     return v.Vec(src.dtype, registers * v.REGISTER_BITS // width)
 
@@ -39,7 +39,7 @@ def nan_in_halves(x):
 
 @njit
 def min_max(src, i, end):
-    """Reduce src[i:end], one element or more, to its minimum and maximum but for NaN, and whether there was one."""
+    """Reduce src[i:end], one element or more, to its minimum and maximum without NaN, and whether there was a NaN."""
     wide, narrow, few = loaded_lanes(FOUR_CHAINS, src), loaded_lanes(1, src), few_lanes(src)
     if end - i >= v.count(wide):
         return _min_max(src, i, end, wide)

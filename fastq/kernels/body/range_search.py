@@ -30,8 +30,22 @@ LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 @njit
 def search_range(spec, operands, args, p, i, end):
     """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
-    lo, hi = operands.lo[p], operands.hi[p]
-    group = _first_group(spec, operands, args, lo, hi)
+    lo, hi, dtype = operands.lo[p], operands.hi[p], formulas.compute_type(spec, operands.scale)
+    around, moved = v.constant(0, lo), 0
+    for stage in range(args.stages):
+        tried = _Tried(lo, hi, stage * args.table_stride, around)
+        chosen = _least(spec, operands, args, tried, i, end)
+        moved |= chosen
+        around += v.pointer(args.table, dtype)[tried.place + chosen]
+        if moved > 0:  # the whole range stays, which may be infinite
+            operands.lo[p], operands.hi[p] = _ends(spec, args, tried, chosen, dtype)
+    return 0
+
+
+@njit
+def _least(spec, operands, args, tried, i, end):
+    """Return the number of the candidate with the least error of the elements i..end."""
+    group = _first_group(spec, operands, args, tried)
     least, chosen, first, n = MOST_ERROR, 0, 0, _lanes(spec, operands)
     while group.unit > 0 and least > 0.0:
         errors = _errors_below(spec, operands, args, group, i, end, least)
@@ -41,11 +55,8 @@ def search_range(spec, operands, args, p, i, end):
         first += n
         if first >= args.candidates:
             break
-        group = _next_group(spec, operands, args, lo, hi, group, first)
-    if chosen > 0:  # the whole range stays, which may be infinite
-        dtype = formulas.compute_type(spec, operands.scale)
-        operands.lo[p], operands.hi[p] = _ends(spec, args, lo, hi, chosen, dtype)
-    return 0
+        group = _next_group(spec, operands, args, tried, group, first)
+    return chosen
 
 
 @njit
@@ -63,9 +74,9 @@ def _errors_below(spec, operands, args, group, i, end, least):
 @njit
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
-    lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
+    tried, sums = _Tried(operands.lo[p], operands.hi[p], 0, _found(spec, operands, args, p)), p * args.candidates
     errors = v.scratch(LANES, types.float64)
-    group, first, n = _first_group(spec, operands, args, lo, hi), 0, _lanes(spec, operands)
+    group, first, n = _first_group(spec, operands, args, tried), 0, _lanes(spec, operands)
     while group.unit > 0:
         total, at = _no_errors(spec, operands), i
         while at < end:
@@ -78,18 +89,36 @@ def add_candidates(spec, operands, args, p, i, end):
         first += n
         if first >= args.candidates:
             break
-        group = _next_group(spec, operands, args, lo, hi, group, first)
+        group = _next_group(spec, operands, args, tried, group, first)
     return 0
 
 
 @njit
+def _found(spec, operands, args, p):
+    """Return the share of range p that the candidates are around, 0 where they are shares themselves."""
+    share = v.constant(0, operands.lo[p])
+    if not spec.scale_kind and args.is_around > 0:  # formats with scales of their own have none
+        share = v.convert(operands.scale[p], formulas.compute_type(spec, operands.scale))
+    return share
+
+
+@njit
 def _end_of_piece(args, i, end):
-    """Return where the piece from i on ends: where the weights begin anew at the latest."""
+    """Return where the piece from i on ends: at the latest where the weights repeat."""
     end = min(i + PIECE, end)
     return min(end, i + args.period - i % args.period) if args.period > 0 else end
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
+
+
+class _Tried(NamedTuple):
+    """Which candidates are tried of a range."""
+
+    lo: Any  # the range
+    hi: Any
+    place: Any  # where their shares of it begin in the table
+    around: Any  # what is added to these
 
 
 class _Group(NamedTuple):
@@ -115,24 +144,26 @@ def _no_errors(spec, operands):
 
 
 @njit
-def _first_group(spec, operands, args, lo, hi):
-    """Compute the parameters of the first candidates of the range lo..hi, of which one is the whole range."""
-    group = _group(spec, operands, args, lo, hi, 0, lo)
+def _first_group(spec, operands, args, tried):
+    """Compute the parameters of the first candidates of a range, of which one is the whole range, or what was found."""
+    lo, hi = tried.lo, tried.hi
+    group = _group(spec, operands, args, tried, 0, lo)
     unit, zero = _units_of_one(spec, args, v.first(group.scale), lo), v.constant(0, lo)
     return _with(group, zero if lo - lo != zero or hi - hi != zero else unit, group.bound)
 
 
 @njit
-def _next_group(spec, operands, args, lo, hi, group, first):
+def _next_group(spec, operands, args, tried, group, first):
     """Compute the parameters of the candidates from `first` on, and what their errors are at least.
 
     Where importance counts nothing is known of that.
     """
-    group = _group(spec, operands, args, lo, hi, first, group.unit)
+    group = _group(spec, operands, args, tried, first, group.unit)
     if not group.ready or args.period > 0:
         return group
-    at_low = _units(spec, v.full(lo, compute_lanes(spec, operands.scale, 1)), group.prepared, group.unit)
-    at_high = _units(spec, v.full(hi, compute_lanes(spec, operands.scale, 1)), group.prepared, group.unit)
+    lanes = compute_lanes(spec, operands.scale, 1)
+    at_low = _units(spec, v.full(tried.lo, lanes), group.prepared, group.unit)
+    at_high = _units(spec, v.full(tried.hi, lanes), group.prepared, group.unit)
     one = types.float32(1)
     at_low, at_high = _add_power(spec, at_low, one, group.bound), _add_power(spec, at_high, one, group.bound)
     return _with(group, group.unit, v.maximum(at_low, at_high))
@@ -144,9 +175,9 @@ def _with(group, unit, bound):
 
 
 @njit
-def _group(spec, operands, args, lo, hi, first, unit):
-    """Compute the parameters of the candidates of the range lo..hi from `first` on."""
-    low, high = _ends(spec, args, lo, hi, first, compute_lanes(spec, operands.scale, 1))
+def _group(spec, operands, args, tried, first, unit):
+    """Compute the parameters of the candidates of a range from `first` on."""
+    low, high = _ends(spec, args, tried, first, compute_lanes(spec, operands.scale, 1))
     scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
     s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
     ready = not v.any_lane(formulas.needs_division(spec, scale))
@@ -154,13 +185,14 @@ def _group(spec, operands, args, lo, hi, first, unit):
 
 
 @traced
-def _ends(spec, args, lo, hi, first, kind):
-    """Return the ends of the candidates of the range lo..hi from `first` on, as many as `kind` has lanes."""
-    table = v.pointer(args.table, v.lane_type(kind))
-    rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4 if _ends_apart(spec) else 1)]
+def _ends(spec, args, tried, first, kind):
+    """Return the ends of the candidates of a range from `first` on, as many as `kind` has lanes."""
+    lo, hi, table = tried.lo, tried.hi, v.pointer(args.table, v.lane_type(kind))
     if _ends_apart(spec):
+        rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4)]
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
-    return _finite(rows[0] * lo), _finite(rows[0] * hi)
+    shares = v.load(table, tried.place + first, kind) + tried.around
+    return _finite(shares * lo), _finite(shares * hi)
 
 
 @traced
@@ -179,7 +211,7 @@ def _ends_apart(spec: Any) -> bool:
 def _units_of_one(spec, args, scale, like):
     """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite.
 
-    Of float codes the step is that between the largest ones.
+    For float codes the step is that between the largest ones.
     """
     dtype = v.lane_type(like)
     place = spec.code.row.place if spec.code is not None else 0

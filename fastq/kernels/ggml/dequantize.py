@@ -90,7 +90,7 @@ def of_sub_block(spec, parameters, n):
 def steps_in(spec, src):
     """Return the scale of each sub-block, in every lane if there is one.
 
-    Converted alone, one would wait for what the other lanes of the register hold, which the instruction keeps:
+    Converted alone, one would wait for the contents of the other lanes of the register, which the instruction keeps:
     decision D67.
     """
     is_one = spec.size == spec.row.sub

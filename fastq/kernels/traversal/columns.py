@@ -37,7 +37,7 @@ def quarter_lanes(operands, vec):
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 _MOST_JOINED = 2 * MOST_ROW  # elements of rows taken as one: of shorter ones as many as fill it
-_COPIED = 16  # parameters that are copied at a time, up to so many too many
+_COPIED = 16  # parameters that are copied at a time, up to this many too many
 _PAGE = 4096  # bytes
 _ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
 _MEMORY = _PAGE + 2 * _ROOM
@@ -94,7 +94,7 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 
 @traced
 def side_by_side(spec, operands, args, p, rows, room):
-    """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
+    """Operands with the parameters of the columns, from p on, side by side in a buffer for rows taken as one.
 
     Results begin with those of no elements, see `merge_rows`.
     """

@@ -25,8 +25,8 @@ def rows_at_a_time(spec, operands, args, elements, width):
     The rows have `elements` elements in all, and `width` of each are visited.
 
     In cache several pay where the CPU would wait for loads, which is not so where it divides. Memory gives rows one by
-    one faster, but for so many columns that their scales, or minima and maxima, outgrow a cache of the first level:
-    these are read once for a group. Rows that are streamed come one by one.
+    one faster, unless the scales, or minima and maxima, of the columns outgrow a cache of the first level: these are
+    read once for a group. Rows that are streamed come one by one.
     """
     if body_of(operands).row:
         return 1

@@ -15,7 +15,8 @@ from fastq.kernels.load_store import group_of, in_granules, store_elements, stre
 def can_stream(spec, dst) -> bool:
     """Return whether results of this width can be streamed.
 
-    Codes of 3, 5, 6 and 7 bits do not fill a cache line, and of 1 or 2 bits a line has more than fit in registers.
+    Codes of 3, 5, 6 and 7 bits do not fill a cache line, and a line has more codes of 1 or 2 bits than fit in
+    registers.
     """
     return spec.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
 
@@ -106,7 +107,7 @@ FLUSH_BYTES = 16 * v.LINE  # bytes that are written at a time
 
 
 class StagingBuffer(NamedTuple):
-    """Buffer of what goes to `target`, the beginning of a granule; bytes `first` to `filled` of it are written."""
+    """Buffer of bytes for `target`, the start of a granule; bytes `first` to `filled` of it are written."""
 
     memory: Any
     target: Any
@@ -116,7 +117,7 @@ class StagingBuffer(NamedTuple):
 
 @traced
 def stage_at(memory, dst):
-    """Return an empty buffer for what goes to dst; memory has room for two lines more than are staged at a time."""
+    """Return an empty buffer for bytes to dst; memory has room for two lines more than are staged at a time."""
     target = v.cast_pointer(dst, types.uint8)
     past = v.address_of(target) % v.GRANULE
     return StagingBuffer(memory, v.advance(target, -past), past, past)
@@ -124,7 +125,7 @@ def stage_at(memory, dst):
 
 @traced
 def write_pointer(stage):
-    """Return where the next bytes are to be written."""
+    """Return the address of the next bytes to write."""
     return v.advance(stage.memory, stage.filled)
 
 

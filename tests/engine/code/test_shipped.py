@@ -54,7 +54,7 @@ def build(target):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The package as a wheel with machine code has it."""
+    """The package as in a wheel with machine code."""
     folder = tmp_path_factory.mktemp("wheel")
     package = shutil.copytree(PACKAGE, folder / "fastq", ignore=shutil.ignore_patterns("__pycache__", "machine_code"))
     (package / "machine_code").mkdir()
@@ -80,7 +80,7 @@ assert q.codes.tobytes() == expected.codes.tobytes() and q.scale == expected.sca
 
 
 def call(package, code="", compiles="-", **environment):
-    """Make the call in a process of its own; return whether it has imported Numba, and what else it prints."""
+    """Make the call in a process of its own; return whether it has imported Numba, and the rest of its output."""
     path = os.pathsep.join((str(package.parent), str(COMPILES)))
     home = {"PYTHONPATH": path, "FASTQ_COMPILED": compiles, "NUMBA_CACHE_DIR": str(package.parent / "cache")}
     script = CALL + dedent(code) + "\nprint('numba' in sys.modules)"

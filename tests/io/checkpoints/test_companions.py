@@ -29,7 +29,7 @@ SENTENCES = [
 COME = (
     *("1_Pooling/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "tokenizer/vocab.json"),
     *("tokenizer/deep/er/merges.txt", "assets/picture.png", "generation_config.json"),
-)  # modules.json names 2_Dense: its weights are no matrices of the model
+)  # modules.json names 2_Dense: its weights are not matrices of the model
 STAY = (
     *("original/params.json", "original/consolidated.00.pth", "onnx/model.onnx", "openvino/openvino_model.xml"),
     *("checkpoints/model.safetensors", "gguf/model.gguf", "pytorch_model.bin", "tf_model.h5", "model.gguf"),
@@ -107,7 +107,7 @@ def test_modules_that_are_missing_are_told(model, tmp_path, path):
     folder = shutil.copytree(model, tmp_path / "own")
     (folder / "modules.json").write_text(json.dumps([SENTENCES[0], {"path": path, "type": "Pooling"}]))
     (line,) = converted(folder, tmp_path / "out")
-    assert f"modules.json names {shown(path)}, which is no folder of it" in line
+    assert f"modules.json names {shown(path)}, which is not a folder in it" in line
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "[1]", '[{"path": 3}]', '[{"idx": 0}]', "null"])
@@ -143,7 +143,11 @@ CALLS = [
     ({**LLAMA, "dtype": "float32"}, ["MXFP8A16", "W8A16"], ["the model is float32", "'q', dtype=torch.bfloat16)"]),
     ({**LLAMA, "dtype": "float32"}, ["W8A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
     (LLAMA, ["W4A16_ASYM", "W8A16"], ["reads zero points with CompressedTensorsConfig(dequantize=True) only"]),
-    ({**LLAMA, "model_type": "gte"}, ["W8A16"], ["of type gte, whose matrices it splits or joins; it does with FP8"]),
+    (
+        {**LLAMA, "model_type": "gte"},
+        ["W8A16"],
+        ["of type gte, whose matrices it splits or joins; it does so with FP8"],
+    ),
     ({**LLAMA, "model_type": "gte"}, ["FP8_DYNAMIC"], ["LlamaForCausalLM.from_pretrained('q')"]),
     ({**LLAMA, "model_type": "qwen4_exp_text"}, ["W8A16"], ["LlamaForCausalLM.from_pretrained('q')"]),
     ({**LLAMA, "model_type": "radio"}, ["FP8_DYNAMIC"], ["of type radio, whose matrices it splits or joins"]),

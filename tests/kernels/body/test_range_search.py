@@ -44,21 +44,22 @@ def shares(method):
     return [1, *(float(1 + p) for p in sorted(some, reverse=True))]
 
 
-def tried(ends, method, apart):
-    """The ranges of a method, in order."""
+def around(method):
+    """What is added to the best p."""
+    parts = method.finer or 1
+    some = [Fraction(k, method.grid * parts) for k in range(1 - parts, parts) if k]
+    return [0, *map(float, sorted(some, reverse=True))]
+
+
+def tried(ends, method, apart, share=None):
+    """The ranges of a method, in order, each with its share; of the first search, or around a share."""
     lo, hi = ends
     if not apart:
-        return [ends * np.float32(p) for p in shares(method)]
+        some = shares(method) if share is None else [share + np.float32(d) for d in around(method)]
+        return [(np.float32(p), ends * np.float32(p)) for p in some]
     moves = [(1 - p, 1 - q) for p in shares(method) for q in shares(method)]
-    return [
-        np.array(
-            [
-                np.float32(1 - a) * lo + np.float32(a) * hi,
-                np.float32(1 - b) * hi + np.float32(b) * lo,
-            ]
-        )
-        for a, b in moves
-    ]
+    part, rest = np.float32, lambda a: np.float32(1 - a)
+    return [(1, np.array([rest(a) * lo + part(a) * hi, rest(b) * hi + part(b) * lo])) for a, b in moves]
 
 
 def row_of(options):
@@ -70,25 +71,32 @@ def searched(part, dtype, method, place=0, weights=None, **options):
     """Parameters of one part by the contract: all candidates through `reference.fake_quantize`, errors as fractions."""
     row = row_of(options)
     apart, signed = row.zero_point != "integer", dtype in row.searched_signed and method.signs != 1
-    best, counted = None, [1] * part.size
+    counted, whole, share = [1] * part.size, np.array([part.min(), part.max()]), None
     if weights is not None:
         most = 2 ** min(16, 33 - (part.size - 1).bit_length()) - 1
         counted = [round(Fraction(float(w / max(weights)) * most)) for w in weights]
-    for ends in tried(np.array([part.min(), part.max()]), method, apart):
-        p = reference.choose_qparams(ends, dtype, **options)
-        if signed and ends[1] > -ends[0]:
-            p = p.with_values(-p.scale, p.zero_point)
-        if best is None:
-            step = Fraction(float(np.abs(p.scale))) * Fraction(2) ** place
-            unit = Fraction(2) ** (exact.exponent(step) - 7)
-        values = reference.fake_quantize(part, qparams=p)
-        error = 0
-        for x, y, w in zip(part.tolist(), values.tolist(), counted, strict=True):
-            missed = Fraction(float(np.float32(x) - np.float32(y)))
-            error += w * abs(round(missed / unit)) ** int(method.norm)  # ties to even
-        if best is None or error < best[0]:
-            best = error, p
-    return best[1]
+    for _ in range(2 if len(around(method)) > 1 else 1):
+        best = None
+        for p_of_range, ends in tried(whole, method, apart, share):
+            p = reference.choose_qparams(ends, dtype, **options)
+            if signed and ends[1] > -ends[0]:
+                p = p.with_values(-p.scale, p.zero_point)
+            if best is None:
+                step = Fraction(float(np.abs(p.scale))) * Fraction(2) ** place
+                unit = Fraction(2) ** (exact.exponent(step) - 7)
+            error = error_in_units(part, reference.fake_quantize(part, qparams=p), counted, unit, method)
+            if best is None or error < best[0]:
+                best = error, p_of_range, p
+        share = best[1]
+    return best[2]
+
+
+def error_in_units(part, values, counted, unit, method):
+    error = 0
+    for x, y, w in zip(part.tolist(), values.tolist(), counted, strict=True):
+        missed = Fraction(float(np.float32(x) - np.float32(y)))
+        error += w * abs(round(missed / unit)) ** int(method.norm)  # ties to even
+    return error
 
 
 FLOAT_ZERO = Convention("hqq", zero_point="float", zero_point_inside=True, schemes=("asymmetric",))
@@ -109,6 +117,9 @@ ORACLE = [
         MSERange(grid=30, shrink=0.3, grow=0.1, signs=1),
     ),
     ("int8", 0, {"symmetric": True, "convention": "compressed-tensors"}, COARSE),
+    ("int3", 0, {"symmetric": True}, MSERange(grid=12, shrink=0.75, grow=0.2, finer=5)),
+    ("uint8", 0, {"convention": "torch"}, MSERange(grid=7, shrink=0.5, grow=0.2, finer=3, norm=1)),
+    ("float4_e2m1fn", 1, {}, MSERange(grid=9, shrink=0.7, grow=0.2, finer=4)),
 ]
 
 
@@ -263,15 +274,15 @@ NO_IMPORTANCE = [
         ValueError,
         "importance has shape (3,), but for x of shape (6, 5, 70) it must have that, or (70,)",
     ),
-    ({"importance": -np.ones(70)}, ValueError, "importance must be finite and nowhere negative"),
-    ({"importance": np.full(70, np.inf)}, ValueError, "importance must be finite and nowhere negative"),
+    ({"importance": -np.ones(70)}, ValueError, "importance must be finite and not negative"),
+    ({"importance": np.full(70, np.inf)}, ValueError, "importance must be finite and not negative"),
     ({"importance": [None] * 70}, TypeError, "importance must be an array of numbers"),
     (
         {"importance": np.ones(70, complex)},
         TypeError,
         "importance must be an array of floats or integers, not of complex128",
     ),
-    ({"importance": np.ones(70), "range": "minmax"}, ValueError, "importance needs a range that is searched for"),
+    ({"importance": np.ones(70), "range": "minmax"}, ValueError, "importance needs a search for ranges"),
 ]
 
 
@@ -384,7 +395,7 @@ def test_scales_that_need_divisions(exponent):
 
 @pytest.mark.slow("compiles two kernels")
 def test_sums_beyond_all_units_count_alike():
-    """A floor may make a step so small beside the range that no sum of errors is exact: order must not show."""
+    """A floor may make a step so small compared with the range that no sum of errors is exact: order must not show."""
     row = Convention("own", scale_floor=0.5, degenerate=1e-10)
     for options in ({}, {"axis": 1}):
         check(X * 50, "int8", convention=row, **options)
@@ -471,9 +482,42 @@ def test_a_range_without_candidates_is_that_of_minimum_and_maximum():
 def test_ratios():
     assert METHODS["mse-llm-compressor"].ratios.tolist() == pytest.approx([1 - i / 100 for i in range(20)], abs=1e-15)
     assert MSERange(4, 0.5, 0.6).ratios.tolist() == [1, 1.5, 1.25, 0.75, 0.5]
-    assert as_range_method("mse") == MSERange() == MSERange(None, None, None, None, 2)
-    assert MSERange(np.int64(3), np.float64(0.5), 1, np.int8(1)) == MSERange(3, 0.5, 1.0, 1)
+    assert MSERange(4, 0.5, 0.6, 3).around.tolist() == [0, 2 / 12, 1 / 12, -1 / 12, -2 / 12]
+    assert as_range_method("mse") == MSERange() == MSERange(None, None, None, None, None, 2)
+    assert MSERange(np.int64(3), np.float64(0.5), 1, np.int8(4), np.int8(1)) == MSERange(3, 0.5, 1.0, 4, 1)
     assert as_range_method("minmax") is None
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("shape", [(6, 350), (2, 70_000)])  # each part by one thread; sums of pieces
+def test_ranges_between_the_best_and_its_neighbours(shape, norm):
+    """The best of both searches, by parts of which some have their best range in the middle of another distance."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_t(3, shape).astype(np.float32)
+    method = MSERange(grid=6, shrink=0.8, grow=0.2, finer=6, norm=norm)
+    for dtype, options in (("int3", {"axis": 0, "symmetric": True}), ("uint8", {"convention": "torch-pt2e"})):
+        weights = rng.random(shape[1])
+        for more in ({}, {"importance": weights}):
+            found = check(x, dtype, range=method, **options, **more)
+            coarse = check(x, dtype, range=dataclasses.replace(method, finer=1), **options, **more)
+            if dtype == "int3":
+                assert np.any(found.scale != coarse.scale)
+                assert more or norm == 1 or squared_error(x, found) < squared_error(x, coarse)
+
+
+@pytest.mark.parametrize(("dtype", "options"), [("mxfp4", {}), ("nvfp4", {}), ("uint4", {"convention": FLOAT_ZERO})])
+def test_formats_with_scales_of_their_own_have_none_between(dtype, options):
+    for api in (fastq, reference):
+        with pytest.raises(ValueError, match=r"finer must be 1 for (a zero point that is any number|mxfp4|nvfp4)"):
+            api.choose_qparams(X, dtype, range=MSERange(finer=2), **options)
+
+
+def test_a_grid_that_is_given_is_all():
+    same_parameters(
+        check(X, "int3", axis=0, range=MSERange(grid=16, shrink=0.79, grow=0.2)),
+        check(X, "int3", axis=0, range=MSERange(grid=16, shrink=0.79, grow=0.2, finer=1)),
+    )
+    same_parameters(check(X, "int3", axis=0, range="mse"), check(X, "int3", axis=0, range=MSERange(16, 0.79, 0.2, 8)))
 
 
 @pytest.mark.parametrize("dtype", QTYPES)
@@ -497,7 +541,7 @@ REFUSED = [
         ValueError,
         "range must be one of minmax, mse, mse-llm-compressor, or a fastq.MSERange, not <class",
     ),
-    ({"range": "mse", "saturate": False}, ValueError, "saturate must be True where range is searched for"),
+    ({"range": "mse", "saturate": False}, ValueError, "saturate must be True for a search for ranges"),
 ]
 
 

@@ -328,7 +328,7 @@ ERRORS = [
     ("quantize", (W3, "Q8_0"), {"imatrix": W[:256]}, ValueError, "imatrix has shape"),
     ("quantize", (W3, "Q4_K"), {"imatrix": W.astype(np.float64)}, TypeError, "imatrix must be float32, not float64"),
     ("quantize", (W3, "Q4_K"), {"imatrix": "weights"}, TypeError, "imatrix must be float32"),
-    ("quantize", (W3, "Q4_K"), {"imatrix": -W}, ValueError, "imatrix must be finite and nowhere negative"),
+    ("quantize", (W3, "Q4_K"), {"imatrix": -W}, ValueError, "imatrix must be finite and not negative"),
     ("quantize", (W3, "Q4_K"), {"imatrix": W * np.float32(np.nan)}, ValueError, "imatrix must be finite"),
     ("quantize", (W3, "Q4_K"), {"out": np.empty((2, 3, 280), np.uint8)}, ValueError, re.escape("shape (2, 3, 288)")),
     ("quantize", (W3, "Q7_K"), {}, ValueError, "qtype must be one of"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
 from gguf_blocks import any_blocks, oracle, same_values
-from gguf_data import COLUMNS, KINDS, importance, rows_of, rows_of_all
+from gguf_data import COLUMNS, KINDS, comparable, importance, rows_of, rows_of_all
 from ml_dtypes import bfloat16
 
 import fastq
@@ -40,7 +40,7 @@ def split(case):
 def check_digests(module, case):
     """Compare all kinds of rows at once, and kind by kind only what differs."""
     name, weights = split(case)
-    blocks = module.quantize(rows_of_all(STORED["rows"]), name, imatrix=weights)
+    blocks = module.quantize(comparable(rows_of_all(STORED["rows"]), name), name, imatrix=weights)
     parts = np.split(blocks, len(KINDS))
     found = {kind: hashlib.sha256(part).hexdigest()[:16] for kind, part in zip(KINDS, parts, strict=True)}
     assert found == STORED["digests"][case], "different"
@@ -105,7 +105,7 @@ def test_bits_of_scales_beyond_their_width_fall_into_others():
 def test_every_bit_of_a_block_is_that_of_a_number(name):
     form = BLOCK_FORMATS[name]
     blocks = any_blocks(name, 500, 1)
-    if name == "TQ1_0":  # bytes that are none of 3**5 fractions
+    if name == "TQ1_0":  # bytes that are not among the 3**5 fractions
         blocks = pack(unpack(blocks, form), form)
     same_bytes(pack(unpack(blocks, form), form), blocks)
 
@@ -122,7 +122,7 @@ def test_reference_has_the_bytes_of_the_package(name):
 
 
 def small(name, weights=None, rows=3):
-    """Rows of two or more blocks, with what the reference makes of them."""
+    """Rows of two or more blocks, with the results of the reference."""
     width = max(BLOCK_FORMATS[name].size, 64) * 2
     x = rows_of("magnitudes", rows)[:, :width]
     weights = None if weights is None else weights[:width]

@@ -27,7 +27,7 @@ def split(case):
 
 
 def errors(x, blocks, name, weights=None):
-    """Weighted squares of what blocks miss, in float64, by the decoder of the gguf package."""
+    """Weighted squares of the errors of blocks, in float64, by the decoder of the gguf package."""
     missed = (oracle("dequantize", blocks, name).astype(np.float64) - x) ** 2
     return (missed * (1 if weights is None else weights.astype(np.float64))).reshape(-1, BLOCK_FORMATS[name].size)
 
@@ -142,7 +142,7 @@ def test_importance_weighs_the_squares(name):
     assert found[~counting].sum() > plain[~counting].sum()
 
 
-@slow_kernels
+@pytest.mark.slow("compiles a kernel for each case and dtype", quick=lambda case: case == "Q4_0")
 @pytest.mark.parametrize("case", CASES)
 def test_layouts_dtypes_and_threads(case, threads):
     name, weights = split(case)
@@ -220,7 +220,7 @@ def test_magnitudes_at_both_ends(case):
 def test_what_has_no_least_error_is_refused(api):
     x = rows_of("normal", 2)
     for name in WRITTEN.keys() - LEAST_ERROR:
-        with pytest.raises(ValueError, match=f"^range 'mse' is for the qtypes Q4_0, .*, not {name}$"):
+        with pytest.raises(ValueError, match=f"^range 'mse' supports the qtypes Q4_0, .*, not {name}$"):
             api.gguf.quantize(x, name, range="mse")
     with pytest.raises(ValueError, match=r"^range must be one of 'minmax', 'mse', not 'percentile'$"):
         api.gguf.quantize(x, "Q4_0", range="percentile")

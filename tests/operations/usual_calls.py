@@ -1,11 +1,12 @@
 """The usual calls of each public function, from `usual_calls.toml`: the code that they need, or what they return.
 
 `python usual_calls.py` plans the calls, so nothing is compiled or computed: each line is the name of a function that
-had to be found, the public function and the first call of it that needs it. `python usual_calls.py results` makes the
-calls with random numbers: each line has a digest of its result, or "-" where the wheel lacks what it needs, and the
-call.
+had to be found, the public function and the first call of it that needs it. `python usual_calls.py results [CALL ...]`
+makes calls with random numbers: each line has a digest of its result, or "-" where the wheel lacks what it needs
+or the process a library, and the call.
 """
 
+import contextlib
 import hashlib
 import sys
 import tomllib
@@ -37,7 +38,10 @@ def names_of(n, m, quantized, filled=np.zeros):
         "n": n,
         "m": m,
     }
-    names = {name: getattr(fastq, name) for name in dir(fastq)}
+    names = {}
+    for name in {each.partition(".")[0] for each in CALLS}:
+        with contextlib.suppress(ImportError):
+            names[name] = getattr(fastq, name)
     names |= {name: getattr(np, name) for name in ("zeros", "full", "uint8", "int32", "float32")}
     return names | given | arrays
 
@@ -86,16 +90,16 @@ def parts(value):
         yield from parts([getattr(value, name) for name in of]) if of else [repr(value).encode()]
 
 
-def results():
-    """Yield a digest of the result of each call; in one size, since an emulated CPU may make them."""
+def results(calls):
+    """Yield a digest of the result of each call, by default of all; in one size: an emulated CPU may make them."""
     import fastq
 
-    for call in "\n".join(CALLS.values()).split("\n"):
+    for call in calls or "\n".join(CALLS.values()).split("\n"):
         if call:
             try:
                 value = eval(call, names_of(256, 512, fastq.quantize, random))
-            except AssertionError as error:
-                if LACKS not in str(error):
+            except (AssertionError, NameError) as error:
+                if isinstance(error, AssertionError) and LACKS not in str(error):
                     raise
                 yield "-", call
             else:
@@ -105,5 +109,5 @@ def results():
 if __name__ == "__main__":
     from fastq.engine.code import shipped
 
-    for line in results() if sys.argv[1:] else needed(shipped.record()):
+    for line in results(sys.argv[2:]) if sys.argv[1:] else needed(shipped.record()):
         print(*line)

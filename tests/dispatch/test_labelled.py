@@ -90,8 +90,8 @@ def test_refused(x):
 def test_what_is_lazy_is_not_loaded():
     pytest.importorskip("dask", reason="no dask")
     x = labelled().chunk({"time": 40})
-    with pytest.raises(TypeError, match=r"acc is a dask array, which requantize can't process by chunks"):
-        fastq.requantize(x.astype(np.int32), 0.1, 0, "int8")
+    with pytest.raises(TypeError, match=r"x is a dask array, which magnitudes can't process by chunks"):
+        fastq.magnitudes(x)
     for q in (X, x, x.chunk({"lat": 9})):
         assert fastq.compare(x, q).compute().max_abs_error == 0
     with pytest.raises(TypeError, match=r"x has yet to be computed by dask"):

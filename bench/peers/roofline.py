@@ -37,7 +37,7 @@ def as_many_as_pay(move: Callable[[int], int]) -> Callable[[], int]:
     """Return what tells how many threads move: all, but one where that takes less time at the first call.
 
     Threads of OpenMP wait for each other: where others use the cores, for milliseconds, and the limit of 2^19 float32
-    was a 300th of what one thread reaches.
+    was a 300th of the speed of one thread.
     """
 
     @cache

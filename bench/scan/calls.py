@@ -14,6 +14,7 @@ import fastq
 from fastq import QuantizedArray, reference
 from fastq.results import Comparison, QParams
 
+from ..data import KEEPBITS
 from ..verify import MEASURES, MEASURES_AGREE
 from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece, repeated
 from .grid import GRANULARITIES, WORKS, Cell
@@ -69,6 +70,7 @@ ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
     "minmax": lambda cell, o: ((o.first,), granularity(cell) | non_default_arguments(cell, "nan")),
     "compare": _compare,
     "binarize": lambda cell, o: ((o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")),
+    "bitround": lambda cell, o: ((o.first,), {"keepbits": KEEPBITS}),
     "pack": _with_format,
     "unpack": lambda cell, o: ((o.first, cell.format), {"shape": o.shape}),
     "gguf.quantize": _with_format,

@@ -196,6 +196,9 @@ WORKS = {
     ),
     "pack": Work("pack", NO_FORMAT, _PACKED, "bytes", "codes", (OF_CODES,), PLAIN_SHAPES, False),
     "unpack": Work("unpack", NO_FORMAT, _PACKED, "codes", "bytes", (OF_CODES,), PLAIN_SHAPES, False),
+    "bitround": Work(
+        "bitround", NO_FORMAT, (NO_FORMAT,), "values", "values", ("float16", "float32", "float64"), PLAIN_SHAPES
+    ),
     "gguf.quantize": Work(
         "gguf.quantize", "own", tuple(BLOCK_FORMATS), "values", "codes", granularities=("array", "blocks 32")
     ),

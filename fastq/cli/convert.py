@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
+from fastq.io.checkpoints.names import STACKED
 from fastq.io.checkpoints.quantizing import Dequantization, Quantization
 from fastq.io.checkpoints.rules import Rules, left_as_floats, loading
 from fastq.io.pipeline import count_text
@@ -39,6 +41,12 @@ def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...])
     return [(files.as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
 
 
+def _modules_of(tensor: str) -> str:
+    """Return a pattern of the modules whose weights a tensor has: its own, or all of a stack of experts."""
+    parent, _, name = tensor.removesuffix(".weight").rpartition(".")
+    return f"{parent}.*" if name in STACKED else tensor.removesuffix(".weight")
+
+
 def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report if it would replace one of SRC or OUT, or can't be written."""
     files.check_replaceable(report, "--report", {})
@@ -57,6 +65,7 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 
 
 OTHERS = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
+LIKE = "Give each matrix its scheme in FILE, the output of suggest --json, and all others the one that most have."
 UNEQUAL = "Allow unequal schemes for matrices that vLLM and SGLang read as one; only transformers loads such a model."
 CONVENTION = "rounded-scale computes codes from the stored scale; compressed-tensors writes the bytes of its library."
 
@@ -68,6 +77,7 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
     "--scheme", metavar="SCHEME", callback=_scheme, help=f"Scheme of the weights: one of {', '.join(PRESETS)}."
 )
 @files.patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@files.like_option("--like", "suggestion", help=LIKE)
 @files.patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
 @files.patterns(
     "--include",
@@ -95,7 +105,13 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
 @files.table_options
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
-    source: Path, out: Path, scheme: LayerScheme | None, dtype: str | None, report: Path | None, **given: Any
+    source: Path,
+    out: Path,
+    scheme: LayerScheme | None,
+    suggestion: Path | None,
+    dtype: str | None,
+    report: Path | None,
+    **given: Any,
 ) -> None:
     """Quantize a model directory into the files of compressed-tensors, which transformers and vLLM load.
 
@@ -107,6 +123,12 @@ def convert_command(
     The report has a line for each tensor; an HTML report also has pictures of the worst ones.
     """
     order, dequantize = files.order_of(given), given["dequantize"]
+    if suggestion is not None:
+        if scheme is not None or given["schemes"]:
+            raise click.UsageError("--like has the schemes; it cannot be combined with --scheme or --scheme-for")
+        named = files.suggested(suggestion, as_scheme)
+        scheme = Counter(named.values()).most_common(1)[0][0] if named else None
+        given["schemes"] = [(_modules_of(name), each) for name, each in named.items() if each != scheme]
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from fastq.formats.range_methods import METHODS
 from fastq.io.patterns import check_pattern
 from fastq.io.pipeline import listed
 from fastq.io.tensors import SUFFIXES
+from fastq.system.arguments import reason
 
 TOO_FAR, IN_PART = 3, 4
 EXIT_CODES = {
@@ -57,6 +59,7 @@ range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 IMATRIX_HELP = "Weights of the columns for the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
 nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+like_option = functools.partial(click.option, type=EXISTING, metavar="FILE")
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 EVERY_HELP = "Print one row for each tensor, also for those that were copied."
 worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
@@ -149,6 +152,14 @@ def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
         if not (pattern and equals):
             raise click.BadParameter(f"{text!r} is not {wanted}")
         yield pattern, name
+
+
+def suggested(path: Path, scheme_of: Callable[[Any], T]) -> dict[str, T]:
+    """Return the schemes of tensors by name that `fastq suggest --json` printed."""
+    unreadable = ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError
+    told = f"{path.name!r} is not the output of suggest --json for such a file: "
+    with refused(lambda error: told + reason(error), unreadable, "--like"):
+        return {entry["name"]: scheme_of(entry["scheme"]) for entry in json.loads(path.read_bytes())["tensors"]}
 
 
 def _as_decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:

@@ -99,17 +99,24 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     """
     with files.failures(called(source), source):
         found = tensors_of(source, say=note).values()
-        measured_by, stays = schemes_for(source)
-        reasons = [_reason(tensor) or stays(tensor) for tensor in found]
+        trials = schemes_for(source)
+        reasons = [_reason(tensor) or trials.stays(tensor) for tensor in found]
         tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
         left = Counter(filter(None, reasons))
         told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
         with files.progress_bar(tensors) as advance:
-            lines = [(tensor, *_suggested(tensor, sqnr, measured_by, advance)) for tensor in tensors]
+            tried = {tensor.name: _tried(tensor, trials.measured, advance) for tensor in tensors}
+        groups: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            groups.setdefault(trials.group(tensor), []).append(tensor)
+        chosen = {tensor.name: _fewest(group, tried, sqnr) for group in groups.values() for tensor in group}
+        lines = [(tensor, chosen[tensor.name], *tried[tensor.name]) for tensor in tensors]
     entries, rows = [], []
-    for tensor, scheme, measured, sums in lines:
+    for tensor, scheme, measured_by, signal in lines:
+        measured = measured_by[scheme]
+        sums = Errors(signal and signal * 10 ** (-measured.sqnr_db / 10), signal, math.nan)
         after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes of codes and parameters
         figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
         as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
@@ -124,7 +131,8 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         note(told)
     if way := command(source, Counter(str(scheme) for _, scheme, *_ in lines)):
         note(way)
-    short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got, _ in lines if not got.sqnr_db >= sqnr]
+    reached = {row.name: float(entry["sqnr_db"]) for row, entry in zip(rows, entries, strict=True)}
+    short = [f"{name} ({ratio:.2f})" for name, ratio in reached.items() if not ratio >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
@@ -140,19 +148,30 @@ def _reason(tensor: Tensor) -> str:
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-def _suggested(
-    tensor: Tensor, sqnr: float, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
-) -> tuple[Scheme | str, Measured, Errors]:
-    """Return the scheme of the fewest bits that reaches the SQNR, or the best there is, and sums of its errors."""
+def _tried(
+    tensor: Tensor, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
+) -> tuple[dict[Scheme | str, Measured], float]:
+    """Return what was measured of each scheme, and the sum of the squares of values."""
     with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
         values = tensor.values()
-        tried, signal = list(measured_by(values)), signal_of(values)
+        tried = dict(measured_by(values)), signal_of(values)
     advance(tensor.nbytes, 1)
-    wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
-    enough = [each for each in tried if each[1].sqnr_db >= wanted]
-    fewest, best = (lambda each: each[1].bits), (lambda each: each[1].sqnr_db)
-    scheme, measured = min(enough, key=fewest) if enough else max(tried, key=best)
-    return scheme, measured, Errors(signal and signal * 10 ** (-measured.sqnr_db / 10), signal, math.nan)
+    return tried
+
+
+def _fewest(
+    group: list[Tensor], tried: dict[str, tuple[dict[Scheme | str, Measured], float]], sqnr: float
+) -> Scheme | str:
+    """Return the scheme of the fewest bits by which all tensors of a group reach the SQNR, or the best there is."""
+    found = [tried[tensor.name][0] for tensor in group]
+    wanted = [sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0) for tensor in group]
+    common = [scheme for scheme in found[0] if all(scheme in each for each in found)]
+    worst = {
+        scheme: min(each[scheme].sqnr_db - least for each, least in zip(found, wanted, strict=True))
+        for scheme in common
+    }
+    enough = [scheme for scheme in common if worst[scheme] >= 0]
+    return min(enough, key=lambda scheme: found[0][scheme].bits) if enough else max(worst, key=worst.__getitem__)
 
 
 @click.command(short_help="Measure errors of one file against another.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from fastq.io.pipeline import count_text, some_of, total_of
 from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
-from fastq.system.arguments import did_you_mean, reason
+from fastq.system.arguments import did_you_mean
 
 GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
@@ -80,11 +80,7 @@ def _schemes_in(path: Path) -> dict[str, Scheme]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     if given := [name for name in OF_SCHEME if files.is_given(name)]:
         raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
-    unreadable = ValueError, TypeError, KeyError, OSError, RecursionError
-    told = f"{path.name!r} is not the output of suggest --json: "
-    with files.refused(lambda error: told + reason(error), unreadable, "--like"):
-        entries = json.loads(path.read_bytes())["tensors"]
-        return {entry["name"]: _suggested(**entry["scheme"]) for entry in entries}
+    return files.suggested(path, lambda scheme: _suggested(**scheme))
 
 
 def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
@@ -129,7 +125,7 @@ TO_DEQUANTIZE = files.Source(
 @files.patterns("--include", help="Quantize only tensors whose names PATTERN matches; repeatable.")
 @files.patterns("--exclude", help="Do not quantize tensors whose names PATTERN matches; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
-@click.option("--like", type=files.EXISTING, metavar="FILE", help=LIKE_HELP)
+@files.like_option("--like", help=LIKE_HELP)
 @click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option(
@@ -226,12 +222,18 @@ def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
     print_line(total_text([row]))
 
 
+def _known_type(text: str) -> str:
+    """Return the name of a type of tensors in the spelling of the table; raise ValueError for another one."""
+    if text.upper() not in TENSOR_TYPES:
+        meant = did_you_mean(text, TENSOR_TYPES, {})
+        raise ValueError(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
+    return text.upper()
+
+
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return the name of a type of tensors in upper case; None is an option that was not given."""
-    if text is None or text.upper() in TENSOR_TYPES:
-        return text.upper() if text else None
-    meant = did_you_mean(text, TENSOR_TYPES, {})
-    raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
+    """Return the name of a type of tensors; None is an option that was not given."""
+    with files.refused():
+        return _known_type(text) if text is not None else None
 
 
 def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -276,6 +278,9 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 )
 @click.option("--pure", is_flag=True, help="Use one type for all tensors instead of the mix of llama-quantize.")
 @files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="PATTERN=TYPE", help=TENSOR_TYPE)
+@files.like_option(
+    "--like", help="Give each tensor its type in FILE, the output of suggest --json; TYPE is for the others."
+)
 @type_option("--output-tensor-type", "output_type", help="Type to use for output.weight.")
 @type_option("--token-embedding-type", "embedding_type", help="Type to use for the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
@@ -296,18 +301,24 @@ def gguf(
     """  # fmt: skip
     order = files.order_of(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
-    method = given.pop("method")
+    method, like = given.pop("method"), given.pop("like")
+    if like:
+        named = files.suggested(like, _known_type)
+        given["tensor_types"] += tuple((f"re:{re.escape(name)}$", each) for name, each in named.items())
     overrides = TypeOverrides(**given)
     if dequantize and (imatrix or requantize or method != "minmax" or overrides != TypeOverrides()):
         raise click.UsageError("--dequantize can be combined with F32, F16 or BF16 only")
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
-    mixes, name = (FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES), mix or kind or ("F32" if dequantize else "")
+    mixes, name = (
+        (FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES),
+        mix or kind or ("F32" if dequantize else "Q8_0" if like else ""),
+    )
     if not name:
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
     with files.refused(argument="TYPE"):
         found = mix_of(name, mixes)
-    files.check_out({"IN": source, "--imatrix": imatrix}, out, force=force)
+    files.check_out({"IN": source, "--imatrix": imatrix, "--like": like}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_gguf(source)
         for part in opened.parts:

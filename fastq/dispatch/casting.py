@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.copies import copy_from
 from fastq.dispatch.planner import kernel_args, store_mode
-from fastq.dispatch.strides import Layout
+from fastq.dispatch.strides import NO_LAYOUT
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
@@ -53,7 +53,7 @@ def cast_floats(
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
     kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
-    args = kernel_args(_row(x.size), (least, most), size=fill or 0)
+    args = kernel_args(NO_LAYOUT, (least, most), size=fill or 0)
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
@@ -70,15 +70,11 @@ def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array,
     first, second = (*gaps, *gaps, 0, 0)[:2]
     kernel = unpack_address(UnpackOperands(src, dtype, scale.dtype, offset.dtype), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
-    args = kernel_args(_row(x.size), size=first, partials=second, streaming=streaming)
+    args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
     _launched(kernel, args, x, result, scale, offset)
     for gap in gaps[2:]:
         result[x == gap] = np.nan
     return result
-
-
-def _row(size: int) -> Layout:
-    return Layout(1, size, 1, size, 1, 1, 1, ())
 
 
 def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:

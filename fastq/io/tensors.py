@@ -386,7 +386,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         fields = file.fields.items()
         return Checkpoint(path, tensors, {key: each.value() for key, each in fields if each.type_name != "array"})
     if not path.is_dir():
-        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}")
+        way = "; fastq.load opens files of tensors" if path.suffix in SOURCES else ""
+        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}{way}")
     model = ModelFolder(path)
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype

@@ -56,7 +56,7 @@ def found_by(criterion, scan):
 def test_axes_have_every_format_and_each_function():
     assert {work.function for work in grid.WORKS.values()} == {
         *("quantize", "quantize_linear", "dequantize", "dequantize_linear", "fake_quantize", "choose_qparams"),
-        *("minmax", "compare", "binarize", "pack", "unpack", "gguf.quantize", "gguf.dequantize"),
+        *("minmax", "compare", "binarize", "pack", "unpack", "bitround", "gguf.quantize", "gguf.dequantize"),
     }
     assert {*fastq.formats.qtypes.QTYPES, *grid.BLOCK_FORMATS} < set(grid.AXES["format"])
     assert set(grid.LAYOUTS) == set(arrays.LAYOUTS)

@@ -114,7 +114,7 @@ def table(name):
         ["---"] * len(columns),
         *([_cell(row.get(column, "")) for column in columns] for row in rows),
     ]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
     text = _folded(lines, text) if len(lines) > SCREEN else text
     numbered = "\n".join(f"Run {number}: {origin}." for number, origin in enumerate(origins, 1))
     return f"{text}\n\n{numbered if len(origins) > 1 else f'Run of {origins[0]}.'}\n"

@@ -390,20 +390,56 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     os.mkdir("folder")
     os.rename("w.npy", "folder/w.npy")
     said = {source: invoke("suggest", source).stderr for source in ("folder", "folder/w.npy")}
-    assert said == {"folder": "fastq quantize takes these schemes, a file at a time\n", "folder/w.npy": ""}
+    written = "suggest --json > FILE writes them\n"
+    assert said["folder"] == f"fastq quantize --like FILE takes them, a file at a time; {written}"
+    assert said["folder/w.npy"] == f"fastq quantize --like FILE takes them; {written}"
     result = invoke("suggest", "model", "--sqnr", "18", "--json")
     found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
     assert found == {**{name: ["W4A16", 4.125] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
     assert result.stderr.startswith("left out: 1 (rows shorter than a group), 1 (not quantized by fastq convert)\n")
-    assert "--scheme W4A16 takes them, --scheme-for NAME=SCHEME for each other one" in result.stderr
+    assert f"fastq convert model OUT --like FILE takes them; {written}" in result.stderr
+    pathlib.Path("like.json").write_text(result.stdout)
+    converted = ("convert", "model", "out", "--like", "like.json", "--ignore", "l.other_proj")
+    lines = run(*converted, "--every").splitlines()
+    for name, form in {
+        **dict.fromkeys(matrices, "int4 group 128"),
+        "l.odd_proj.weight": "float4 tensor_group 16",
+    }.items():
+        assert any(name in line and form in line for line in lines), lines
     matrix = matrices["l.up_proj.weight"][:, :96].copy()  # of types with small blocks, which compile in less time
     write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})
     result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
     types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
     assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
-    assert "fastq gguf b.gguf OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them" in result.stderr
-    run("gguf", "b.gguf", "out.gguf", "Q8_0", *(f"--tensor-type={name}={kind}" for name, kind in types.items()))
-    assert read_gguf("out.gguf")[1]["w.weight"].tensor_type.name == types["w.weight"]
+    assert f"fastq gguf b.gguf OUT.gguf --like FILE takes them; {written}" in result.stderr
+    pathlib.Path("types.json").write_text(result.stdout)
+    run("gguf", "b.gguf", "out.gguf", "--like", "types.json")
+    assert {name: each.tensor_type.name for name, each in read_gguf("out.gguf")[1].items()} == types
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_matrices_that_readers_fuse_get_one_scheme(stacked):
+    """The one of the fewest bits by which all of them reach it, as convert refuses others; experts too."""
+    rng = np.random.default_rng(0)
+    easy = rng.standard_normal((4, 128, 256), np.float32)
+    hard = rng.standard_normal((4, 128, 256), np.float32)
+    hard[..., ::16] *= 30  # of which groups lose most
+    if stacked:
+        tensors = {"model.layers.0.mlp.experts.gate_up_proj": easy, "model.layers.0.mlp.experts.down_proj": hard}
+        tensors["a.other.weight"] = easy[0]
+    else:
+        tensors = {
+            f"a.{name}_proj.weight": x for name, x in zip("qkvo", (easy[0], easy[1], hard[0], easy[2]), strict=True)
+        }
+    source_models.write(pathlib.Path("model"), tensors)
+    text = run("suggest", "model", "--sqnr", "18", "--json")
+    found = {entry["name"]: entry["scheme"] for entry in json.loads(text)["tensors"]}
+    fused = [name for name in tensors if "experts" in name or name[2:3] in "qkv"]
+    (scheme,) = {found.pop(name) for name in fused}
+    assert scheme != "W4A16"
+    assert set(found.values()) == {"W4A16"}
+    pathlib.Path("like.json").write_text(text)
+    run("convert", "model", "out", "--like", "like.json")
 
 
 @pytest.mark.parametrize(
@@ -418,7 +454,10 @@ def test_what_the_command_for_models_refuses_has_the_schemes_of_files(config, na
     pathlib.Path("folder/config.json").write_text(json.dumps(config))
     run("convert", "folder", "out", "--scheme", "W8A16", exit_code=1)
     result = invoke("suggest", "folder", "--json")
-    assert (result.exit_code, result.stderr) == (0, "fastq quantize takes these schemes, a file at a time\n")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "fastq quantize --like FILE takes them, a file at a time; suggest --json > FILE writes them\n",
+    )
     assert "dtype" in json.loads(result.stdout)["tensors"][0]["scheme"]
 
 

@@ -60,6 +60,9 @@ def _folder(tmp_path_factory):
     (folder / "like.json").write_text(run("suggest", "in.safetensors", "--json"))
     (folder / "of-ids.json").write_text((folder / "like.json").read_text().replace("a.weight", "ids"))
     (folder / "empty.json").write_text("{}")
+    (folder / "nothing.json").write_text('{"tensors": []}')
+    (folder / "types.json").write_text('{"tensors": [{"name": "blk.0.attn_q.weight", "scheme": "q4_0"}]}')
+    (folder / "presets.json").write_text('{"tensors": [{"name": "a.weight", "scheme": "W8A16"}]}')
     for name, held in {"folder": ("a.gguf", "b.gguf", "w.npy"), "nothing": ("c.gguf",)}.items():
         (folder / name).mkdir()
         for each in held:
@@ -102,8 +105,15 @@ CASES = [
     (TO + "--like like.json --exclude *.bias", 0, ""),
     (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it cannot be combined with --dtype"),
     (TO + "--block-size 8 --like like.json", 2, "--like has the schemes; it cannot be combined with --block-size"),
-    (TO + "--like empty.json", 2, "'empty.json' is not the output of suggest --json: 'tensors'"),
+    (TO + "--like empty.json", 2, "'empty.json' is not the output of suggest --json for such a file: 'tensors'"),
     (TO + "--like in.gguf", 2, "'in.gguf' is not the output of suggest --json"),
+    ("gguf in.gguf o.gguf --like like.json", 2, "'like.json' is not the output of suggest --json for such a file: "),
+    ("gguf in.gguf o.gguf --dequantize --like types.json", 2, "--dequantize can be combined with F32, F16"),
+    ("convert folder o --like like.json", 2, "'like.json' is not the output of suggest --json for such a file: "),
+    ("convert folder o --like empty.json", 2, "'empty.json' is not the output of suggest --json for such a file: "),
+    ("convert folder o --like nothing.json", 2, "--scheme is missing"),
+    ("convert folder o --like presets.json --scheme W8A8", 2, "--like has the schemes; it cannot be combined with"),
+    ("convert folder o --like presets.json --dequantize", 2, "--dequantize and --scheme cannot be combined"),
     (TO + "--like missing.json", 2, "'missing.json' does not exist"),
     (TO + "--like of-ids.json", 1, "no tensor to quantize"),
     (

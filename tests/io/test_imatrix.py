@@ -90,6 +90,12 @@ def test_each_format_is_read(tmp_path, write, name):
         np.testing.assert_array_equal(found[key], rows)
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_suffixes_in_capitals(tmp_path, suffix):
+    path = plain(tmp_path / f"a{suffix}", OF_LLAMA).rename(tmp_path / f"A{suffix.upper()}")
+    assert set(fastq.io.load_imatrix(path)) == set(OF_LLAMA)
+
+
 def test_the_older_format_has_matrices_in_turn(tmp_path):
     found = fastq.io.load_imatrix(str(older(tmp_path / "a.dat", OF_LLAMA)))
     for key, rows in OF_LLAMA.items():
@@ -245,7 +251,7 @@ def test_what_is_lacking_or_not_used_is_said(model, tmp_path, case):
     arguments = ("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--imatrix", path)
     lines = [line for line in told(*arguments, exit_code=0).splitlines() if "importance" in line]
     assert len(lines) == (said is not None)
-    assert said is None or re.search(f"the importance matrix {said}" if "alike" not in said else said, lines[0])
+    assert said is None or re.search(f"the importance matrix {said}" if "equal" not in said else said, lines[0])
 
 
 def test_experts_that_were_never_counted(model, tmp_path):

@@ -115,6 +115,7 @@ REFUSED = [
     (lambda api: fastq.xarray.pack(X), TypeError, "ds must be a Dataset"),
     (lambda api: fastq.xarray.pack(xarray.Dataset(), max_error=1), TypeError, "max_error must be a dict"),
     (lambda api: io.open_checkpoint("nothing"), ValueError, "path must be that of a model directory"),
+    (lambda api: io.open_checkpoint("a.safetensors"), ValueError, "; fastq.load opens files of tensors"),
     (lambda api: io.save_checkpoint(b"a/new", {}), TypeError, "path must be a string or a path"),
     (lambda api: io.save_checkpoint("a/new", {}, shard_size=0), ValueError, "shard_size must be 1 or more"),
     (lambda api: io.save_checkpoint("a/new", [X]), TypeError, "tensors must be a mapping"),

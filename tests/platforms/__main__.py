@@ -91,7 +91,7 @@ def main():
     parser.add_argument("--run", choices=commands(0, 0), help="of the tests of a machine only this")
     parser.add_argument("--minutes", type=float, default=10, help="how long a machine runs; a suite runs to its end")
     parser.add_argument("--first", type=int, default=0, help="the seed at which fuzzing begins")
-    parser.add_argument("--only", default="", help="what is fuzzed: a regular expression found in OPERATION FORMAT")
+    parser.add_argument("--only", default="", help="fuzz where this expression is found in 'OPERATION FORMAT'")
     parser.add_argument("--folder", type=Path, default=DEFAULT, help="where Pythons and packages are kept")
     parser.add_argument("--store", action="store_true", help="keep the counts for the table of docs/reliability.md")
     parser.add_argument("--list", action="store_true", help="print the machines")

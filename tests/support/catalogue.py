@@ -89,7 +89,7 @@ LAYOUTS = {
 
 
 class PatchedNumPy:
-    """NumPy but for some functions, for a module that is to be wrong."""
+    """NumPy except for some functions, for a module that is to be wrong."""
 
     def __init__(self, **changed):
         self.__dict__.update(changed)

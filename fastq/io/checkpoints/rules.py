@@ -259,11 +259,11 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     """Refuse or note unequal schemes of matrices that vLLM and SGLang read as one."""
     groups: dict[tuple[str, int], dict[str, str]] = {}
     for matrix in plan.matrices:
-        groups.setdefault(_fused_key(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
+        groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
     for name in plan.left:
         if _is_matrix(tensors[name]) or _is_stack(tensors[name]):
             module = name.removesuffix(".weight")
-            groups.setdefault(_fused_key(module, tensors[name].shape[-1]), {})[module] = ""
+            groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
     names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
     unequal = [group for group in groups.values() if len(set(group.values())) > 1]
     if not unequal:
@@ -280,7 +280,7 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     plan.notes.append(note)
 
 
-def _fused_key(module: str, columns: int) -> tuple[str, int]:
+def read_as_one(module: str, columns: int) -> tuple[str, int]:
     """Return the name of the group in which a matrix is read: experts of one layer, or modules with the same inputs."""
     expert = EXPERT.fullmatch(module)
     if expert:

@@ -209,7 +209,7 @@ def test_columns_without_importance_are_kept(name):
         (
             "Q8_0 --tensor-type nothing=Q6_K",
             1,
-            "--tensor-type nothing=Q6_K matches no tensor: 'nothing' is found in no name",
+            "--tensor-type nothing=Q6_K matches no tensor: none has a name in which 'nothing' is found",
         ),
         ("Q8_0 --tensor-type attn=Q6_K --tensor-type ^q=Q4_0", 1, "--tensor-type ^q=Q4_0 matches no tensor"),
         ("F16 --tensor-type nothing=Q6_K", 1, "matches no tensor"),
@@ -252,7 +252,7 @@ def test_tensors_of_least_error(kind, weighted):
 
 
 def test_the_way_back_has_no_range():
-    assert "--dequantize goes with" in told(
+    assert "--dequantize can be combined with" in told(
         "gguf", "in.gguf", "out.gguf", "--dequantize", "--range", "mse", exit_code=2
     )
 

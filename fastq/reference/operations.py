@@ -276,7 +276,7 @@ def nest_scale(
     with np.errstate(over="ignore"):
         rest = scale.reshape(-1) - mean
     if not np.isfinite(rest).all():
-        raise ValueError(f"scale less the offset {mean} must be finite in float32")
+        raise ValueError(f"scale minus the offset {mean} must be finite in float32")
     q = quantize(rest, "dynamic8", axis=0, block_size=block_size)
     with np.errstate(over="ignore"):
         return q, float(mean), (dequantize(q) + mean).reshape(scale.shape)

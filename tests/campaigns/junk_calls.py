@@ -329,7 +329,7 @@ def inspected(function):
 
 
 SHAPED = np.zeros((3, 16), np.uint8)
-LAZY = da.from_array(X, chunks=2)
+LAZY, SUMS = da.from_array(X, chunks=2), np.arange(12, dtype=np.int32).reshape(3, 4)
 GIVEN_TO_DASK = {name: value for name, value in GIVEN.items() if name != "out"}
 WEIGHT = reference.quantize(np.cos(np.arange(2048, dtype=np.float32)).reshape(32, 64), "uint4", axis=1, block_size=32)
 NESTED, NESTED_OF_ONE = (
@@ -369,7 +369,7 @@ CALLS = {
     "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
     "requantize": (
         of_both("requantize"),
-        {"acc": np.arange(12, dtype=np.int32).reshape(3, 4), "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8"}
+        {"acc": SUMS, "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8"}
         | {"axis": 1, "bias": np.arange(4, dtype=np.int32), "clamp": (0, 9), "convention": "tflite", "out": None},
     ),
     "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
@@ -553,6 +553,7 @@ CALLS = {
         "fake_quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
         "choose_qparams": {"x": LAZY} | RANGED,
         "compare": {"x": LAZY, "q": Q},
+        "requantize": {"acc": da.from_array(SUMS, chunks=2), "multiplier": 0.5, "zero_point": 1, "dtype": "int8"},
         "minmax": {"x": LAZY, "axis": None, "block_size": 0, "nan": "raise"},
         "quantize_linear": {"x": LAZY, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN_TO_DASK,
         "dequantize_linear": {"codes": da.from_array(CODES, chunks=2), "dtype": None} | GIVEN_TO_DASK,

@@ -351,7 +351,7 @@ WRONG = [
         "fake_quantize",
         (ARRAY, "nvfp4"),
         {},
-        "dtype must be a format without its own scales in compiled code, not nv",
+        "dtype must be a format without scales of its own in compiled code, not nv",
     ),
     ("fake_quantize", (ARRAY, "int8"), {"importance": ARRAY}, "importance must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),

@@ -582,7 +582,7 @@ def test_bits_of_a_file_are_those_that_numpy_packs(tmp_path, shape, dtype, bytes
 def test_what_has_no_bits_leaves_no_file(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[1, np.nan]], np.float32))
     options = {"dtype": "uint8", "bitorder": "big", "progress": ignore}
-    with pytest.raises(ValueError, match=r"^tensor 'x' has 1 NaN; --nan zero takes them as 0$"):
+    with pytest.raises(ValueError, match=r"^tensor 'x' has 1 NaN; --nan zero treats them as 0$"):
         binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="raise", **options)
     assert names(tmp_path) == ["x.npy"]
     binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="zero", **options)

@@ -139,7 +139,7 @@ def test_nested_scales_are_those_of_the_reference():
         ({"scale": np.ones(3, np.float32), "block_size": 0}, ValueError, "block_size must be 1 or more, not 0"),
         ({"scale": np.ones(3, np.float32), "offset": np.nan}, ValueError, "offset must be from -3.4"),
         ({"scale": np.ones(3, np.float32), "offset": 1e39}, ValueError, "offset must be from .* not 1e"),
-        ({"scale": np.float32([3e38]), "offset": -3e38}, ValueError, "scale less the offset .* must be finite in"),
+        ({"scale": np.float32([3e38]), "offset": -3e38}, ValueError, "scale minus the offset .* must be finite in"),
     ],
 )
 @pytest.mark.parametrize("api", [fastq, fastq.reference], ids=["fast", "reference"])

@@ -1,4 +1,4 @@
-"""The one table of what is measured: operation, dtype, code format and granularity, at every size.
+"""The table of measured works: operation, dtype, code format and granularity, at every size.
 
 A `Work` is a row of the table; a `Case` is a work at a size, with its shape and the bytes that have to move.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
-ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4}
 COLUMNS = 4096
 ROWS_AT_LEAST = 16
 LOG2_SIZES = range(10, 29)
@@ -63,6 +63,7 @@ OPERATIONS = {
     "quantize": Operation("values", "codes parameters", ("tensor", "columns"), title="quantize"),
     "fake_quantize": Operation("values scales", "values", title="fake_quantize"),
     "fake_quantize_range": Operation("values", "values", ("tensor",), title="fake_quantize, own range"),
+    "requantize": Operation("values", "codes", title="requantize"),
     "compare": Operation("values codes", "", title="compare"),
     "pack": Operation("bytes", "codes", title="pack"),
     "unpack": Operation("codes", "bytes", title="unpack"),
@@ -119,6 +120,7 @@ WORKS = (
     Work("quantize", granularity="blocks32"),
     *(Work("dequantize_linear", granularity=name) for name in ("rows", "columns", "blocks32")),
     Work("fake_quantize", granularity="blocks32"),
+    Work("requantize", "int32"),
     Work("compare", code="uint8"),
     Work("quantize_linear", "float16"),
     Work("quantize_linear", "bfloat16"),
@@ -180,7 +182,7 @@ class Case(NamedTuple):
         return self.elements // columns, columns
 
     def nbytes(self, what: str) -> int:
-        """Bytes of the arrays that are named: values, codes, bytes (codes one a byte), scales, parameters.
+        """Bytes of the arrays that are named: values, codes, bytes (one code per byte), scales, parameters.
 
         A given scale of the whole array is a number, and no array.
         """
@@ -212,14 +214,14 @@ class Case(NamedTuple):
 
 
 def code_bytes(code: str, elements: int) -> int:
-    """Bytes of so many codes."""
+    """Bytes of `n` codes."""
     if code in BLOCK_FORMATS:
         return elements // BLOCK_FORMATS[code].size * BLOCK_FORMATS[code].nbytes
     return elements * QTYPES[code].bits // 8
 
 
 def scale_bytes(code: str) -> int:
-    """Bytes of a scale beside the codes: none in a GGUF block, one where the format prescribes the scale."""
+    """Bytes of a scale stored next to the codes: none in a GGUF block, one where the format prescribes the scale."""
     if code in BLOCK_FORMATS:
         return 0
     return 1 if QTYPES[code].scale_element else 4
@@ -233,7 +235,7 @@ def parameter_bytes(code: str) -> int:
 
 
 def chosen(patterns: Iterable[str]) -> list[Work]:
-    """Works whose operation, name or title fits one of the shell patterns; all where there is none."""
+    """Works whose operation, name or title fits one of the shell patterns; all without patterns."""
     patterns = list(patterns)
     return [work for work in WORKS if not patterns or any(fits(work, pattern) for pattern in patterns)]
 

@@ -145,9 +145,11 @@ def show_stored(results_file: Path) -> None:
     "results_file",
     type=FILE,
     callback=results_of,
-    help="Default: those of such a CPU, or else those measured last.",
+    help="Results to compare with; by default those of such a CPU, or else the latest.",
 )
-@click.option("--scan/--no-scan", "with_scan", default=True, help="Whether a fixed part of the scan is measured too.")
+@click.option(
+    "--scan/--no-scan", "with_scan", default=True, help="Also measure a fixed part of the scan, or leave it out."
+)
 def gate(
     results_file: Path,
     with_scan: bool,
@@ -160,8 +162,8 @@ def gate(
 ) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
-    Of the scan the cells of `GATE` in bench/scan/grid.py are measured: a cliff, a wrong result, or a share of the
-    copy's speed that fell to less than half of that in the stored scan of such a CPU is reported.
+    The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
+    that fell to less than half of that in the stored scan of such a CPU is reported.
     """
     from . import gate as gates
 
@@ -183,9 +185,9 @@ def gate(
 @sizes_option
 @works_option
 @threads_option
-@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Of each case.")
-@click.option("--mean", type=float, default=0.0, help="Exit with 1 where the geometric mean is lower.")
-@click.option("--least", type=float, default=0.0, help="Exit with 1 where a ratio is lower.")
+@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Number of rounds of each case.")
+@click.option("--mean", type=float, default=0.0, help="Exit with 1 if the geometric mean of the ratios is lower.")
+@click.option("--least", type=float, default=0.0, help="Exit with 1 if any ratio is lower.")
 def turns(
     python: Path, sizes: tuple[int, ...] | None, works: list[Any], threads: int, rounds: int, mean: float, least: float
 ) -> None:
@@ -220,15 +222,23 @@ def _number(value: Any) -> str:
 @threads_option
 @works_option
 @click.option(
-    "--sizes", type=Sizes(), default=scaling.SIZES, show_default=words(scaling.SIZES), help="Elements, as log2."
+    "--sizes",
+    type=Sizes(),
+    default=scaling.SIZES,
+    show_default=words(scaling.SIZES),
+    help="Sizes of arrays, as log2 of the number of elements.",
 )
-@click.option("--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="At most.")
-@click.option("--seconds", type=float, default=scaling.SECONDS, show_default=True, help="Time for all sweeps together.")
-@click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
+@click.option(
+    "--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="Most sweeps over all cases."
+)
+@click.option(
+    "--seconds", type=float, default=scaling.SECONDS, show_default=True, help="Seconds for all sweeps together."
+)
+@click.option("--json", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
 def scaling_by_threads(
     threads: int, works: list[Any], sizes: tuple[int, ...], sweeps: int, seconds: float, json_file: Path | None
 ) -> None:
-    """Measure time against threads, 1, 2, 4, ... of them, beside copies of as many bytes with as many threads.
+    """Measure time for 1, 2, 4, ... threads, and that of copies of the same bytes with the same threads.
 
     Without -o: the works of the README's table, and three more. The sizes are measured one after the other, all of
     them in each sweep; those for which the first sweep has no time are left out.

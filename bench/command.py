@@ -72,16 +72,35 @@ plot_option = functools.partial(
     callback=drawable,
     help=f"Draw throughput against size ({', '.join(PLOTS)}).",
 )
-sizes_option = click.option("--sizes", type=Sizes(), show_default=words(DEFAULT_SIZES), help="Elements, as log2.")
+sizes_option = click.option(
+    "--sizes",
+    type=Sizes(),
+    show_default=words(DEFAULT_SIZES),
+    help="Sizes of arrays, as log2 of the number of elements.",
+)
 works_option = click.option(
-    "-o", "--operations", "works", multiple=True, callback=works_of, metavar="PATTERN", help="What; default all."
+    "-o",
+    "--operations",
+    "works",
+    multiple=True,
+    callback=works_of,
+    metavar="PATTERN",
+    help="Operations to measure; by default all.",
 )
 peers_option = click.option(
-    "-c", "--contenders", "peers", multiple=True, callback=peers_of, metavar="NAMES", help="Who; default all."
+    "-c",
+    "--contenders",
+    "peers",
+    multiple=True,
+    callback=peers_of,
+    metavar="NAMES",
+    help="Contenders to measure; by default all.",
 )
-rounds_option = click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="At most.")
+rounds_option = click.option(
+    "--rounds", type=click.IntRange(1), default=7, show_default=True, help="Most rounds of each case."
+)
 budget_option = click.option(
-    "--seconds", "budget", type=float, show_default=f"{DEFAULT_BUDGET:g}", help="Time for all cases together."
+    "--seconds", "budget", type=float, show_default=f"{DEFAULT_BUDGET:g}", help="Seconds for all cases together."
 )
 
 
@@ -97,11 +116,11 @@ def measuring(command: Any) -> Any:
 
 @click.command()
 @measuring
-@click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
+@click.option("--json", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
 @plot_option()
-@click.option("--every", is_flag=True, help="Print a row for each contender too.")
-@click.option("--full", is_flag=True, help="All sizes in about half an hour, and the sections beside throughput.")
-@click.option("--list", "listing", is_flag=True, help="Print the cases that are chosen and who takes part.")
+@click.option("--every", is_flag=True, help="Also print a row for each contender.")
+@click.option("--full", is_flag=True, help="Measure all sizes in about half an hour, and the other sections.")
+@click.option("--list", "listing", is_flag=True, help="Print the chosen cases and contenders, and measure nothing.")
 def run(
     sizes: tuple[int, ...] | None,
     works: list[Any],
@@ -115,11 +134,11 @@ def run(
     full: bool,
     listing: bool,
 ) -> None:
-    """Measure every operation beside the peers and beside what the memory allows.
+    """Measure every operation, the peers, and the limit of the memory.
 
-    Each peer runs in a process of its own and all take turns. Every result is compared with the reference before it is
-    timed. LOG2 is like 18, or 12,18, or 10-26:2; PATTERN fits an operation or a name that --list prints; several may
-    be given, or one with commas.
+    Each peer runs in its own process, and all take turns. Every result is compared with the reference before it is
+    timed. LOG2 is, for example, 18, or 12,18, or 10-26:2. PATTERN matches an operation or a name that --list prints;
+    give several, or one with commas.
     """
     if listing:
         print_list(works, peers)
@@ -145,7 +164,7 @@ def run(
 
 
 def add_sections(results: Results, threads: int, json_file: Path | None) -> None:
-    """Measure what is beside throughput; a part that fails is remarked upon and left out."""
+    """Measure the other sections; a section that fails is reported and left out."""
     for name, rows in sections(threads).items():
         Console(stderr=True).print(f"measuring {name} ...", style="dim")
         results.sections[name] = []
@@ -159,7 +178,7 @@ def add_sections(results: Results, threads: int, json_file: Path | None) -> None
 
 
 def sections(threads: int) -> dict[str, Iterator[dict[str, Any]]]:
-    """The parts beside throughput, by name."""
+    """The sections other than throughput, by name."""
     small = (startup.small_calls(), startup.imports(), *map(startup.first_calls, startup.FIRST_CALL_ELEMENTS))
     return {
         "scaling": iter(scaling.rows(threads)),

@@ -1,7 +1,7 @@
 """A short run while another process computes on one of the cores: no call may take longer than serial execution does.
 
 `python -m bench contention` prints, for each case, the median, the 99th percentile and the longest of many calls with
-all threads under the load, beside those of calls on one thread; the two take turns.
+all threads under the load, and the same of calls on one thread; the two take turns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def competing(core: int | None) -> Iterator[None]:
 
 
 def percentile(seconds: list[float], percent: int) -> float:
-    """The time that so many percent of the calls do not exceed."""
+    """The time that a percentage of the calls do not exceed."""
     return sorted(seconds)[min(len(seconds) - 1, len(seconds) * percent // 100)]
 
 

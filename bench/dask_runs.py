@@ -1,4 +1,4 @@
-"""What dask costs and what it bounds: overhead beside kernels, a run over generated chunks, a store under a limit.
+"""What dask costs and what it bounds: overhead over kernels, a run over generated chunks, a store under a limit.
 
 ``python -m bench.dask_runs overhead | generated GIB | store GIB FOLDER`` prints one row of figures each.
 """

@@ -1,6 +1,6 @@
 """What the contenders are given: the same numbers in every process, in memory whose pages are all present.
 
-The contenders of one process share them: so many do not fit the memory otherwise. Large arrays repeat one piece of
+The contenders of one process share them, since separate ones would not fit the memory. Large arrays repeat one piece of
 `PERIOD` elements. So the right answer is the reference's for that piece, repeated, whatever the size of the array.
 """
 
@@ -23,6 +23,7 @@ Array = NDArray[Any]
 
 SCALE = 0.05
 ZERO_POINT = 3
+MULTIPLIER = np.float32(0.0207)  # of accumulators, which are values in units of MULTIPLIER * SCALE
 KEEPBITS = 10  # of the significand, where values are rounded to fewer bits
 WITHIN = np.float32(0.9)  # how much of the range of a row, column or block its given scale covers
 SEED = 20240607
@@ -49,7 +50,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any, *, aligned: bool = False) ->
 
 
 def repeated(piece: Array, times: int, *, aligned: bool = False) -> Array:
-    """The piece so many times, in memory of its own: flat for a flat piece, else one below the other."""
+    """The piece repeated, in its own memory: flat for a flat piece, else one below the other."""
     out = empty((times * piece.shape[0], *piece.shape[1:]), piece.dtype, aligned=aligned)
     out.reshape(times, *piece.shape)[...] = piece
     return out
@@ -70,12 +71,14 @@ def piece_of_values(case: Case) -> Array:
     """Normal deviates: a few in a thousand of them are beyond the int8 range of SCALE and ZERO_POINT."""
     x = np.random.default_rng(SEED).standard_normal(case.shape, dtype=np.float32)
     x *= np.float32(2)
+    if case.work.dtype == "int32":
+        x = np.rint(x / (MULTIPLIER * np.float32(SCALE)))
     return x.astype(dtype_of(case.work.dtype))
 
 
 @lru_cache(maxsize=4)
 def piece_of_codes(case: Case) -> Array:
-    """What decodes, compare, pack and unpack start from: codes of the values, one an element."""
+    """The input of decodes, compare, pack and unpack: codes of the values, one per element."""
     case = case._replace(work=case.work._replace(dtype="float32"))
     x, qtype = piece_of_values(case), as_qtype(case.work.code)
     codes = reference.quantize(x, qparams=piece_of_qparams(case)).codes
@@ -117,7 +120,7 @@ def x(case: Case, *, aligned: bool = False) -> Array:
 
 @lru_cache(maxsize=1)
 def codes(case: Case, *, aligned: bool = False) -> Array:
-    """Codes one an element, of the case's shape."""
+    """One code per element, in the shape of the case."""
     return repeated(piece_of_codes(period(case)), case.elements >> period(case).log2, aligned=aligned)
 
 
@@ -156,7 +159,7 @@ def limits(case: Case) -> tuple[int, int]:
 
 
 def grouped(array: Array, case: Case) -> Array:
-    """A view against which `beside` broadcasts: flat with one scale, with blocks along an axis of their own."""
+    """A view that broadcasts with `scales_of`: flat with one scale, with blocks along their own axis."""
     rows, columns = case.shape
     block = GRANULARITIES[case.work.granularity].block_size
     if block:
@@ -164,7 +167,7 @@ def grouped(array: Array, case: Case) -> Array:
     return array.ravel() if case.work.granularity == "tensor" else array
 
 
-def beside(case: Case) -> Array:
+def scales_of(case: Case) -> Array:
     """The given scales, with the axes of `grouped` arrays."""
     scales = qparams(case, aligned=True).scale
     return scales[..., None] if case.work.granularity not in ("tensor", "columns") else scales
@@ -178,7 +181,7 @@ def blocks(case: Case, *, aligned: bool = False) -> Array:
 
 
 def out(case: Case, what: str, *, aligned: bool = False) -> Array:
-    """Memory for a result: "values", "codes" in their storage, or "bytes" (codes one a byte); what it held is gone."""
+    """Memory for a result: "values", "codes" in their storage, or "bytes" (one code per byte); what it held is gone."""
     array = _out(case, what, aligned)
     array.view(np.uint8).fill(1)
     return array

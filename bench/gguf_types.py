@@ -1,4 +1,4 @@
-"""The types of GGUF on real weights, bits a weight beside the noise: the table and picture of docs/howto/gguf.md."""
+"""The types of GGUF on real weights, bits per weight next to the noise: the table and picture of docs/howto/gguf.md."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def qualities(matrices: Weights) -> list[Quality]:
 
 
 def table(found: Iterable[Quality]) -> str:
-    """Bits, decibels, decibels above what so many bits are worth, 6.02 each, and decibels of the least error."""
+    """Bits, decibels, decibels above 6.02 per bit, and decibels of the least error."""
     rows = []
     for q in found:
         least = "" if q.least_db is None else f"{q.least_db:.2f}"
         rows.append((q.name, f"{q.bits:.4g}", f"{q.sqnr_db:.2f}", f"{q.sqnr_db - q.worth_db:.2f}", least))
-    return markdown(("type", "bits a weight", "SQNR dB", "less 6.02 dB a bit", '`range="mse"`, SQNR dB'), rows)
+    return markdown(("type", "bits per weight", "SQNR dB", "less 6.02 dB per bit", '`range="mse"`, SQNR dB'), rows)
 
 
 def page(text: str, title: str, found: Iterable[Quality]) -> str:
@@ -100,8 +100,8 @@ def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:
     for q in found:
         axis.annotate(q.name, (q.bits, q.sqnr_db - q.worth_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
     axis.legend()
-    axis.set_xlabel("bits a weight")
-    axis.set_ylabel("SQNR less 6.02 dB a bit, dB: higher is better")
+    axis.set_xlabel("bits per weight")
+    axis.set_ylabel("SQNR less 6.02 dB per bit, dB: higher is better")
     axis.margins(x=0.1)
     axis.set_title(f"Types of GGUF on the matrices of {title}")
     axis.grid(visible=True, alpha=0.3)

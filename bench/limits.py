@@ -8,7 +8,7 @@ from .cases import Work
 from .results import Measurement, Results
 
 LARGE, SMALL = 26, 18  # log2 of elements: out of every cache, and in the second one
-ROOFLINE_SHARE = 0.85  # of what memory can move: nearer than that, memory is the limit
+ROOFLINE_SHARE = 0.85  # of the speed of memory: from this share on, memory is the limit
 IN_CACHE = 20  # log2 of elements
 CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls
 

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and parts of pages that are generated."""
+"""Tables of Markdown, parts that unfold, and parts of pages that are generated."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+def folded(title: str, text: str) -> str:
+    """A part of a page that unfolds; it must have no headings."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
 def with_part(text: str, begin: str, part: str, end: str) -> str:
-    """A page with what stands between two marks replaced.
+    """A page with the text between two marks replaced.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 `python -m bench.memory CASE [strided|temporary]` measures in a fresh process: everything is allocated and touched, the
 same call has run before, then the mark is reset and read around one call. The first call of its kind takes more: it
-loads or compiles kernels, 0.25 to 60 MiB, and looks at given scales in Python. What the call returns beside out=
-(scales and zero points) is output and not counted. Linux only; the kernel counts to within some 100 KiB.
+loads or compiles kernels, 0.25 to 60 MiB, and looks at given scales in Python. Results other than out= (scales and zero
+points) are output and not counted. Linux only; the kernel counts to within some 100 KiB.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reset_high_water_mark() -> None:
 
 
 def peak_of(runner: Runner) -> int:
-    """Call once, and tell the bytes above what was resident before and what was returned beside out=."""
+    """Call once, and return the resident bytes above those before, and the bytes returned in addition to out=."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     reset_high_water_mark()
@@ -57,7 +57,7 @@ def peak_of(runner: Runner) -> int:
 
 
 def made_bytes(returned: Any, out: Any) -> int:
-    """Bytes of the arrays that the call made for its caller beside out: whole results, scales and zero points."""
+    """Bytes of the arrays that the call made for its caller besides out: whole results, scales and zero points."""
     if isinstance(returned, np.ndarray):
         return 0 if returned is out else returned.nbytes
     return sum(np.asarray(getattr(returned, name, ())).nbytes for name in ("scale", "zero_point"))
@@ -120,7 +120,7 @@ def main(name: str, variant: str) -> None:
     data.piece_of_values.cache_clear()
     data.piece_of_codes.cache_clear()
     full.call()
-    fastq.set_result_pool_limit(0)  # temporary memory is not to come from what that call has left
+    fastq.set_result_pool_limit(0)  # temporary memory must not come from memory that that call left
     print(json.dumps(peak_of(full)))
 
 

@@ -17,7 +17,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def console() -> Console:
-    """Standard output, at its natural width where it is no terminal."""
+    """Standard output, at its natural width if it is not a terminal."""
     made = Console()
     return made if made.is_terminal else Console(width=WIDTH)
 
@@ -49,5 +49,10 @@ def words(sizes: Iterable[int]) -> str:
 
 
 threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(1), default=machine.cores, show_default="all", help="Of every contender."
+    "-t",
+    "--threads",
+    type=click.IntRange(1),
+    default=machine.cores,
+    show_default="all",
+    help="Number of threads of every contender.",
 )

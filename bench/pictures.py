@@ -10,6 +10,8 @@ import numpy as np
 
 SOURCE = "Source"  # the entry of the PNG that names what it was made from
 COLOURS = 64
+WIDTH, DOTS = 8, 100  # inches and dots an inch: as wide as a page, on which they keep their size
+SMALLEST = 7  # points of text, ten pixels
 
 
 def is_of(path: Path, source: str) -> bool:
@@ -22,6 +24,7 @@ def png(figure: Any, source: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image, PngImagePlugin
 
+    figure.set_dpi(DOTS)
     canvas, said, made = FigureCanvasAgg(figure), PngImagePlugin.PngInfo(), BytesIO()
     canvas.draw()
     said.add_text(SOURCE, source)

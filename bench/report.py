@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Container
 from operator import itemgetter
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 from . import scaling_page
 from .cases import HEADLINES, WORKS, Case
-from .limits import LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
+from .limits import CALL, LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
-from .markdown import markdown, with_part
+from .markdown import folded, markdown, with_part
 from .peers import PEERS, ROOFLINES
 from .pictures import is_of
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
@@ -51,8 +52,8 @@ def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
     }
 
 
-def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) -> str:
-    others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != besides]
+def _links(stored: dict[Path, Results], paths: dict[Path, Path], but: Path) -> str:
+    others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != but]
     return f"- other machines: {', '.join(others)}\n" if others else ""
 
 
@@ -61,7 +62,7 @@ def _link_of_scan(scans: Scans) -> str:
 
 
 def pictures(scans: Scans) -> dict[Path, Scan]:
-    """The pictures that belong to stored scans, by their path in the repository, with what they are drawn from."""
+    """The pictures that belong to stored scans, by their path in the repository, with their scans."""
     return {scan_page.picture_of(file): scan for file, scan in scans.items()}
 
 
@@ -90,7 +91,7 @@ def outdated(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> li
 
 def page(results: Results, name: str, others: str) -> str:
     """The page: the template with every part filled in."""
-    parts = {part: make(results) for part, make in PARTS.items()}
+    parts = {part: make(results) for part, make in PARTS.items()} | {"named": cpu_name(results.machine)}
     return TEMPLATE.read_text(encoding="utf-8").format(results=name, others=others, **parts)
 
 
@@ -103,13 +104,13 @@ def readme(text: str, results: Results) -> str:
 
 
 def nbytes(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Bytes in the largest unit that is not larger."""
     size, unit = next(((s, u) for s, u in UNITS if count >= s), (1, "bytes"))
     return f"{count / size:.3g} {unit}"
 
 
 def machine(results: Results) -> str:
-    """A list of what the machine is."""
+    """A list of facts about the machine."""
     m = results.machine
     caches = ", ".join(f"{name} {nbytes(c['bytes'])} for {_cores(c['cores'])}" for name, c in m["caches"].items())
     lines = [
@@ -134,26 +135,95 @@ def versions(results: Results) -> dict[str, str]:
     return dict(sorted(there.items()))
 
 
-def speed_table(results: Results, titles: Container[str] = frozenset(work.title for work in WORKS)) -> str:
-    """Our throughput at two sizes, the memory's of the same minute and the best peer's; of works with such titles."""
-    sizes = (f"2^{LARGE} elements", "memory allows", "best peer"), (f"2^{SMALL} elements", "best peer")
+def speed_table(
+    results: Results, titles: Container[str] = frozenset(work.title for work in WORKS), *, share: bool = False
+) -> str:
+    """Our throughput at two sizes and the best peer's, of works with such titles.
+
+    Between them is what the memory allowed in the same minute, or the share of it that we reach.
+    """
+    allows = "of the roofline" if share else "memory allows"
+    sizes = (f"2^{LARGE} elements", allows, "best peer"), (f"2^{SMALL} elements", "best peer")
     columns = ["Gelem/s", *sizes[0], *sizes[1]]
     rows = []
     for work in WORKS:
         there = [results.get(Case(work, log2).name) for log2 in (LARGE, SMALL)]
         if work.title in titles and any(m and m.ours() for m in there):
             roof = there[0].roofline() if there[0] else None
-            allowed = gelems(there[0], roof.best) if roof else "-"
-            (large, rival), small = map(_beside, there)
+            reached = times(there[0].ratio(roof)) if roof else NOT_THERE
+            allowed = reached if share else gelems(there[0], roof.best) if roof else NOT_THERE
+            (large, rival), small = map(_compared, there)
             rows.append([work.title, large, allowed, rival, *small])
     return markdown(columns, rows)
 
 
-def _beside(m: Measurement | None) -> tuple[str, str]:
+def _compared(m: Measurement | None) -> tuple[str, str]:
     if m is None or m.ours() is None:
         return "-", "-"
     rival = m.best_peer()
     return gelems(m, m.ours().best), f"{gelems(m, rival.best)} {rival.name}" if rival else "-"
+
+
+def headlines(results: Results) -> str:
+    """Ten works, with the share of the roofline that we reach."""
+    return speed_table(results, HEADLINES, share=True)
+
+
+def words(results: Results) -> str:
+    """Three sentences: what limits large arrays, what the mean over all cases is, what a small call takes."""
+    made = _of_large(results), _of_all(results), _of_calls(results)
+    return textwrap.fill(" ".join(filter(None, made)), 120, break_on_hyphens=False)
+
+
+def _of_large(results: Results) -> str:
+    there = [m for work in WORKS if work.title in HEADLINES and (m := results.get(Case(work, LARGE).name))]
+    shares = [share for m in there if (share := m.ratio(m.roofline())) is not None]
+    if not shares:
+        return ""
+    return (
+        f"At 2^{LARGE} elements, out of every cache, these works reach {min(shares):.2f} to {max(shares):.2f} of the"
+        " *roofline*: the speed of a program that moves the same bytes in the same minute and computes nothing."
+    )
+
+
+def _of_all(results: Results) -> str:
+    rivals = [(m, ratio) for m in _counted(results) if (ratio := m.ratio(m.best_peer())) is not None]
+    numpy = [ratio for m in _counted(results) if (ratio := m.ratio(m.numpy())) is not None]
+    if not (rivals and numpy):
+        return ""
+    speeds = speeds_in_cache(results)
+    slower = [limit(m, speeds) for m, ratio in rivals if ratio < 1]
+    calls = slower.count("the cost of a call")
+    return (
+        f"Over all {len(rivals)} cases of 2^12 elements and more the geometric mean is"
+        f" {times(geometric_mean([ratio for _, ratio in rivals]))} times the speed of the best peer and"
+        f" {times(geometric_mean(numpy))} times that of NumPy; {len(slower)} cases are slower than a peer, {calls} of"
+        f" them calls of less than {CALL * 1e6:.0f} us."
+    )
+
+
+def _of_calls(results: Results) -> str:
+    found = {row["what"]: row["best"] for row in results.sections.get("startup", [])}
+    if not found.keys() >= set(_CALLS):
+        return ""
+    small, cold, on_disk = (found[name] for name in _CALLS)
+    return (
+        f"A call on 1,000 elements takes {small * 1e6:.2g} us; the first one of a process takes {cold:.2g} s where its"
+        f" kernels have to be compiled, and {on_disk:.2g} s where they are on disk."
+    )
+
+
+_CALLS = (
+    "quantize_linear, out=, 1,000 elements",
+    "first call, 1,000 elements, cold",
+    "first call, 1,000 elements, from the cache",
+)
+
+
+def threads(results: Results) -> str:
+    """How many threads every contender had."""
+    count = results.settings["threads"]
+    return "one thread" if count == 1 else f"{count} threads"
 
 
 def throughput(results: Results) -> str:
@@ -162,7 +232,7 @@ def throughput(results: Results) -> str:
     for work in WORKS:
         rows = [_row(m) for m in results.measurements if m.of.work == work and m.ours()]
         if rows:
-            parts.append(f"### {work.title}\n\n{_formula(work)}\n\n{markdown(_COLUMNS, rows)}")
+            parts.append(folded(work.title, f"{_formula(work)}\n\n{markdown(_COLUMNS, rows)}"))
     return "\n\n".join(parts)
 
 
@@ -205,9 +275,13 @@ def _formula(work: Any) -> str:
     return f"`{work.name}`: at 2^{LARGE} {', then '.join(parts)}."
 
 
+def _counted(results: Results) -> list[Measurement]:
+    return [m for m in results.measurements if m.ours() and m.of.log2 >= 12]
+
+
 def summary(results: Results) -> str:
     """Geometric means over all cases, and how many are below the best peer."""
-    there = [m for m in results.measurements if m.ours() and m.of.log2 >= 12]
+    there = _counted(results)
     rivals: tuple[tuple[str, Callable[[Measurement], Rival | None]], ...] = (
         ("the best peer", Measurement.best_peer),
         ("NumPy", Measurement.numpy),
@@ -278,7 +352,7 @@ def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], boo
 
 
 def number(key: str, units: float, digits: int) -> Cell:
-    """A cell that has a number in units of which one has so many."""
+    """A cell that has a number in other units, `units` of them for one."""
     return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
@@ -288,7 +362,7 @@ _OF_CALLS = {"best": "best", "median": "median", "Python": "python", "dispatch":
 _CONTENTION = {
     "one thread, alone": "serial",
     "all, alone": "free",
-    "all, beside it": "median",
+    "all, next to it": "median",
     "99th percentile": "p99",
     "longest": "longest",
     "99th of one thread": "serial_p99",
@@ -332,6 +406,9 @@ def peers(results: Results) -> str:
 
 PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "machine": machine,
+    "headlines": headlines,
+    "words": words,
+    "threads": threads,
     "summary": summary,
     "speed": speed_table,
     "limits": limits,

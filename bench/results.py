@@ -21,7 +21,7 @@ FIGURES = ["best us", "median us", "samples", "exact", "over fastq"]  # of a con
 
 
 class Timing(NamedTuple):
-    """Seconds of a call of one contender: the least and the median of so many samples."""
+    """Seconds of a call of one contender: the least and the median of a number of samples."""
 
     best: float
     median: float
@@ -93,7 +93,7 @@ class Measurement:
         return replace(made, ratios=ratios | _compared(rounds, pairs))
 
     def fastest(self, names: Any) -> Rival | None:
-        """The fastest contender among these names, beside ours if that is there; None where none was measured."""
+        """The fastest contender among these names, with ours if that was measured; None if no contender was."""
         there = {name: self.timings[name] for name in names if name in self.timings}
         if not there:
             return None
@@ -141,7 +141,7 @@ def _compared(rounds: dict[str, Sequence[float]], pairs: list[tuple[str, str]]) 
 class Results:
     """A run: the machine, the versions, what was measured.
 
-    `sections` are the parts beside throughput, by name: lists of rows, each a dict.
+    `sections` are the parts other than throughput, by name: lists of rows, each a dict.
     """
 
     machine: dict[str, Any]
@@ -236,7 +236,7 @@ def _round(value: float) -> float:
 
 
 def _in_lines(content: Any, depth: int = 4) -> str:
-    """Return JSON with a line for each item that is no plain value, down to a case: a diff shows what was measured."""
+    """Return JSON with a line for each item that is not a plain value, down to a case, which makes diffs readable."""
     items = content.values() if isinstance(content, dict) else content if isinstance(content, (list, tuple)) else ()
     if not depth or not any(isinstance(item, (dict, list, tuple)) for item in items):
         return json.dumps(content, separators=(",", ":"))
@@ -248,7 +248,7 @@ def _in_lines(content: Any, depth: int = 4) -> str:
 
 
 def stored() -> dict[Path, Results]:
-    """The results kept beside this file, those that were begun last first."""
+    """The results next to this file, those that were begun last first."""
     found = {path: read(path) for path in STORED.glob("*.json*")}
     return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
 

@@ -19,7 +19,7 @@ from .worker import Absent, Figures, Workers
 
 ROUNDS_AT_LEAST = 2
 ENDED_AT_MOST = 3  # crashes and hangs of a peer's process
-# of what a peer holds over the bytes of the case: copies of its library's own
+# memory of a peer over the bytes of the case: its library may make copies
 MEMORY_FACTOR = 1.5
 
 

@@ -21,7 +21,7 @@ ROOFLINE = "roofline"
 TITLES = HEADLINES | {"quantize int8 columns", "quantize int8 blocks32", "compare uint8"}
 SCALED = tuple(work for work in WORKS if work.title in TITLES)
 Row = dict[str, Any]
-Samples = dict[tuple[str, int], list[float]]  # seconds of a peer with so many threads
+Samples = dict[tuple[str, int], list[float]]  # seconds of a peer with this number of threads
 
 
 def thread_counts(most: int) -> list[int]:
@@ -40,7 +40,7 @@ def rows(
 ) -> list[Row]:
     """Best and median seconds of each case at each number of threads, and the roofline's best with as many.
 
-    The sweeps end after so many seconds. A case is compared with the reference once; `so_far` is called after it.
+    The sweeps end after a number of seconds. A case is compared with the reference once; `so_far` is called after it.
     """
     deadline = time.perf_counter() + seconds
     there: dict[Case, Samples] = {case: {} for case in cases(works, sizes)}

@@ -26,7 +26,7 @@ than it, the cause is ours. Both are the best of all sweeps. Pictures have a lin
 
 {sections}
 """
-COLUMNS, PANEL = 2, (5.2, 3.6)
+COLUMNS, HEIGHT = 2, 3.4  # panels in a row, and inches
 COLORS = 10  # that lines take in turns
 MUCH_LESS = 0.6
 
@@ -78,7 +78,7 @@ def _behind(found: Results) -> str:
         for case, (one, all_) in gains.items()
         if "roofline" in one and one["best"] / all_["best"] < MUCH_LESS * one["roofline"] / all_["roofline"]
     ]
-    return f"With {most} threads these gain less than {MUCH_LESS} of what a copy does: {', '.join(names) or 'none'}."
+    return f"With {most} threads these gain less than {MUCH_LESS} of the speed of a copy: {', '.join(names) or 'none'}."
 
 
 def table(found: Results) -> str:
@@ -123,7 +123,7 @@ def picture_of(path: Path) -> Path:
 
 
 def drawn() -> dict[Path, Results]:
-    """Return the pictures by their path in the repository, with what they are drawn from."""
+    """Return the pictures by their path in the repository, with their data."""
     return {picture_of(path): found for path, found in stored().items()}
 
 
@@ -139,7 +139,7 @@ def picture(found: Results) -> bytes:
     by_case = _by_case(found)
     sizes = sorted({case.log2 for case in by_case})
     rows = -(-len(sizes) // COLUMNS)
-    figure = Figure(figsize=(COLUMNS * PANEL[0], rows * PANEL[1] + 1), dpi=80, layout="constrained")
+    figure = Figure(figsize=(pictures.WIDTH, rows * HEIGHT + 1.5), layout="constrained")
     places = figure.subplots(rows, COLUMNS, squeeze=False).flat
     for place in places[len(sizes) :]:
         place.set_visible(False)
@@ -147,7 +147,7 @@ def picture(found: Results) -> bytes:
         _panel(place, {case: each for case, each in by_case.items() if case.log2 == log2 and 1 in each})
         place.set_title(f"$2^{{{log2}}}$ elements", fontsize=10)
     handles, labels = places[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=pictures.SMALLEST, frameon=False)
     return pictures.png(figure, source(found))
 
 

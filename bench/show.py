@@ -1,4 +1,4 @@
-"""Tables of what was measured, for a terminal."""
+"""Tables of measurements, for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of real weights is left by each way to choose scales, beside llm-compressor's observers: docs/choose.md.
+"""The error of real weights for each way to choose scales, compared with llm-compressor's observers: docs/choose.md.
 
 Weights are the matrices of Linear layers of a model, all together. The error of outputs is that of made-up activations:
 columns of unlike sizes, a few of them of outliers, as layers of large models have them. The importance of the columns
@@ -31,7 +31,7 @@ PARTS = {
     "weights": ("<!-- begin: python -m bench signal, weights -->", "<!-- end: weights -->"),
     "outputs": ("<!-- begin: python -m bench signal, outputs -->", "<!-- end: outputs -->"),
 }
-TOKENS, OUTLIERS, SIZE = 512, 64, 20.0  # one column in so many is of outliers, larger by this
+TOKENS, OUTLIERS, SIZE = 512, 64, 20.0  # one column in this many has outliers, larger by this factor
 TURNS = 3
 
 
@@ -104,7 +104,7 @@ class Sums:
         self._inputs = {n: activations(n, 2).astype(np.float64) for n in {x.shape[1] for x in weights.values()}}
 
     def decibels(self, values_of: Callable[[str, Array], Array]) -> tuple[float, float]:
-        """SQNR of weights and of outputs, for what becomes of each matrix."""
+        """SQNR of weights and of outputs, for the results of each matrix."""
         sums = np.zeros(4)
         for name, x in self._weights.items():
             error, inputs = values_of(name, x).astype(np.float64) - x, self._inputs[x.shape[1]]
@@ -171,7 +171,7 @@ def _least(work: Callable[[], object]) -> float:
 
 
 def measured(path: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Row:
-    """All rows, and of what and where they are."""
+    """All rows, with their subject and machine."""
     title, weights = matrices(path)
     sums, rows = Sums(weights), []
     for scheme in SCHEMES:

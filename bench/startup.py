@@ -103,7 +103,7 @@ def imports(modules: tuple[str, ...] = ("numpy", "fastq"), times: int = IMPORTS_
 
 
 def first_calls(elements: int, times: int = FIRST_CALLS_TIMED) -> Iterator[dict[str, Any]]:
-    """Time the first call with an empty cache folder, and in the next process with what that one left there.
+    """Time the first call with an empty cache folder, and in the next process with the files that it left.
 
     The seconds are from `import fastq` to the result; `numba` of them are `import numba`.
     """

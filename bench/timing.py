@@ -14,7 +14,7 @@ WARM_SHARE = 0.25
 
 
 def sampled(call: Callable[[], Any], seconds: float) -> Iterator[float]:
-    """Time calls for so many seconds: each sample is the mean of as many calls as the clock needs."""
+    """Time calls for a number of seconds: each sample is the mean of as many calls as the clock needs."""
     once = _seconds(call, 1)
     deadline = time.perf_counter() + WARM_SHARE * seconds
     while time.perf_counter() < deadline:

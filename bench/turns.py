@@ -15,7 +15,7 @@ TURN = 0.05  # seconds
 
 
 class Turns(NamedTuple):
-    """Seconds of a call in each round, of this checkout and of the other fastq; or why there are none."""
+    """Seconds of a call in each round, of this checkout and of the other fastq; or why there are no times."""
 
     case: str
     here: list[float]

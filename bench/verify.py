@@ -18,7 +18,9 @@ from . import data
 from .cases import Case
 from .data import (
     KEEPBITS,
+    MULTIPLIER,
     SCALE,
+    ZERO_POINT,
     Array,
     granularity,
     piece_of_codes,
@@ -97,6 +99,10 @@ def _fake_quantize(case: Case) -> Results:
     return _values(case, reference.fake_quantize(piece_of_values(case), qparams=piece_of_qparams(case)))
 
 
+def _requantize(case: Case) -> Results:
+    return {"codes": reference.requantize(piece_of_values(case), MULTIPLIER, ZERO_POINT, case.work.code)}
+
+
 EXPECTED: dict[str, Callable[[Case], Results]] = {
     "minmax": lambda case: dict(zip(("lo", "hi"), reference.minmax(piece_of_values(case)), strict=True)),
     "quantize_linear": _quantize_linear,
@@ -105,6 +111,7 @@ EXPECTED: dict[str, Callable[[Case], Results]] = {
     "quantize": _quantize,
     "fake_quantize": _fake_quantize,
     "fake_quantize_range": _fake_quantize_range,
+    "requantize": _requantize,
     "compare": lambda case: {"measures": measures(reference.compare(piece_of_values(case), _quantized(case)), case)},
     "pack": lambda case: {"codes": reference.pack(piece_of_codes(case), case.work.code)},
     "unpack": lambda case: {"bytes": piece_of_codes(case)},

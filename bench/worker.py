@@ -194,7 +194,7 @@ class Child:
         self.runners[variant].call()
 
     def set_threads(self, count: int) -> None:
-        """Let fastq, and loops of Numba as the roofline's, use so many of the threads of this process."""
+        """Let fastq, and loops of Numba as the roofline's, use a number of the threads of this process."""
         import numba
 
         import fastq

@@ -34,8 +34,8 @@ def page(verified: Path) -> str:
     Parameters
     ----------
     verified : Path
-        docs/conventions.json, which tests/conformance/record.py writes: what was compared with what, ``{name:
-        {"system", "version", "values", "undefined"}}``; it may be missing.
+        docs/conventions.json, which tests/conformance/record.py writes: the comparisons, ``{name: {"system", "version",
+        "values", "undefined"}}``; it may be missing.
     """
     compared = json.loads(verified.read_text()) if verified.exists() else {}
     sections = [_section(row, compared.get(row.name)) for row in CONVENTIONS.values()]
@@ -51,7 +51,7 @@ F is the compute type of the values, `lo` and `hi` the ends of the range that a 
 the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
 rounded in F unless it says otherwise; `fma` is rounded once.
 
-Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` takes it for 0), a range with an
+Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` treats it as 0), a range with an
 infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
 
 A convention of your own is a `fastq.Convention`, or a row with fields changed:
@@ -78,7 +78,7 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         where = f"where a range of {' or '.join(row.searched_signed)} is searched for"
         lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")
     if row.operation_type == "input":
-        lines.append("- bfloat16 and float16: each operation but that of values is rounded to the dtype of x")
+        lines.append("- bfloat16 and float16: each operation except that of values is rounded to the dtype of x")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
     return "\n".join([*lines, *_verification(compared), ""])
 

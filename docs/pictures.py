@@ -31,7 +31,7 @@ def draw(folder: Path = FOLDER) -> list[Path]:
         ):
             figure = fastq.plot.errors(x, q)[0].figure
             made.append(folder / f"errors-{name}.png")
-            figure.savefig(made[-1], dpi=75)
+            figure.savefig(made[-1], dpi=80)
             pyplot.close(figure)
     return made
 

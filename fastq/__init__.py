@@ -1,4 +1,4 @@
-"""Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
+"""Quantize NumPy arrays at the speed of the memory bus, with exactly the bits of the convention you name."""
 
 import os
 import sys
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError(
-        "fastq can't run on a free-threaded build of Python: it reads fields of objects, which lie elsewhere there, and"
-        f" counts on the lock of the ordinary build; install Python {sys.version_info[0]}.{sys.version_info[1]} without"
+        "fastq can't run on a free-threaded build of Python: it reads fields of objects, which have other positions,"
+        f" and needs the lock of the ordinary build; install Python {sys.version_info[0]}.{sys.version_info[1]} without"
         " free threading"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastq.system import lazy
 from fastq.system.arguments import as_int
 
-# the module that imports NumPy, imported by the first call
+# this module imports NumPy, so the first call imports it
 _threadpool = functools.partial(lazy.module, "fastq.engine.runtime.threadpool")
 
 
@@ -18,19 +18,20 @@ def _result_pool() -> Any:
 
 
 def set_num_threads(n: int) -> None:
-    """Set how many threads fastq uses in this process; results do not depend on it.
+    """Set the number of threads that fastq uses in this process; results do not depend on it.
 
     Parameters
     ----------
     n : int
-        From 1 to the number that Numba starts with: NUMBA_NUM_THREADS, or the CPUs that the process may run on.
+        Number of threads, from 1 to the number that Numba starts with: NUMBA_NUM_THREADS, or the CPUs that the process
+        may use.
 
     Raises
     ------
     TypeError
         If n is not an integer.
     ValueError
-        If it is out of this range.
+        If n is out of this range.
 
     Examples
     --------
@@ -45,7 +46,7 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads fastq uses: at first NUMBA_NUM_THREADS, or the CPUs that affinity and cgroup allow.
+    """Return the number of threads: at first NUMBA_NUM_THREADS, or the CPUs that affinity and cgroup allow.
 
     Returns
     -------
@@ -63,24 +64,24 @@ def get_num_threads() -> int:
 
 
 def set_result_pool_limit(nbytes: int) -> None:
-    """Set how many bytes the result pool keeps: memory of large results that nobody uses any more, for later ones.
+    """Set the size of the result pool, which keeps the memory of unused large results for later ones.
 
-    Fresh memory costs more than the work: the system clears each page at its first touch. Results of 4 MiB and more
-    are made in memory of earlier ones where that is free, at most an eighth more than they need. Such a result is an
+    New memory costs more than the work, since the system clears each page when it is first touched. Results of 4 MiB
+    and more reuse free memory of earlier results if it is at most an eighth larger than needed. Such a result is an
     ordinary array that does not own its memory, so `numpy.ndarray.resize` refuses it.
 
     Parameters
     ----------
     nbytes : int
-        Bytes that are kept at most; 0: none. At the start that is the environment variable FASTQ_RESULT_POOL, or
-        256 MiB.
+        Most bytes to keep; 0 keeps nothing. The initial value is the environment variable FASTQ_RESULT_POOL, or 256
+        MiB.
 
     Raises
     ------
     TypeError
         If nbytes is not an integer.
     ValueError
-        If it is negative.
+        If nbytes is negative.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def set_result_pool_limit(nbytes: int) -> None:
 
 
 def get_result_pool_limit() -> int:
-    """Return how many bytes the result pool keeps at most.
+    """Return the most bytes that the result pool keeps.
 
     Returns
     -------
@@ -118,7 +119,7 @@ FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "av
 
 
 def versions() -> dict[str, str]:
-    """Return versions, CPU, threads, cache folder and how much machine code there is, in the order to show them.
+    """Return versions, CPU, threads, cache folder and the amount of machine code, in the order to show them.
 
     Returns
     -------
@@ -147,7 +148,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what ``fastq.config.versions()`` returns.
+    """Print the result of ``fastq.config.versions()``.
 
     Examples
     --------

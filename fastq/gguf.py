@@ -1,8 +1,8 @@
 """Block formats of GGUF: the bytes of ggml, which llama.cpp reads.
 
-``quantize`` and ``dequantize`` do what ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` of the gguf package do,
-which they do not need, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats. Formats
-of grids, IQ1, IQ2 and IQ3, are decoded alone.
+``quantize`` and ``dequantize`` replace ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` of the gguf package,
+without needing it, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats. Formats of
+grids, IQ1, IQ2 and IQ3, are only decoded.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ def quantize(
     imatrix: ArrayLike | None = None,
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
-    """Quantize to the blocks that GGUF files hold.
+    """Quantize to the blocks of GGUF files.
 
-    The bytes are those of ggml on x86-64, whose searches for scales run here for sixteen blocks at a time; the exact
-    rules are in docs/contract.md.
+    The bytes are the same as from ggml on x86-64. Its searches for scales run here for sixteen blocks at a time; the
+    exact rules are in docs/contract.md.
 
     Parameters
     ----------
     data : array_like
-        Of float32, float16, bfloat16, float64 or an integer dtype, any memory layout, shape (..., n) with n a multiple
-        of the values of a block. Converted to float32 first.
+        Array of dtype float32, float16, bfloat16, float64 or an integer dtype, of any memory layout, in shape (..., n)
+        with n a multiple of the values of a block. It is converted to float32 first.
     qtype : gguf.GGMLQuantizationType, int or str
-        The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), IQ4_NL (20) or MXFP4 (39) of 32 values a block,
-        NVFP4 (40) or Q2_0 (42) of 64, Q1_0 (41) of 128, Q2_K (10), Q3_K (11), Q4_K (12), Q5_K (13), Q6_K (14), IQ4_XS
-        (23), TQ1_0 (34) or TQ2_0 (35) of 256.
+        The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), IQ4_NL (20) or MXFP4 (39) with blocks of 32
+        values, NVFP4 (40) or Q2_0 (42) of 64, Q1_0 (41) of 128, Q2_K (10), Q3_K (11), Q4_K (12), Q5_K (13), Q6_K (14),
+        IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35) of 256.
     range : {"minmax", "mse"}
-        How scales and smallest values are chosen: "minmax" gives the bytes of ggml; "mse" those of the least squared
-        error of what is tried, as the parameters are stored, in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, IQ4_XS, MXFP4
-        and NVFP4. No block is worse than that of ggml, and whatever reads ggml's reads these.
+        The choice of scales and smallest values: "minmax" gives the bytes of ggml; "mse" tries several stored
+        parameters and takes those with the least squared error, in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, IQ4_XS, MXFP4
+        and NVFP4. No block is worse than that of ggml, and any reader of ggml's blocks reads these.
     imatrix : array_like of float32, optional
-        Importance of the columns, which chooses the scales: shape (n,), or that of data, in which each of the axes
-        before the last may be 1 from some axis on, such as (experts, 1, n). Finite and not negative. Where neighbours
-        that share a scale all have 0, they count alike; ggml stores zeros for them. Q8_0, TQ1_0, TQ2_0, MXFP4,
-        NVFP4, Q1_0 and Q2_0 are the same with any. With "mse" these are the weights of the squares, in every format.
+        Importance of the columns, for the choice of scales: finite, not negative, in shape (n,) or in that of data,
+        where axes before the last may be 1 from some axis on, such as (experts, 1, n). Neighbours that share a scale
+        and are all 0 get equal weights; ggml stores zeros for them. Q8_0, TQ1_0, TQ2_0, MXFP4, NVFP4, Q1_0 and Q2_0
+        ignore the importance. With "mse" it has the weights of the squared errors, in every format.
     out : ndarray, optional
-        Where to write: uint8, the result's shape.
+        Array to write to, uint8 in the shape of the result.
 
     Returns
     -------
     ndarray of uint8
-        Shape (..., n / values of a block * bytes of a block); `out` if given.
+        Blocks of shape (..., n / values of a block * bytes of a block); `out` if given.
 
     Raises
     ------
@@ -61,8 +61,8 @@ def quantize(
         If data, imatrix or out has another dtype.
     ValueError
         If n is not a multiple of the values of a block, imatrix has another shape or is negative or not finite, qtype
-        is another format or one that is decoded alone, range is another word, or "mse" for a format that has none, or
-        a block has NaN, infinities or a parameter that float16 does not reach; then what is in `out` is not specified.
+        is another format or one that is only decoded, or range is another word or "mse" for a format without it. If a
+        block has NaN, infinities or a parameter beyond float16; the contents of `out` are then not specified.
 
     References
     ----------
@@ -88,22 +88,22 @@ def quantize(
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
-    """Return the values that blocks of a GGUF file stand for.
+    """Return the values of blocks of a GGUF file.
 
     Parameters
     ----------
     data : array_like of uint8
-        Blocks, shape (..., m) with m a multiple of the bytes of a block, any memory layout.
+        Blocks in shape (..., m) with m a multiple of the bytes of a block, of any memory layout.
     qtype : gguf.GGMLQuantizationType, int or str
-        As in `quantize`, or a format of 256 values a block that is decoded alone: IQ2_XXS (16), IQ2_XS (17), IQ3_XXS
+        As in `quantize`, or a format with blocks of 256 values that is only decoded: IQ2_XXS (16), IQ2_XS (17), IQ3_XXS
         (18), IQ1_S (19), IQ3_S (21), IQ2_S (22) or IQ1_M (29).
     out : ndarray, optional
-        Where to write: float32, the result's shape.
+        Array to write to, float32 in the shape of the result.
 
     Returns
     -------
     ndarray of float32
-        Shape (..., m / bytes of a block * values of a block); `out` if given.
+        Values of shape (..., m / bytes of a block * values of a block); `out` if given.
 
     Raises
     ------

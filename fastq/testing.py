@@ -19,16 +19,17 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
     Parameters
     ----------
     actual, desired : QuantizedArray
-        Which are compared: shape, format, granularity, scheme and convention, then the bytes of codes, scale, zero
-        point and, in formats with two levels of scales, that of the array. Memory and byte order are no difference,
-        -0.0 where 0.0 is expected is one.
+        Arrays to compare: shape, format, granularity, scheme and convention, then the bytes of codes, scale, zero point
+        and, in formats with two levels of scales, the scale of the array. Memory and byte order may differ; -0.0 and
+        0.0 are different.
 
     Raises
     ------
     AssertionError
-        If they differ, with what differs; for codes and parameters in how many places, and in which one first.
+        If they differ; the message names the first difference, for codes and parameters with the number of places and
+        the first place.
     TypeError
-        If one is no QuantizedArray.
+        If one is not a QuantizedArray.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
 
 
 def _described(q: QuantizedArray) -> dict[str, Any]:
-    """Return all but the numbers, in the order in which differences are told."""
+    """Return everything except the numbers, in the order in which differences are reported."""
     return {
         "shape": q.shape,
         "dtype": q.dtype,
@@ -71,7 +72,7 @@ def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:
 
 
 def _difference(actual: NDArray[Any], desired: NDArray[Any]) -> str:
-    """Return how two arrays of numbers differ in their bits, in whatever byte order; nothing where they do not."""
+    """Return a text on how two arrays of numbers differ in their bits, in any byte order; empty if they do not."""
     actual, desired = (each.astype(native(each.dtype), copy=False) for each in (actual, desired))
     for part, a, b in (("dtype", actual.dtype, desired.dtype), ("shape", actual.shape, desired.shape)):
         if a != b:

@@ -1,7 +1,7 @@
 """Which tests reach a file of the package: `python -m tests.reach fastq/kernels/body/min_max.py`.
 
 Tests are run once under a trace, as for mutants: a test reaches a file where it runs lines of it, or launches a kernel
-that is compiled of lines of it. What was recorded is kept, also when the package changes; `--record` does it anew. Of
+that is compiled of lines of it. What was recorded is kept, also when the package changes; `--record` records again. Of
 what computes, the tests are recorded that judge mutants, some minutes the first time; of other rooms those in the room
 of tests of the same name. Tests in processes of their own are not seen.
 """
@@ -63,7 +63,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     path = given.file.resolve()
     if not (path.is_file() and path.is_relative_to(reach.ROOT)):
-        parser.error(f"{given.file} is no file of {reach.ROOT}")
+        parser.error(f"{given.file} is not a file of {reach.ROOT}")
     file = reach.file_of(path)
     rooms = reach.ROOMS if file.startswith(reach.ROOMS) else (file.split("/")[0],)
     judge.prepare()

@@ -52,11 +52,11 @@ EXCEPTIONS = {
     ): "methods of arrays are public functions, imported when called",
     ("fastq.results.parameters", "fastq.operations"): "as are those of parameters",
     ("fastq.operations.saving", "fastq.io"): "files of many tensors are read where files are, imported when called",
-    ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are handed on, which are none without dask",
+    ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are passed on, and do not occur without dask",
     ("fastq.dispatch.cache", "fastq.dispatch.labelled"): "as are those on DataArrays, whose arrays come back",
 }
 PUBLIC_CORNERS = {"gguf", "layouts", "plot", "reference", "dask", "xarray", "zarr", "testing"}
-BENCH = "_bench"  # the package beside this one, which an installed one carries
+BENCH = "_bench"  # the package next to this one, which an installed one carries
 MOST_ENTRIES, MOST_LINES = 13, 500
 LONG_FILES = {}  # file: "a table" or "a proof"
 

@@ -23,7 +23,7 @@ def trained(case: Case, dimension: int) -> Array:
 
     These are the values (code - zero_point) * scale.
     """
-    scales = np.broadcast_to(data.beside(case).astype(np.float64), dimension)
+    scales = np.broadcast_to(data.scales_of(case).astype(np.float64), dimension)
     return np.concatenate([-(128 + data.zero(case) + 0.5) * scales, 255 * scales]).astype(np.float32)
 
 

@@ -38,6 +38,10 @@ def dequantize(case: Case) -> Call:
     return partial(fastq.dequantize, fastq.QuantizedArray(data.packed(case), data.qparams(case), case.shape))
 
 
+def requantize(case: Case) -> Call:
+    return partial(fastq.requantize, data.x(case), data.MULTIPLIER, data.ZERO_POINT, case.work.code)
+
+
 def compare(case: Case) -> Call:
     x = data.x(case)
     return partial(fastq.compare, x, fastq.quantize(x, case.work.code))
@@ -52,6 +56,7 @@ CALLS: dict[str, tuple[Callable[[Case], Call], str]] = {
     "fake_quantize": (lambda case: partial(fastq.fake_quantize, data.x(case), qparams=data.qparams(case)), "values"),
     "fake_quantize_range": (lambda case: partial(fastq.fake_quantize, data.x(case), case.work.code), "values"),
     "minmax": (lambda case: partial(fastq.minmax, data.x(case)), ""),
+    "requantize": (requantize, "codes"),
     "compare": (compare, ""),
     "pack": (lambda case: partial(fastq.pack, data.codes(case), case.work.code), "codes"),
     "unpack": (lambda case: partial(fastq.unpack, data.packed(case), case.work.code, shape=case.shape), "bytes"),

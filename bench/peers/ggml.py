@@ -55,7 +55,7 @@ def chunk(qtype: str) -> Callable[[int, int, int], None]:
 
 @cache
 def threads_beside() -> ThreadPoolExecutor:
-    """The threads beside the calling one."""
+    """The threads in addition to the calling one."""
     return ThreadPoolExecutor(max(1, own_threads() - 1))
 
 

@@ -56,7 +56,7 @@ def arguments(given: str, case: Case) -> list[jax.Array]:
     """The array, its scale or scales, and the zero point where there is one."""
     array = data.grouped(getattr(data, given)(case, aligned=True), case)
     zero_point = [] if case.work.symmetric else [np.float32(data.zero(case))]
-    return [jax.device_put(a) for a in (array, data.beside(case), *zero_point)]
+    return [jax.device_put(a) for a in (array, data.scales_of(case), *zero_point)]
 
 
 def in_place(function: Function, inputs: list[jax.Array]) -> tuple[Callable[[], None], list[jax.Array]]:

@@ -30,7 +30,7 @@ def quantize_linear(case: Case) -> Runner:
 
 
 def packed(codes: np.ndarray) -> np.ndarray:
-    """Two 4-bit codes a byte; only for the comparison, and not timed."""
+    """Two 4-bit codes per byte; only for the comparison, and not timed."""
     codes = codes.view(np.uint8)
     return codes[:, 0::2] | codes[:, 1::2] << 4
 

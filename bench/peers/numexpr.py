@@ -27,7 +27,7 @@ def dequantize_linear(case: Case) -> Runner:
 
 
 def dequantize(case: Case) -> Runner:
-    """Two codes a byte: numexpr works with 32 bits and has no unsigned ones."""
+    """Two codes per byte: numexpr works with 32 bits and has no unsigned ones."""
     q = data.packed(case, aligned=True).view(np.int8)
     return run(case, ("(q << 28 >> 28) * scale", "(q >> 4) * scale"), "values", q=q)
 
@@ -36,7 +36,7 @@ def run(case: Case, expressions: str | tuple[str, ...], result: str, **arrays: n
     """Evaluate an expression, or several which give every second element in turn, without a zero point of 0."""
     numexpr.set_num_threads(own_threads())
     lowest, highest = data.limits(case)
-    given = {"scale": data.beside(case), "zero": data.zero(case), "lowest": lowest, "highest": highest}
+    given = {"scale": data.scales_of(case), "zero": data.zero(case), "lowest": lowest, "highest": highest}
     operands = {name: data.grouped(array, case) for name, array in arrays.items()}
     operands |= {name: np.asarray(value, np.float32) for name, value in given.items()}
     out = data.out(case, result, aligned=True)

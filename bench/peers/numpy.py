@@ -9,6 +9,8 @@ from ..cases import Case
 from ..data import Array
 from . import Runner
 
+ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
+
 
 def quantize_into(x: Array, scale: Array, zero: float, lowest: int, highest: int, work: Array, codes: Array) -> None:
     """Quantize by way of `work`, which has the dtype of the division."""
@@ -42,7 +44,7 @@ def minmax(case: Case) -> Runner:
 
 def quantize_linear(case: Case) -> Runner:
     x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work, scale = data.empty(x.shape, np.float32, aligned=True), data.beside(case)
+    work, scale = data.empty(x.shape, np.float32, aligned=True), data.scales_of(case)
     zero, limits = data.zero(case), data.limits(case)
 
     def call() -> None:
@@ -51,9 +53,23 @@ def quantize_linear(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": codes})
 
 
+def requantize(case: Case) -> Runner:
+    acc, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+    work = data.empty(acc.shape, np.float64, aligned=True)
+
+    def call() -> None:
+        np.multiply(acc, data.MULTIPLIER, out=work)
+        np.rint(work, out=work)
+        np.add(work, data.ZERO_POINT, out=work)
+        np.clip(work, *data.limits(case), out=work)
+        np.copyto(codes, work, casting="unsafe")
+
+    return Runner(call, lambda: {"codes": codes}, ROUNDED_ONCE)
+
+
 def dequantize_linear(case: Case) -> Runner:
     codes, values = (data.grouped(a, case) for a in (data.codes(case, aligned=True), values_out(case)))
-    scale, zero = data.beside(case), data.zero(case)
+    scale, zero = data.scales_of(case), data.zero(case)
 
     def call() -> None:
         dequantize_into(codes, scale, zero, values)
@@ -67,7 +83,7 @@ def values_out(case: Case) -> Array:
 
 def dequantize(case: Case) -> Runner:
     """Look up both elements of each byte, then multiply."""
-    packed, values, scale = data.packed(case, aligned=True), values_out(case), data.beside(case)
+    packed, values, scale = data.packed(case, aligned=True), values_out(case), data.scales_of(case)
     pairs, groups = values.reshape(*packed.shape, 2), data.grouped(values, case)
     bits = np.arange(256)
     table = data.elements(case.work.code)[np.stack([bits & 15, bits >> 4], axis=-1)]
@@ -82,7 +98,7 @@ def dequantize(case: Case) -> Runner:
 def fake_quantize(case: Case) -> Runner:
     arrays = data.x(case, aligned=True), values_out(case), data.out(case, "codes", aligned=True)
     x, values, codes = (data.grouped(array, case) for array in arrays)
-    scale, zero, limits = data.beside(case), data.zero(case), data.limits(case)
+    scale, zero, limits = data.scales_of(case), data.zero(case), data.limits(case)
 
     def call() -> None:
         quantize_into(x, scale, zero, *limits, values, codes)

@@ -74,7 +74,7 @@ def both(source: str, result: str, case: Case) -> tuple[Tensor, np.ndarray, Tens
 
 def given(element: Any, source: str, result: str, case: Case) -> Runner:
     x, out, y = both(source, result, case)
-    rule, scale = Rule((), case.work.symmetric, *data.limits(case)), tensor(data.beside(case))
+    rule, scale = Rule((), case.work.symmetric, *data.limits(case)), tensor(data.scales_of(case))
     call = partial(COMPILED(use_given), element, rule, x, scale, torch.full_like(scale, data.zero(case)), y)
     return Runner(call, lambda: {result: out})
 
@@ -90,7 +90,7 @@ def own(element: Any, result: str, case: Case) -> Runner:
 
 def dequantize(case: Case) -> Runner:
     x, out, y = both("packed", "values", case)
-    call = partial(COMPILED(dequantize_packed_into), x, tensor(data.beside(case)), y, ELEMENTS[case.work.code])
+    call = partial(COMPILED(dequantize_packed_into), x, tensor(data.scales_of(case)), y, ELEMENTS[case.work.code])
     return Runner(call, lambda: {"values": out})
 
 

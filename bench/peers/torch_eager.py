@@ -78,7 +78,7 @@ def dequantize_decomposed(case: Case) -> Runner:
 
 
 def dequantize_product(case: Case) -> Runner:
-    given = (torch.from_numpy(a) for a in (data.grouped(data.codes(case, aligned=True), case), data.beside(case)))
+    given = (torch.from_numpy(a) for a in (data.grouped(data.codes(case, aligned=True), case), data.scales_of(case)))
     return eager(partial(torch.mul, *given), values)
 
 

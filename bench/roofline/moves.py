@@ -1,4 +1,4 @@
-"""Kernels of our own vector type that read and write so many cache lines in turn, and compute nothing.
+"""Kernels of our own vector type that read and write numbers of cache lines in turn, and compute nothing.
 
 A step reads `reads` lines and writes `writes` lines, which may go past the cache. So one kernel is the read, the copy
 and the streaming-store bandwidth, at the ratio of bytes that a case has.
@@ -48,7 +48,7 @@ def nearest_lines(bytes_of: Pass) -> tuple[int, int, int]:
 
 
 def _steps(bytes_of: Pass, reads: int, writes: int) -> int:
-    """How many steps of so many lines move the bytes of a pass."""
+    """How many steps of `reads` and `writes` lines move the bytes of a pass."""
     return -(-sum(bytes_of) // ((reads + writes) * ALIGNMENT))
 
 

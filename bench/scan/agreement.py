@@ -1,4 +1,4 @@
-"""Whether a plain way to do the work of a cell, or a peer, does the same: its results beside the reference's.
+"""Whether a plain way to do the work of a cell, or a peer, does the same: its results compared with the reference's.
 
 They may round at the last bit of a scale otherwise, or multiply by its reciprocal, and so take the next code at some
 ties. Blocks of GGUF and codes of one bit have to be the same bytes. Of elements the first and the last piece are
@@ -26,7 +26,7 @@ NOT_ROUNDED = ("dequantize", "dequantize_linear", "gguf.dequantize", "minmax")  
 def disagreement(cell: Cell, right: Results, log2: int, results: Sequence[Array], ties: float = TIES_AT_MOST) -> str:
     """Say how results at a size differ from the right ones of the piece, repeated: '' where they do not.
 
-    Of the elements a share of `ties` may have the next code.
+    A share `ties` of the elements may have the next code.
     """
     function, times = WORKS[cell.work].function, GRANULARITIES[cell.granularity].times(log2)
     ties = 0.0 if function in NOT_ROUNDED else ties

@@ -75,7 +75,7 @@ class Operands:
     first : ndarray
         The array that has the layout: of values, or of codes.
     shape : tuple of int
-        Of the array of values.
+        Shape of the array of values.
     qparams : QParams or None
         The parameters that are given.
     approximation : ndarray or None
@@ -92,7 +92,7 @@ class Operands:
 
 
 def repeated(piece: Array, times: int, axis: int | None) -> Array:
-    """Return the piece so many times along an axis; itself where it has none."""
+    """Return the piece repeated along an axis; itself without axes."""
     return piece if axis is None or times == 1 else np.concatenate([piece] * times, axis)
 
 
@@ -166,7 +166,7 @@ def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
 
 
 def _one_each(cell: Cell, q: QuantizedArray) -> Array:
-    """Return the codes one an element, for a function that is told no format in a dtype that tells it."""
+    """Return one code per element; for a function without an argument for the format in a dtype that has it."""
     codes = reference.unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes
     return codes.astype(dtype_of(cell.format)) if WORKS[cell.work].function == "dequantize_linear" else codes
 
@@ -193,7 +193,7 @@ def operands(cell: Cell, log2: int) -> Operands:
 
 
 def out_like(cell: Cell, first: Array, result: Array, times: int) -> Array | None:
-    """Return memory for the results of so many pieces, given the result of one; None where none is given."""
+    """Return memory for the results of a number of pieces, given the result of one; None where none is given."""
     if cell.out == "none":
         return None
     shape = list(result.shape)

@@ -14,6 +14,7 @@ import fastq
 from fastq import QuantizedArray, reference
 from fastq.results import Comparison, QParams
 
+from ..data import KEEPBITS
 from ..verify import MEASURES, MEASURES_AGREE
 from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece, repeated
 from .grid import GRANULARITIES, WORKS, Cell
@@ -69,6 +70,7 @@ ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
     "minmax": lambda cell, o: ((o.first,), granularity(cell) | non_default_arguments(cell, "nan")),
     "compare": _compare,
     "binarize": lambda cell, o: ((o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")),
+    "bitround": lambda cell, o: ((o.first,), {"keepbits": KEEPBITS}),
     "pack": _with_format,
     "unpack": lambda cell, o: ((o.first, cell.format), {"shape": o.shape}),
     "gguf.quantize": _with_format,
@@ -140,7 +142,7 @@ def _difference(cell: Cell, name: str, got: Any, right: Any, times: int) -> str:
 
 
 def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
-    """Return whether an array is another so many times along an axis, bit for bit."""
+    """Return whether an array is another one repeated along an axis, bit for bit."""
     wanted = repeated(right, times, axis if right.shape else None)
     if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
         return False

@@ -39,7 +39,7 @@ def new_scan(settings: dict[str, Any]) -> Scan:
 
 
 def scan_of(path: Path, settings: dict[str, Any]) -> Scan:
-    """Return the scan to go on with: that of the file, a new one where there is none.
+    """Return the scan to go on with: that of the file, a new one without a file.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def measure_scan(
     path: Path | None,
     sizes: tuple[int, ...],
 ) -> None:
-    """Measure cells with a progress bar, until the time is up or so many are finished, and keep them after each."""
+    """Measure cells with a progress bar, until the time is up or enough are finished, and keep them after each."""
     bar, begun, first = Console(stderr=True), time.perf_counter(), len(scan)
     columns = (
         TextColumn("{task.description}"),
@@ -91,12 +91,25 @@ def measure_scan(
 
 
 @click.command(name="scan")
-@click.option("--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="Time for this sitting.")
-@click.option("--cells", "most", type=click.IntRange(0), help="Finish when the file has so many.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which sample.")
-@click.option("--sizes", type=Sizes(), default=(), show_default=f"{words(LADDER)} and two more", help="As log2.")
 @click.option(
-    "-o", "--only", "patterns", multiple=True, metavar="PATTERN", help="Cells whose work or name fits; default all."
+    "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="Minutes to measure in this run."
+)
+@click.option("--cells", "most", type=click.IntRange(0), help="Finish when the file has this number of cells.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample of cells.")
+@click.option(
+    "--sizes",
+    type=Sizes(),
+    default=(),
+    show_default=f"{words(LADDER)} and two more",
+    help="Sizes of arrays, as log2 of the number of elements.",
+)
+@click.option(
+    "-o",
+    "--only",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Measure only cells whose work or name PATTERN matches; by default all.",
 )
 @threads_option
 @click.option(
@@ -105,7 +118,7 @@ def measure_scan(
     type=FILE,
     default="scan.json",
     show_default=True,
-    help="Keep what was measured, and go on with what is there; .json.gz is compressed.",
+    help="Keep measurements in this file, and continue from it; .json.gz is compressed.",
 )
 def scan(
     minutes: float,

@@ -1,4 +1,4 @@
-"""The grid: what a call may be made of, an axis a table, and which values of the axes go together.
+"""The grid: the parameters of a call, one table per axis, and the valid combinations.
 
 A `Cell` takes one value of each axis. Its arrays have three axes, of which the `growing_axis` of its granularity grows
 with the size; the others keep their lengths from `PIECE` elements on. So a large array repeats a small one exactly.
@@ -57,7 +57,7 @@ class Granularity(NamedTuple):
         return lengths[0], lengths[1], lengths[2]
 
     def times(self, log2: int) -> int:
-        """Return how often an array of so many elements repeats its piece."""
+        """Return how often an array of `size` elements repeats its piece."""
         return self.shape(log2)[self.growing_axis] // self.shape(min(log2, PIECE))[self.growing_axis]
 
     def count(self, shape: tuple[int, ...]) -> int:
@@ -110,7 +110,7 @@ class Layout(NamedTuple):
     """A memory layout, by name in `arrays.LAYOUTS`.
 
     How many bytes are `touched` for each byte of the array, and whether its elements are `dense`: all of a block of
-    memory and as they are, in another order only. Dense layouts are judged beside C order, the others beside a copy.
+    memory and as they are, in another order only. Dense layouts are compared with C order, the others with a copy.
     """
 
     touched: float = 1.0
@@ -135,7 +135,7 @@ _ALL = tuple(QTYPES)
 _WITHOUT_BLOCKS = tuple(name for name, row in QTYPES.items() if not row.block_size)
 _SCHEMES = tuple(name for name in _WITHOUT_BLOCKS if not QTYPES[name].element and QTYPES[name].bits > 1)
 _PACKED = tuple(name for name, row in QTYPES.items() if row.packed and not row.block_size)
-# one code an element, in a dtype that tells the format: NumPy's or that of ml_dtypes
+# one code per element, in a dtype that tells the format: NumPy's or that of ml_dtypes
 _OWN_DTYPE = tuple(
     name
     for name in _WITHOUT_BLOCKS
@@ -151,8 +151,8 @@ _NAN_GIVEN = tuple(name for name in _WITH_NAN if name in _WITHOUT_BLOCKS)  # giv
 class Work(NamedTuple):
     """A family of calls: a public function, where its parameters come from, and what the axes may be for it.
 
-    `reads` and `writes` name what moves: values, codes (as they are stored), bytes (codes one an element), bits (of
-    one code a bit), parameters. `conventions` and `nans` are those that the call names, of works that take them.
+    `reads` and `writes` name what moves: values, codes (as they are stored), bytes (one code per element), bits (one
+    code per bit), parameters. `conventions` and `nans` are those that the call names, of works that take them.
     """
 
     function: str
@@ -196,6 +196,9 @@ WORKS = {
     ),
     "pack": Work("pack", NO_FORMAT, _PACKED, "bytes", "codes", (OF_CODES,), PLAIN_SHAPES, False),
     "unpack": Work("unpack", NO_FORMAT, _PACKED, "codes", "bytes", (OF_CODES,), PLAIN_SHAPES, False),
+    "bitround": Work(
+        "bitround", NO_FORMAT, (NO_FORMAT,), "values", "values", ("float16", "float32", "float64"), PLAIN_SHAPES
+    ),
     "gguf.quantize": Work(
         "gguf.quantize", "own", tuple(BLOCK_FORMATS), "values", "codes", granularities=("array", "blocks 32")
     ),
@@ -245,7 +248,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "threads": ("all", "one"),
     "convention": tuple(CONVENTIONS),
     "nan": ("raise", "zero", "keep"),
-    "sizes": ("10,20", "14,24", "16,26"),  # beside those of `LADDER`
+    "sizes": ("10,20", "14,24", "16,26"),  # in addition to those of `LADDER`
 }
 
 
@@ -353,7 +356,7 @@ class Cell(NamedTuple):
         return prod(self.shape(log2))
 
     def nbytes(self, what: str, log2: int) -> float:
-        """Return the bytes of what is named, as in `Work.reads`; of the array with the layout what is touched."""
+        """Return the bytes of the named operands, as in `Work.reads`; with the layout, the touched bytes."""
         sizes, first = self._sizes(log2), WORKS[self.work].reads.split()[0]
         touched = {first: LAYOUTS[self.layout].touched} if what.split()[:1] == [first] else {}
         return sum(sizes[name] * touched.pop(name, 1.0) for name in what.split())

@@ -34,7 +34,7 @@ def stored(codes: jax.Array, qtype: QType, shape: tuple[int, ...]) -> jax.Array:
 
 
 def read(codes: jax.Array, qtype: QType) -> jax.Array:
-    """Return the codes one an element, whichever way they are stored."""
+    """Return one code per element, in whichever way codes are stored."""
     is_packed = qtype.packed and codes.dtype == jnp.uint8
     return jax.lax.bitcast_convert_type(codes, dtype_of(qtype.name)) if is_packed else codes
 

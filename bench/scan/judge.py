@@ -93,13 +93,13 @@ def outliers(scan: Scan) -> list[Finding]:
 
 
 def _is_behind(timings: Timings, column: str, wanted: float = 1.0) -> bool:
-    """Whether a call is less than so many times as fast as a column; more than once only where memory is no limit."""
+    """Whether a call is too slow compared with a column; factors above 1 count only if memory is not the limit."""
     theirs, is_limit = getattr(timings, column), timings.ours <= MEMORY_LIMIT * timings.copy
     return theirs is not None and theirs < wanted * timings.ours and not (wanted > 1 and is_limit)
 
 
 def behind(scan: Scan, what: str, column: str, wanted: float = 1.0) -> list[Finding]:
-    """Return all that is less than so many times as fast as a column, and how many times as slow as it should be."""
+    """Return all rows that are too slow compared with a column, and the factor by which they are too slow."""
     return [
         Finding(what, cell, log2, wanted * timings.ours / theirs, timings)
         for cell, log2, timings, theirs in _beside(scan, column)
@@ -118,7 +118,7 @@ behind_loop = partial(behind, what="behind a loop", column="loop", wanted=LOOP_T
 
 
 def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Timings, float]]:
-    """Yield all that is judged beside a column, and its seconds; another order of axes is not beside `copyto`."""
+    """Yield all rows that are compared with a column, and its seconds; another order of axes is not, with `copyto`."""
     for cell, log2, timings in _judged(scan):
         theirs = getattr(timings, column)
         if theirs is not None and _is_rival(cell, column):

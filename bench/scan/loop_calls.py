@@ -1,4 +1,4 @@
-"""The calls of the plain loops of loops.py, with memory for what they make.
+"""The calls of the plain loops of loops.py, with memory for their results.
 
 Numba takes neither float16 nor the dtypes of ml_dtypes, nor memory that is unaligned or byte-swapped.
 """
@@ -13,6 +13,7 @@ from numba import get_num_threads
 
 from fastq.formats.qtypes import QTYPES
 
+from ..data import KEEPBITS
 from .arrays import Array, Operands
 from .grid import NO_FORMAT, WORKS, Cell
 from .loops import (
@@ -31,6 +32,7 @@ from .loops import (
     find_ranges_of_slices,
     keep_signs,
     pack_pairs,
+    round_bits,
     unpack_pairs,
 )
 from .views import LoopView, PlainInputs, loop_view, plain_inputs
@@ -46,7 +48,7 @@ class Ranges:
     Attributes
     ----------
     lows, highs, scale, zero : ndarray
-        Of the shape of parameters.
+        Arrays in the shape of parameters.
     end_within : bool
         Whether ranges end within the first axis.
     """
@@ -157,6 +159,13 @@ def _binarize(inputs: PlainInputs) -> Call:
     return lambda: keep_signs(inputs.operands.first, inputs.qtype.qmin, packed) or packed
 
 
+def _bitround(inputs: PlainInputs) -> Call:
+    x, out = inputs.operands.first, inputs.operands.out
+    rounded, words = np.ones_like(x if out is None else out), np.dtype(f"u{x.itemsize}")
+    dropped = words.type(np.finfo(x.dtype).nmant - KEEPBITS)
+    return lambda: round_bits(x.view(words), dropped, rounded.view(words)) or rounded
+
+
 def _pack(inputs: PlainInputs) -> Call:
     codes, shape = inputs.operands.first.view(np.uint8), inputs.operands.shape
     packed = np.ones((*shape[:-1], -(-shape[-1] // 2)), np.uint8)
@@ -175,6 +184,7 @@ _LOOPS: dict[str, Callable[[PlainInputs], Call]] = {
     "minmax": _minmax,
     "compare": _compare,
     "binarize": _binarize,
+    "bitround": _bitround,
     "pack": _pack,
     "unpack": _unpack,
 }

@@ -292,6 +292,17 @@ def unpack_pairs(packed, sign, codes):
 
 
 @njit(parallel=True)
+def round_bits(words, dropped, rounded):
+    one = words.dtype.type(1)
+    for i in prange(words.shape[0]):
+        for j in range(words.shape[1]):
+            for k in range(words.shape[2]):
+                word = words[i, j, k]
+                half = ((one << dropped) - one + (word >> dropped & one)) >> one
+                rounded[i, j, k] = (word + half) >> dropped << dropped
+
+
+@njit(parallel=True)
 def keep_signs(x, nothing, packed):
     for i in prange(packed.shape[0]):
         for j in range(packed.shape[1]):

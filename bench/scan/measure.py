@@ -41,7 +41,7 @@ def _called(name: str, log2: int) -> tuple[Callable[[], Any], str, Any]:
 
 
 def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
-    """Measure the seconds of a call and of what is timed beside it, the least of all turns; what is wrong instead."""
+    """Measure the least seconds of a call and of its rivals over all turns; or return what is wrong."""
     call, wrong, operands = _called(cell, log2)
     if wrong:
         return {"wrong": f"2^{log2}: {wrong}"}

@@ -39,7 +39,7 @@ def shape_and_attributes(cell: Cell, shape: tuple[int, ...]) -> tuple[tuple[int,
 
 
 def constants(cell: Cell, o: Operands, blocked: bool) -> Iterator[Any]:
-    """Yield scales and zero points; codes that are floats have none."""
+    """Yield scales and zero points; float codes have no zero points."""
     p = o.qparams
     assert p is not None
     beside = p.scale.shape if blocked else (p.scale.size,) if p.scale.ndim else ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import pictures
 from ..machine import cpu_name
-from ..markdown import markdown
+from ..markdown import folded, markdown
 from . import show
 from .grid import AXES
 from .judge import CRITERIA
@@ -17,7 +17,6 @@ from .store import Scan
 PAGE = Path("docs/performance-scan.md")
 TEMPLATE = Path(__file__).parent / "page.md"
 MAPPED = ("work", "granularity", "layout", "dtype", "format", "out", "threads", "convention", "nan")
-DOTS = 70  # dots an inch
 LEAST, MOST = 0.01, 1.0  # of the copy's speed: the ends of the colours
 NOTHING = "None."
 
@@ -39,16 +38,16 @@ def section(scan: Scan, path: Path) -> str:
         markdown(*show.summary(scan)),
         *(markdown(*table) for table in (show.verdicts(scan), show.means(scan), show.limits(scan)) if table[1]),
         f"![Share of the speed of a copy]({picture_of(path).name})",
-        f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
+        folded("Gelem/s of the works", markdown(*show.families(scan))),
     ]
     for name, criterion in CRITERIA.items():
         if criterion.cells(scan):
             rows = show.findings(criterion.find(scan), scan.settings["threads"])
-            parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
+            parts.append(folded(f"The worst: {name}", markdown(show.FINDING, rows) if rows else NOTHING))
     failed = show.failures(scan)
-    parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
+    parts.append(folded("Failed", markdown(["cell", "why"], failed) if failed else NOTHING))
     if refused := show.refused(scan):
-        parts.append(f"### Peers that were wrong or failed\n\n{markdown(['peer, cell, elements', 'why'], refused)}")
+        parts.append(folded("Peers that were wrong or failed", markdown(["peer, cell, elements", "why"], refused)))
     return "\n\n".join(parts)
 
 
@@ -68,16 +67,18 @@ def picture(scan: Scan) -> bytes:
 
     heights = [len(AXES[axis]) for axis in MAPPED]
     height = 0.17 * sum(heights) + 0.5 * len(MAPPED)
-    figure = Figure(figsize=(11, height), dpi=DOTS)
-    figure.subplots_adjust(0.22, 0.3 / height, 0.91, 1 - 0.3 / height, wspace=0.72, hspace=0.3)
+    figure = Figure(figsize=(pictures.WIDTH, height))
+    figure.subplots_adjust(0.27, 0.3 / height, 0.9, 1 - 0.3 / height, wspace=0.04, hspace=0.3)
     grid = figure.subplots(len(MAPPED), 2, height_ratios=heights)
     for row, axis in zip(grid, MAPPED, strict=True):
         shares = show.by(scan, axis, lambda timings: timings.copy / timings.ours)
         for place, name, reduce in zip(row, ("median", "slowest"), (median, min), strict=True):
             image = _map(place, shares, reduce, f"{axis}, {name}")
-    bar = figure.add_axes((0.935, 0.4, 0.015, 0.2))
+        row[1].set_yticks([])  # the values are those of the first map
+    bar = figure.add_axes((0.915, 0.4, 0.015, 0.2))
     figure.colorbar(image, bar)
-    bar.set_title("of the speed\nof a copy", fontsize=7)
+    bar.set_title("of the\nspeed of\na copy", fontsize=pictures.SMALLEST)
+    bar.tick_params(labelsize=pictures.SMALLEST)
     return pictures.png(figure, source(scan))
 
 
@@ -89,6 +90,6 @@ def _map(place: Any, shares: dict[str, dict[int, list[float]]], reduce: Any, tit
     cells = [[reduce(shares[value][k]) if k in shares[value] else float("nan") for k in sizes] for value in values]
     image = place.imshow(cells, aspect="auto", cmap="RdYlGn", norm=LogNorm(LEAST, MOST, clip=True))
     place.set_title(title, fontsize=8, loc="left")
-    place.set_xticks(range(len(sizes)), [f"2^{log2}" for log2 in sizes], fontsize=6)
-    place.set_yticks(range(len(values)), values, fontsize=6)
+    place.set_xticks(range(0, len(sizes), 2), [f"2^{log2}" for log2 in sizes[::2]], fontsize=pictures.SMALLEST)
+    place.set_yticks(range(len(values)), values, fontsize=pictures.SMALLEST)
     return image

@@ -1,4 +1,4 @@
-"""Libraries that are timed beside a cell, each in a process of its own: what they take, and which module prepares it.
+"""Libraries that are timed with a cell, each in its own process: what they support, and the module that prepares it.
 
 A module has `prepared(cell, operands)`, which makes a `Prepared`, or None where the library does not do the work.
 """
@@ -39,8 +39,8 @@ class Prepared(NamedTuple):
 class Peer(NamedTuple):
     """The name of its process in bench/peers, the module here, what it takes of each axis that is named.
 
-    One that `compiles` for seconds keeps its code on disk, and does so beside others before anything is timed. A share
-    of `ties` of its codes may be the next ones.
+    One that `compiles` for seconds keeps its code on disk, and does so concurrently with others before anything is
+    timed. A share of `ties` of its codes may be the next ones.
     """
 
     process: str
@@ -64,7 +64,7 @@ class Peer(NamedTuple):
         return made
 
 
-# by the column of what they take in stored scans
+# by the column of their seconds in stored scans
 PEERS = {
     # torch takes no memory with negative strides, unaligned or byte-swapped, and computes with few unsigned integers
     "torch": Peer(

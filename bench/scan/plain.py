@@ -1,6 +1,6 @@
 """The same work without fastq, where that is simple: an expression of NumPy, a loop of Numba, a copy.
 
-What is timed is what one would write: an expression makes temporaries and its result anew.
+What is timed is what one would write: an expression makes new temporaries and a new result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scan itself: batches of cells, compiled side by side while nothing is timed, and then timed one by one.
 
-A cell that fails is named and left out. A worker is started again after so many requests: a process keeps all the
+A cell that fails is named and left out. A worker is started again after a number of requests: a process keeps all the
 machine code that it has used.
 """
 
@@ -27,7 +27,7 @@ TURN = 0.03  # seconds of our turns at a size
 BATCH = 24  # cells that are compiled side by side
 # requests to a worker, of which one compiles the kernels of a cell, and some six load them
 RESTART_AFTER = {"compiled": 100, "timed": 600, "compiled_by_peer": 100, "timed_by_peer": 600}
-MEMORY_FACTOR = 6  # of what a cell holds with its rivals' temporaries, over the bytes of its call
+MEMORY_FACTOR = 6  # memory of a cell with its rivals' temporaries, over the bytes of its call
 WIDEST = 16  # bytes of an element at most, input and result
 
 

@@ -46,7 +46,7 @@ def sample(seed: int) -> Iterator[Cell]:
 
 
 def chosen(seed: int, patterns: Iterable[str]) -> Iterator[Cell]:
-    """Return the cells of the sample whose work or name fits one of the shell patterns; all where there is none."""
+    """Return the cells of the sample whose work or name fits one of the shell patterns; all without patterns."""
     patterns = list(patterns) or ["*"]
     return (cell for cell in sample(seed) if any(fnmatchcase(n, p) for p in patterns for n in (cell.work, cell.name)))
 

@@ -46,7 +46,7 @@ def verdicts(scan: Scan) -> tuple[Row, list[Row]]:
         [each.what, f">= {each.wanted:g} x", f"{each.reached:.2f} x", "yes" if each.met else "**no**"]
         for each in judge.verdicts(scan)
     ]
-    return ["beside the best peer", "wanted", "reached", "met"], rows
+    return ["compared with the best peer", "wanted", "reached", "met"], rows
 
 
 def means(scan: Scan) -> tuple[Row, list[Row]]:
@@ -80,7 +80,7 @@ FINDING = [
 
 
 def findings(found: Iterable[Finding], threads: int) -> list[Row]:
-    """Return the worst of some findings of a scan with so many threads."""
+    """Return the worst of some findings of a scan with a number of threads."""
     worst = sorted(found, key=lambda each: -each.times)[:WORST]
     return [
         [*each.cell[:-1], f"2^{each.log2}", speed(each.timings.ours), f"{each.times:.1f}", each.limit(threads)]

@@ -15,13 +15,13 @@ FORMAT = 2
 STORED = Path(__file__).parent / "results"
 DIGITS = 3
 PICO = 1e12
-SAME_WORK = ("numpy", "loop", *PEERS)  # columns of what does the work of a cell
+SAME_WORK = ("numpy", "loop", *PEERS)  # columns of the ways to do the work of a cell
 
 
 class Timings(NamedTuple):
-    """Seconds of one element at a size: of our call, of a copy of as many bytes, and of what else does the work.
+    """Seconds of one element at a size: of our call, of a copy of the same bytes, and of other ways to do the work.
 
-    What else: a copy of the operand by NumPy, an expression of NumPy, a loop, our call on memory in C order, and the
+    Other ways: a copy of the operand by NumPy, an expression of NumPy, a loop, our call on memory in C order, and the
     libraries of `peers.PEERS`.
     """
 
@@ -153,6 +153,6 @@ def _picoseconds(seconds: float | None) -> float | None:
 
 
 def stored() -> dict[Path, Scan]:
-    """Return the scans kept beside this file, those that were begun last first."""
+    """Return the scans next to this file, those that were begun last first."""
     found = {path: read(path) for path in STORED.glob("*.json*")}
     return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))

@@ -22,7 +22,8 @@ class LoopView(NamedTuple):
     order : tuple of int
         The axes, blocks being an axis of their own, from the slowest in memory to the fastest.
     shape : tuple of int
-        Of `AXES` axes: neighbouring ones that share parameters, or have their own, are one where no copy is needed.
+        Shape of `AXES` axes: neighbouring ones that share parameters, or have their own, are one where no copy is
+        needed.
     own : tuple of int
         The shape of parameters, 1 where they are shared.
     """
@@ -41,7 +42,7 @@ class LoopView(NamedTuple):
         return self.shape[1:-1] == self.own[1:-1] and self.own[1:] == (1,) * (AXES - 1)
 
     def parameters(self, array: Array, shape: list[int]) -> Array:
-        """Return a copy of parameters, which have this shape beside the operand."""
+        """Return a copy of parameters, which have this shape to broadcast with the operand."""
         return np.ascontiguousarray(array.reshape(shape).transpose(self.order)).reshape(self.own)
 
     def repeated(self, *parameters: Array) -> list[Array]:
@@ -108,7 +109,7 @@ class PlainInputs(NamedTuple):
 
     @property
     def shape_of_parameters(self) -> list[int]:
-        """The shape of parameters beside that of the operand."""
+        """The shape of parameters that broadcasts with that of the operand."""
         return [1 if a in self.shared else n for a, n in enumerate(self.first.shape)]
 
     def result(self) -> Array:

@@ -39,7 +39,7 @@ _COLOURS |= {"high bits": "fourth"}
 
 
 def boxes(row: Iterable[Box], unit: float) -> str:
-    """Return boxes beside each other as SVG; the colours are those of fastq.css."""
+    """Return boxes in a row as SVG; the colours are those of fastq.css."""
     parts, x = [], 0.5
     for width, colour, text, title in row:
         middle = x + width * unit / 2
@@ -130,10 +130,10 @@ def blocks() -> str:
         element = q.element or "int8, in 64ths"
         row: list[Box] = [(8, "exponent", "scale", f"scale: {q.scale_element}")]
         row += [(q.bits / 4, "mantissa", "", f"element {k}: {element}") for k in range(q.block_size)]
-        whole = "float32, one an array" if q.has_tensor_scale else "-"
+        whole = "float32, one per array" if q.has_tensor_scale else "-"
         bits = q.bits + 8 / q.block_size
         rows.append((code(q), code(element), q.block_size, f"{bits:g}", whole, boxes(row, 5)))
-    return table(("format", "element", "block", "bits an element", "scale of scales", "a block"), rows)
+    return table(("format", "element", "block", "bits per element", "scale of scales", "a block"), rows)
 
 
 def packing() -> str:
@@ -171,7 +171,15 @@ def gguf() -> str:
         bits = 8 * row.nbytes / row.size
         written = "yes" if row.is_written else "no"
         rows.append((code(row.name), row.number, row.size, row.nbytes, f"{bits:.4g}", written, boxes(parts, unit)))
-    columns = ("format", "ggml_type", "values", "bytes", "bits a value", "quantize", "a block, first byte on the left")
+    columns = (
+        "format",
+        "ggml_type",
+        "values",
+        "bytes",
+        "bits per value",
+        "quantize",
+        "a block, first byte on the left",
+    )
     return table(columns, rows)
 
 

@@ -21,7 +21,7 @@ from click.shell_completion import get_completion_class
 from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.quantizing import dequantize, gguf, quantize
+from fastq.cli.quantizing import binarize, dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts
 from fastq.cli.science import bitround, pack
 from fastq.cli.tables import print_table
@@ -31,19 +31,19 @@ from fastq.operations.works import WORKS
 
 
 def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Have a signal handled again whose exception Python dropped in a destructor; print other exceptions as usual."""
+    """Raise a signal again if Python dropped its exception in a destructor; print other exceptions as usual."""
     code = getattr(dropped.exc_value, "code", 128 + signal.SIGINT)
     if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit) and isinstance(code, int) and code > 128:
         number = code - 128
-        # by another thread, a moment later: here it would be dropped again
+        # from another thread, a moment later: here the exception would be dropped again
         threading.Timer(0.01, _thread.interrupt_main, [number]).start()
     else:
         sys.__unraisablehook__(dropped)
 
 
 def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
-    """Run the command line; signals that end it raise an exception while `unwinding` is entered."""
-    for stream in (sys.stdout, sys.stderr):  # what an encoding lacks becomes question marks, where it would be an error
+    """Run the command line; inside `unwinding`, a signal that ends it raises an exception."""
+    for stream in (sys.stdout, sys.stderr):  # characters that the encoding lacks become question marks, not errors
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
     sys.unraisablehook = _signal_again
@@ -52,17 +52,19 @@ def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
             if sys.stdout is not None:
                 at_end.callback(sys.stdout.flush)
             cli(obj=unwinding)
-    except OSError as error:  # those of files are told by the commands
+    except OSError as error:  # the commands report those of files
         if sys.stdout is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write would fail at exit
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # writing the rest of the buffer at exit would fail
         sys.exit(f"Error: standard output: {error.strerror or error}")
 
 
 class Commands(click.Group):
-    """A group of commands which Ctrl-C ends with one line and the exit code that shells expect."""
+    """A group of commands; Ctrl-C ends each with one line and the exit code that shells expect."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a signal that ends it unwinds it, so that no temporary file stays."""
+        """Run a command; a signal that ends it unwinds the stack, so that no temporary file stays."""
         try:
             with ctx.obj or contextlib.nullcontext():
                 returned = super().invoke(ctx)
@@ -90,8 +92,8 @@ def cli() -> None:
 # Commands
 
 
-@cli.command(short_help="Quantize a generated matrix, checked.")
-@click.option("--size", default=4096, show_default=True, type=click.IntRange(1), help="Rows and columns.")
+@cli.command(short_help="Quantize a generated matrix and check the codes.")
+@click.option("--size", default=4096, show_default=True, type=click.IntRange(1), help="Number of rows and of columns.")
 def demo(size: int) -> None:
     """Quantize a generated weight matrix in several schemes, checking every code.
 
@@ -108,14 +110,14 @@ def demo(size: int) -> None:
     click.echo("Every code, scale and zero point equals the reference's.")
 
 
-@cli.command(short_help="Have kernels ready before time matters.")
+@cli.command(short_help="Prepare kernels ahead of time.")
 @click.argument("works", nargs=-1, type=click.Choice(tuple(WORKS)))
-@click.option("--all", "everything", is_flag=True, help="All works.")
-@click.option("--native", is_flag=True, help="Compile for this very CPU, and have this user's processes use that.")
+@click.option("--all", "everything", is_flag=True, help="Prepare all works.")
+@click.option("--native", is_flag=True, help="Compile for exactly this CPU; this user's processes then use that code.")
 def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
-    """Have the machine code of works ready: that of the package, from disk, or compiled and kept there.
+    """Prepare the machine code of works: take it from the package or from disk, or compile it and keep it on disk.
 
-    For images and clusters; without a work it is that of int8 and uint8.
+    Use this in container images and on clusters. Without arguments, the code of int8 and uint8 is prepared.
     """
     start = time.perf_counter()
     make_ready(tuple(WORKS) if everything else works, native, functools.partial(files.counted, noun="calls"))
@@ -123,16 +125,18 @@ def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
 
 
 @cli.command(short_help="Compare random cases with the reference.")
-@click.option("--cases", type=click.IntRange(1), default=100, show_default=True, help="How many.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which series of cases.")
-@click.option("--first", type=click.IntRange(0), default=0, help="Where in the series to start.")
-@click.option("-v", "--verbose", is_flag=True, help="Print every case before it runs: one may end the process.")
+@click.option("--cases", type=click.IntRange(1), default=100, show_default=True, help="Number of cases.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the series of cases.")
+@click.option("--first", type=click.IntRange(0), default=0, help="Number of the first case in the series.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print every case before it runs, since a case may end the process."
+)
 def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     """Compare the fast functions with the NumPy reference on random cases.
 
-    Input dtypes, values, memory layouts, shapes and schemes are random; results have to agree in every bit. Prints
-    each case that does not, with the command that repeats it, and then exits with 1. The first run compiles many
-    kernels, about a second each.
+    Input dtypes, values, memory layouts, shapes and schemes are random; results must agree in every bit. Each case that
+    differs is printed with the command that repeats it, and the exit code is 1. The first run compiles many kernels,
+    about a second each.
     """
     start, wrong = time.perf_counter(), 0
     for index in files.counted(range(first, first + cases), "cases"):
@@ -168,12 +172,12 @@ def info() -> None:
     print_facts(versions())
 
 
-@cli.command(short_help="Print formulas of the conventions.")
+@cli.command(short_help="Print the formulas of the conventions.")
 def conventions() -> None:
-    """Print whose arithmetic `fastq.quantize` can follow: formulas of codes, scale and zero point.
+    """Print the conventions that `fastq.quantize` can follow: their formulas of codes, scale and zero point.
 
-    F is the compute type, lo and hi the ends of the range, qmin and qmax those of the codes, n = qmax - qmin. Where
-    schemes or granularities differ, the first formula is that of one asymmetric scale for an array.
+    F is the compute type, lo and hi are the ends of the range, qmin and qmax the first and the last code, and n = qmax
+    - qmin. If schemes or granularities differ, the first formula is for one asymmetric scale per array.
     """
     print_conventions()
 
@@ -183,14 +187,14 @@ def conventions() -> None:
 def completion(shell: str) -> None:
     """Print a shell completion script: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""
     complete = get_completion_class(shell)
-    assert complete is not None  # of these three there are
+    assert complete is not None  # completion exists for these three
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
 
 
-for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest, bitround, pack):
+for command in (quantize, dequantize, binarize, convert_command, gguf, inspect, compare, suggest, bitround, pack):
     cli.add_command(command)
 
 
 def benchmark_package() -> str:
-    """Return the name of the package of `fastq bench`: part of what is installed, a folder of the repository."""
+    """Return the name of the package of `fastq bench`: installed with fastq, or a folder of the repository."""
     return "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"

@@ -1,10 +1,10 @@
-"""The command for model directories: quantize one as compressed-tensors stores it, or turn it back into floats."""
+"""The command for model directories: quantize one into the files of compressed-tensors, or restore floats."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,17 @@ from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.io.checkpoints.names import check_pattern
+from fastq.io.checkpoints.names import STACKED
 from fastq.io.checkpoints.quantizing import Dequantization, Quantization
-from fastq.io.checkpoints.rules import Rules, loading
+from fastq.io.checkpoints.rules import Rules, left_as_floats, loading
+from fastq.io.pipeline import count_text
 
-AGAIN = "; what is finished stays, and the same command goes on from there"
+AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = files.Source(files.FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
+SRC = files.Source(files.FOLDER, ways={".safetensors": "name the folder that has it and config.json"})
 REPORT = files.with_suffix(".json", ".csv", ".html")
-FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # of a report
-
-
-def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Pass patterns whose regular expressions are any."""
-    for text in texts:
-        with files.regular_expression(text):
-            check_pattern(text)
-    return texts
+FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # fields of a report
 
 
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
@@ -45,17 +38,23 @@ def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> Lay
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
     pairs = files.pairs_of(texts, "PATTERN=SCHEME")
-    return [(_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
+    return [(files.as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
+
+
+def _modules_of(tensor: str) -> str:
+    """Return a pattern of the modules whose weights a tensor has: its own, or all of a stack of experts."""
+    parent, _, name = tensor.removesuffix(".weight").rpartition(".")
+    return f"{parent}.*" if name in STACKED else tensor.removesuffix(".weight")
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
-    """Refuse a file for the report that would take the place of one of SRC or OUT, or can't be written."""
+    """Refuse a file for the report if it would replace one of SRC or OUT, or can't be written."""
     files.check_replaceable(report, "--report", {})
     folder, whole = report.parent.resolve(), out.resolve()
-    twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # what is copied to there
+    twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # files that are copied to OUT
     taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in twin.iterdir())} if twin and twin.is_dir() else set()
     if folder.is_relative_to(source.resolve()):
-        reason = "lies in SRC, in which nothing is written"
+        reason = "lies in SRC, where nothing may be written"
     elif folder / report.name == whole:
         reason = "is OUT itself"
     elif report.name.casefold() in {name.casefold() for name in taken}:
@@ -65,50 +64,79 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
-patterns = functools.partial(files.repeatable, metavar="PATTERN", callback=_patterns)
-OTHERS = "Another scheme for modules of that name, or after re: of names that begin so; repeatable, the first counts."
-UNEQUAL = "Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone."
-CONVENTION = "Codes by the scale as it is stored, computed in float32; or the bytes of compressed-tensors."
+OTHERS = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
+LIKE = "Give each matrix its scheme in FILE, the output of suggest --json, and all others the one that most have."
+UNEQUAL = "Allow unequal schemes for matrices that vLLM and SGLang read as one; only transformers loads such a model."
+CONVENTION = "rounded-scale computes codes from the stored scale; compressed-tensors writes the bytes of its library."
 
 
 @click.command("convert", short_help="Quantize a model directory.")
 @click.argument("source", metavar="SRC", type=SRC)
 @click.argument("out", metavar="OUT", type=files.WRITABLE)
-@click.option("--scheme", metavar="SCHEME", callback=_scheme, help=f"One of {', '.join(PRESETS)}.")
-@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
-@patterns("--ignore", help="Leave such modules alone; repeatable.")
-@patterns("--include", help="Quantize such modules that stay by their names, as lm_head; repeatable.")
+@click.option(
+    "--scheme", metavar="SCHEME", callback=_scheme, help=f"Scheme of the weights: one of {', '.join(PRESETS)}."
+)
+@files.patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@files.like_option("--like", "suggestion", help=LIKE)
+@files.patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
+@files.patterns(
+    "--include",
+    help="Also quantize modules that PATTERN matches and that stay floats by default, such as lm_head; repeatable.",
+)
 @click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL)
-@click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
-@click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
+@click.option(
+    "--group-size",
+    type=click.IntRange(1),
+    help="Number of columns that share a scale, in schemes of integers in groups.",
+)
+@click.option(
+    "--symmetric/--asymmetric", default=None, help="Leave out or store zero points, in schemes of integers in groups."
+)
 @files.range_option
 @files.imatrix_option
 @files.choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
-@click.option("--dequantize", is_flag=True, help="Turn a quantized directory back into floats.")
-@click.option("--dtype", type=click.Choice(list(DTYPES)), help="Of --dequantize; by default that of config.json.")
-@click.option("--report", type=files.WRITABLE, callback=REPORT, help="Write the table to a file too.")
+@click.option("--dequantize", is_flag=True, help="Restore the floats of a quantized directory.")
+@click.option(
+    "--dtype", type=click.Choice(list(DTYPES)), help="Dtype that --dequantize writes; by default that of config.json."
+)
+@click.option(
+    "--report", type=files.WRITABLE, callback=REPORT, help="Also write the table to a .json, .csv or .html file."
+)
 @files.table_options
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
-    source: Path, out: Path, scheme: LayerScheme | None, dtype: str | None, report: Path | None, **given: Any
+    source: Path,
+    out: Path,
+    scheme: LayerScheme | None,
+    suggestion: Path | None,
+    dtype: str | None,
+    report: Path | None,
+    **given: Any,
 ) -> None:
-    """Quantize a model directory as compressed-tensors stores it: transformers and vLLM load it.
+    """Quantize a model directory into the files of compressed-tensors, which transformers and vLLM load.
 
     SRC has config.json and .safetensors files. Weights of Linear layers are quantized; embeddings, norms, biases,
-    routers and the output head are copied, as are all other files. An interrupted run goes on where it was when it is
-    repeated. --dequantize is the way back, also of what llm-compressor, AWQ, GPTQ and makers of float8 models wrote.
+    routers and the output head are copied, as are all other files. Repeat an interrupted command to continue it.
+    --dequantize restores floats, also from models of llm-compressor, AWQ, GPTQ and from float8 models. A PATTERN is the
+    name of a module, a shell pattern, or re: and a regular expression for the start of names.
 
-    The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
+    The report has a line for each tensor; an HTML report also has pictures of the worst ones.
     """
     order, dequantize = files.order_of(given), given["dequantize"]
+    if suggestion is not None:
+        if scheme is not None or given["schemes"]:
+            raise click.UsageError("--like has the schemes; it cannot be combined with --scheme or --scheme-for")
+        named = files.suggested(suggestion, as_scheme)
+        scheme = Counter(named.values()).most_common(1)[0][0] if named else None
+        given["schemes"] = [(_modules_of(name), each) for name, each in named.items() if each != scheme]
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
-        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize goes without --scheme")
+        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
     if dequantize and any(map(is_given, OF_SCHEMES)):
-        raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
+        raise click.UsageError("--dequantize can be combined with --dtype, --report and --force only")
     if dtype and not dequantize:
-        raise click.UsageError("--dtype goes with --dequantize")
+        raise click.UsageError("--dtype needs --dequantize")
     rules, method = _rules(scheme, **given) if scheme else None, files.method_with(given["imatrix"], given["method"])
     with files.failures(source, out):
         if report is not None:
@@ -134,15 +162,18 @@ def convert_command(
         sample = conversion.sample if isinstance(conversion, Quantization) else None
         with files.failures(source, report):
             write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
-    if isinstance(conversion, Quantization):
-        for line in loading(out, conversion.source, conversion.plan.matrices):
+    shards = count_text(len(conversion.source.shards), "file")
+    note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
+    if isinstance(conversion, Quantization) and rules is not None:
+        lines = left_as_floats(conversion.plan, conversion.source, rules)
+        for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)
 
 
 def _rules(
     scheme: LayerScheme, schemes: list[tuple[str, LayerScheme]], group_size: int, symmetric: bool, **given: Any
 ) -> Rules:
-    """Return what was asked for; options for integers in groups are for all schemes of such, and one must be."""
+    """Return the rules that were asked for; options for integers in groups apply to all such schemes, and need one."""
     chosen = [scheme, *(each for _, each in schemes)]
     fit = [each for each in chosen if each.in_groups] or chosen
     try:
@@ -155,7 +186,7 @@ def _rules(
 
 @contextlib.contextmanager
 def _resumable(out: Path) -> Iterator[None]:
-    """Add to an interrupt, or to an error of the file system, how to go on, if there is something to go on with."""
+    """Add to an interrupt, or to an error of the file system, how to continue, if there is anything to continue."""
     try:
         yield
     except (KeyboardInterrupt, OSError) as error:

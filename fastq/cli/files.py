@@ -1,9 +1,10 @@
-"""What commands share: arguments, how they end, what they say of what was not done, progress bars."""
+"""The parts that commands share: arguments, exit codes, notes on standard error, progress bars."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import re
@@ -19,20 +20,22 @@ from rich.console import Console
 from fastq.cli.tables import printable
 from fastq.engine.code.stored import told
 from fastq.formats.range_methods import METHODS
+from fastq.io.patterns import check_pattern
 from fastq.io.pipeline import listed
 from fastq.io.tensors import SUFFIXES
+from fastq.system.arguments import reason
 
 TOO_FAR, IN_PART = 3, 4
 EXIT_CODES = {
     0: "done",
     1: "failed, or `check` or `demo` found a difference; one line says why",
-    2: "wrong arguments, or options that have no effect together",
+    2: "wrong arguments, or options that cannot be combined",
     TOO_FAR: "a tensor does not reach the SQNR of `compare --at-least` or `suggest`; standard error names the worst",
-    IN_PART: "done in part; standard error says what was not found, read or compared",
-    130: "ended by Ctrl-C; nothing half-written stays, and `convert` goes on where it was when it is started again",
+    IN_PART: "done in part; standard error names the parts that were not found, read or compared",
+    130: "ended by Ctrl-C; no half-written file stays, and `convert` continues when it is started again",
 }
 T = TypeVar("T")
-_CODE = "fastq.exit_code"  # key of what notes leave for the end of the command
+_CODE = "fastq.exit_code"  # key of the exit code that notes ask for
 FOLDER = "a folder"
 TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
 OF_TORCH = "torch.load reads it, and safetensors.torch.save_file writes a .safetensors file of its tensors"
@@ -40,53 +43,62 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(path_type=Path)
-# what functions advise, and commands have no such argument for
-NO_OPTIONS = "; pass nan='zero' to take them for 0.0", "; clip x, or pass qparams"
+# advice of the functions about arguments that commands do not have
+NO_OPTIONS = "; pass nan='zero' to treat them as 0.0", "; clip x, or pass qparams"
 
 
 def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Callable[[Any], Any]:
-    """Return an option that is one of some names, the first one by default, which its help shows."""
+    """Return an option with a choice of names; the first one is the default, which the help shows."""
     first, *others = names
     kind = click.Choice([first, *others])
     return click.option(name, *more, type=kind, default=first, show_default=True, **options)
 
 
-RANGE_HELP = "All values, or the part of them with the least squared error: others are clipped."
+RANGE_HELP = "minmax uses all values; mse clips to the range with the least squared error."
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
-IMATRIX_HELP = "Weigh errors of columns in the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
+IMATRIX_HELP = "Weights of the columns for the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
+nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+like_option = functools.partial(click.option, type=EXISTING, metavar="FILE")
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-EVERY_HELP = "Give each tensor without an error a row of its own, as those that are copied."
+EVERY_HELP = "Print one row for each tensor, also for those that were copied."
 worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
 
 
 def table_options(command: Any) -> Any:
-    """Give a command the options of a table in which tensors have errors or not: keywords of `arranged`."""
+    """Give a command the options of a table of tensors with and without errors: keywords of `arranged`."""
     return click.option("--every", is_flag=True, help=EVERY_HELP)(worst_option(command))
 
 
 def order_of(given: dict[str, Any]) -> dict[str, bool]:
-    """Take the options of a table out of others."""
+    """Take the options of a table out of the options of a command."""
     return {name: given.pop(name) for name in ("every", "worst_first")}
 
 
-def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
-    """Return a callback that refuses paths that do not end in one of the suffixes; None is an option not given."""
+def with_suffix(
+    *suffixes: str, hint: Mapping[str, str] | None = None
+) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """Return a callback that refuses paths without one of the suffixes; None is an option that was not given.
+
+    Hints say of other suffixes what such a file holds.
+    """
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
         if path is not None and path.suffix not in suffixes:
-            raise click.BadParameter(f"{path.name!r} does not end in {listed(suffixes)}")
+            held = (hint or {}).get(path.suffix)
+            why = f"; a {path.suffix} file holds {held}" if held else ""
+            raise click.BadParameter(f"{path.name!r} does not end in {listed(suffixes)}{why}")
         return path
 
     return check
 
 
 class Source(click.Path):
-    """A file or a folder that is there; one that a command does not read is refused with the command that does."""
+    """An existing file or folder; for one that the command does not read, the error names the command that does."""
 
     def __init__(self, *accepted: str, ways: Mapping[str, str] | None = None) -> None:
         super().__init__(path_type=Path)
-        self.accepted, self.ways = accepted, ways or {}  # suffixes or FOLDER, and for others what to type
+        self.accepted, self.ways = accepted, ways or {}  # suffixes or FOLDER; for other suffixes the command to type
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path."""
@@ -113,7 +125,7 @@ class Source(click.Path):
 def refused(
     message: Callable[[Exception], str] = str, kinds: Any = ValueError, argument: str | None = None
 ) -> Iterator[None]:
-    """Turn what goes wrong with an argument, by default that of the callback, into an error of usage."""
+    """Turn an error about an argument, by default that of the callback, into an error of usage."""
     try:
         yield
     except kinds as error:
@@ -121,12 +133,20 @@ def refused(
 
 
 def regular_expression(pattern: str) -> contextlib.AbstractContextManager[None]:
-    """Refuse a pattern that turns out to be no regular expression."""
+    """Refuse a pattern that is not a regular expression."""
     return refused(lambda error: f"{pattern!r} is not a regular expression: {error}", re.error)
 
 
+def as_patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Pass patterns whose regular expressions are any."""
+    for text in texts:
+        with regular_expression(text):
+            check_pattern(text)
+    return texts
+
+
 def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
-    """Split each PATTERN=NAME at its last =, since patterns may have one."""
+    """Split each PATTERN=NAME at its last "=", since a pattern may have one."""
     for text in texts:
         pattern, equals, name = text.rpartition("=")
         if not (pattern and equals):
@@ -134,28 +154,37 @@ def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
         yield pattern, name
 
 
+def suggested(path: Path, scheme_of: Callable[[Any], T]) -> dict[str, T]:
+    """Return the schemes of tensors by name that `fastq suggest --json` printed."""
+    unreadable = ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError
+    told = f"{path.name!r} is not the output of suggest --json for such a file: "
+    with refused(lambda error: told + reason(error), unreadable, "--like"):
+        return {entry["name"]: scheme_of(entry["scheme"]) for entry in json.loads(path.read_bytes())["tensors"]}
+
+
 def _as_decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
-    """Refuse NaN, which nothing reaches and nothing fails to reach."""
+    """Refuse NaN, with which every comparison is false."""
     if number is not None and math.isnan(number):
         raise click.BadParameter("'nan' is not a number of decibels")
     return number
 
 
 repeatable = functools.partial(click.option, multiple=True)
+patterns = functools.partial(repeatable, metavar="PATTERN", callback=as_patterns)
 decibels = functools.partial(click.option, type=float, metavar="DB", callback=_as_decibels)
 
 
 def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written, given the files that are read, by their arguments."""
+    """Refuse an OUT that can't or should not be written; `read` has the files that are read, by their arguments."""
     check_replaceable(out, "OUT", {name: path for name, path in sources.items() if path})
     if os.path.lexists(out) and not force:
         raise click.BadParameter(f"{out.name!r} exists; --force replaces it", param_hint="'OUT'")
 
 
 def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
-    """Refuse a file that no other may replace: one that is read, is not a plain file, or lies in no folder.
+    """Refuse a file that must not be replaced: one that is read, is not a plain file, or has no folder.
 
-    A link counts as what it leads to, if that is there.
+    A link counts as its target, if that exists.
     """
     there = os.path.exists(out)
     if not os.path.isdir(out.parent):
@@ -170,38 +199,40 @@ def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> 
 
 
 def note(text: object, code: int = 0) -> None:
-    """Write a line on standard error, and have the command end with the least exit code of its notes but 0."""
+    """Write a line to standard error; the command ends with the smallest nonzero exit code of its notes."""
     click.echo(printable(" ".join(str(text).splitlines())), err=True)
     meta = click.get_current_context().meta
     meta[_CODE] = min(filter(None, (exit_code(), code)), default=0)
 
 
 def exit_code() -> int:
-    """Return the exit code that notes of this command asked for."""
+    """Return the exit code that the notes of this command asked for."""
     return int(click.get_current_context().meta.get(_CODE, 0))
 
 
 def method_with(imatrix: Path | None, method: str) -> str:
-    """Return how ranges are taken: searched for where an importance matrix is given, unless that is denied."""
+    """Return the method for ranges: a search if an importance matrix is given, unless minmax was asked for."""
     if imatrix is None or is_given("like"):
         return method
     if method == "minmax" and is_given("method"):
-        raise click.UsageError("--imatrix weighs errors in the search of --range mse; it goes without --range minmax")
+        raise click.UsageError(
+            "--imatrix weighs the errors in the search of --range mse; it cannot be combined with --range minmax"
+        )
     return "mse"
 
 
 def is_given(name: str) -> bool:
-    """Whether an argument of the command was written, be it what it is by default."""
+    """Return whether an argument of the command was written out, even with its default value."""
     return click.get_current_context().get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
 
 @contextlib.contextmanager
 def failures(source: object, out: Path) -> Iterator[None]:
-    """Turn an error of the data, or of the file system, into one line about the source, or the file."""
+    """Turn an error of the data or of the file system into one line about the source or the file."""
     try:
         yield
     except ValueError as error:
-        # a message that begins with the name of the source, or of OUT, is about that, and nothing more
+        # a message that begins with the name of the source or of OUT needs no other subject
         names = (str(source), os.path.basename(str(source)), str(out), called(out))
         told = str(error).startswith(tuple(f"{name} " for name in names))
         raise in_one_line("" if told else source, error) from error
@@ -212,12 +243,12 @@ def failures(source: object, out: Path) -> Iterator[None]:
 
 
 def called(path: Path) -> str:
-    """Return what messages call a file or a folder: its name, of those that have none, as '.', the path."""
+    """Return the name of a file or a folder in messages; for one without a name, such as '.', the path."""
     return path.name or str(path)
 
 
 def in_one_line(subject: object, text: object) -> click.ClickException:
-    """Return the error that ends a command with one line that a terminal can show; a text may name its subject."""
+    """Return the error that ends a command, one line that a terminal can show; the text may name its own subject."""
     line = " ".join((f"{subject}: {text}" if subject else str(text)).splitlines())
     for advice in NO_OPTIONS:
         line = line.replace(advice, "")
@@ -226,7 +257,7 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of some tensors and of their bytes are done, on standard error if that is a terminal."""
+    """Show how many tensors and bytes are done, on standard error if that is a terminal."""
     text = bars.TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
     columns = text, bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
     done, total = 0, sum(tensor.nbytes for tensor in tensors)
@@ -241,7 +272,7 @@ def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None
 
 
 def counted(things: Sequence[T], noun: str) -> Iterator[T]:
-    """Yield things, and show how many of them are done as `progress_bar` does."""
+    """Yield items, and show how many are done, as `progress_bar` does."""
     columns = bars.TextColumn(noun), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
     with _bar(*columns, total=len(things)) as update:
         for thing in things:
@@ -251,7 +282,7 @@ def counted(things: Sequence[T], noun: str) -> Iterator[T]:
 
 @contextlib.contextmanager
 def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[Callable[..., None]]:
-    """Show a bar, in which it is said while something is compiled; yield what updates its task."""
+    """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
     console = Console(stderr=True)
     columns = *columns, bars.TextColumn("{task.fields[now]}")
     with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""Commands that look at tensors and change nothing: inspect, suggest, and compare, of two files."""
+"""Commands that read tensors and change nothing: inspect, suggest, and compare."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fastq.cli.quantizing import inspect_gguf
 from fastq.cli.report import print_json, total_text, write_report
 from fastq.cli.suggesting import Tried, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
-from fastq.io.pipeline import NAMED, Converted, count_text, naming, some_of, sums_of
+from fastq.io.pipeline import NAMED, Converted, Errors, count_text, naming, signal_of, some_of, sums_of
 from fastq.io.records import FLOATS, Scheme
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
 from fastq.plot.schemes import SAMPLE, Measured
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.dtypes import Array
 
-MARGIN = 0.25  # decibels that a sample has to reach beyond what is asked of the tensor: samples of rows differ by less
+MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
 SOURCE = files.Source(FOLDER, *SUFFIXES)
@@ -39,17 +39,17 @@ PAGE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command(short_help="Show the tensors of files.")
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, of GGUF files with all of the metadata.")
-@click.option("--header", is_flag=True, help="Read names, shapes and bytes only, no numbers.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; for GGUF files with all metadata.")
+@click.option("--header", is_flag=True, help="Read names, shapes and sizes only, not the numbers.")
 def inspect(source: Path, as_json: bool, header: bool) -> None:
     """Show the tensors of a .npy, .npz, .safetensors or .gguf file, of a model directory, or of a folder of such files.
 
-    What is stored for a quantized matrix is one tensor. Shapes, dtypes or schemes, bytes, ranges, NaN and infinite
-    numbers; and outlier channels: indices on the first axis whose largest magnitude is six times the median of all, or
-    more. Of GGUF files types, bits a weight and metadata.
+    The codes, scales and zero points of a quantized matrix are one tensor. The table has shapes, dtypes or schemes,
+    bytes, ranges, counts of NaN and infinities, and outlier channels: indices on the first axis whose largest magnitude
+    is at least six times the median. For GGUF files it has types, bits per weight and metadata.
 
-    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 4 for a model whose config.json makes no
-    sense, which is shown as it is stored.
+    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 4 for a model with an invalid config.json,
+    whose tensors are shown as they are stored.
     """
     if source.suffix == ".gguf":
         inspect_gguf(source, as_json=as_json)
@@ -58,7 +58,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         try:
             found = tensors_of(source, say=note)
         except ValueError as error:
-            try:  # where config.json makes no sense
+            try:  # if config.json is invalid
                 found = tensors_of(source, as_stored=True)
             except ValueError:
                 raise error from None
@@ -81,55 +81,64 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 
 @click.command(short_help="Find the scheme with the fewest bits.")
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
-@files.decibels("--sqnr", default=30.0, show_default=True, help="What each tensor shall reach.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; that of files quantize --like takes.")
+@files.decibels("--sqnr", default=30.0, show_default=True, help="SQNR in dB that each tensor must reach.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; for files of tensors, quantize --like reads it.")
 @files.worst_option
 def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
-    """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
+    """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
 
-    Schemes are those of the command that quantizes such files. For fastq quantize: integers of 2 to 8 bits with one
-    scale, a scale for each row and in blocks of 32, float8, the MX formats and NVFP4. For fastq convert, of the
-    matrices that it quantizes: schemes of weights alone. For fastq gguf: all types of blocks, and BF16. They are tried
-    on 65,536 elements at most of each floating tensor of two axes or more; a part of a tensor has to reach 0.25 dB more
-    than asked, for the whole to reach it. A tensor that none does gets the best one. What is left out, and for models
-    and GGUF files the command, is said on standard error.
+    The schemes are those of the command that quantizes such files. For fastq quantize: integers of 2 to 8 bits with one
+    scale, with a scale for each row, and in blocks of 32; float8, the MX formats and NVFP4. For fastq convert: schemes
+    that quantize weights only, on the matrices that it quantizes. For fastq gguf: all types of blocks, and BF16.
+    Schemes are tried on at most 65,536 elements of each floating-point tensor of two or more axes; if that is a part of
+    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Standard error lists
+    the tensors that were left out and, for models and GGUF files, the command to use.
 
-    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if a tensor reaches it with no scheme.
+    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
+    tensor.
     """
     with files.failures(called(source), source):
         found = tensors_of(source, say=note).values()
-        measured_by, stays = schemes_for(source)
-        reasons = [_reason(tensor) or stays(tensor) for tensor in found]
+        trials = schemes_for(source)
+        reasons = [_reason(tensor) or trials.stays(tensor) for tensor in found]
         tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
         left = Counter(filter(None, reasons))
         told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
         with files.progress_bar(tensors) as advance:
-            lines = [(tensor, *_suggested(tensor, sqnr, measured_by, advance)) for tensor in tensors]
+            tried = {tensor.name: _tried(tensor, trials.measured, advance) for tensor in tensors}
+        groups: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            groups.setdefault(trials.group(tensor), []).append(tensor)
+        chosen = {tensor.name: _fewest(group, tried, sqnr) for group in groups.values() for tensor in group}
+        lines = [(tensor, chosen[tensor.name], *tried[tensor.name]) for tensor in tensors]
     entries, rows = [], []
-    for tensor, scheme, measured in lines:
-        after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes that codes and parameters take
+    for tensor, scheme, measured_by, signal in lines:
+        measured = measured_by[scheme]
+        sums = Errors(signal and signal * 10 ** (-measured.sqnr_db / 10), signal, math.nan)
+        after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes of codes and parameters
         figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
         as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
         entries.append({"name": tensor.name, "shape": tensor.shape, "scheme": as_text, **figures})
-        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme)))
+        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme), sums))
     if as_json:
         print_json({"tensors": entries})
     else:
         print_table(arranged(entries, every=True, worst_first=worst_first), SUGGESTED)
-        print_line(total_text(rows))
+        print_line(total_text(rows, done="tried"))
     if left:
         note(told)
-    if way := command(source, Counter(str(scheme) for _, scheme, _ in lines)):
+    if way := command(source, Counter(str(scheme) for _, scheme, *_ in lines)):
         note(way)
-    short = [f"{tensor.name} ({got.sqnr_db:.2f})" for tensor, _, got in lines if not got.sqnr_db >= sqnr]
+    reached = {row.name: float(entry["sqnr_db"]) for row, entry in zip(rows, entries, strict=True)}
+    short = [f"{name} ({ratio:.2f})" for name, ratio in reached.items() if not ratio >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
 
 def _reason(tensor: Tensor) -> str:
-    """Return why a tensor is left out; empty if it is not."""
+    """Return why a tensor is left out, or an empty text if it is not."""
     if tensor.is_quantized:
         return "quantized already"
     if tensor.scheme not in FLOATS:
@@ -139,16 +148,30 @@ def _reason(tensor: Tensor) -> str:
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-def _suggested(
-    tensor: Tensor, sqnr: float, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
-) -> tuple[Scheme | str, Measured]:
-    """Return the scheme of the fewest bits that reaches the SQNR, or the best there is."""
+def _tried(
+    tensor: Tensor, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
+) -> tuple[dict[Scheme | str, Measured], float]:
+    """Return what was measured of each scheme, and the sum of the squares of values."""
     with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
-        tried = list(measured_by(tensor.values()))
+        values = tensor.values()
+        tried = dict(measured_by(values)), signal_of(values)
     advance(tensor.nbytes, 1)
-    wanted = sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
-    enough = [each for each in tried if each[1].sqnr_db >= wanted]
-    return min(enough, key=lambda each: each[1].bits) if enough else max(tried, key=lambda each: each[1].sqnr_db)
+    return tried
+
+
+def _fewest(
+    group: list[Tensor], tried: dict[str, tuple[dict[Scheme | str, Measured], float]], sqnr: float
+) -> Scheme | str:
+    """Return the scheme of the fewest bits by which all tensors of a group reach the SQNR, or the best there is."""
+    found = [tried[tensor.name][0] for tensor in group]
+    wanted = [sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0) for tensor in group]
+    common = [scheme for scheme in found[0] if all(scheme in each for each in found)]
+    worst = {
+        scheme: min(each[scheme].sqnr_db - least for each, least in zip(found, wanted, strict=True))
+        for scheme in common
+    }
+    enough = [scheme for scheme in common if worst[scheme] >= 0]
+    return min(enough, key=lambda scheme: found[0][scheme].bits) if enough else max(worst, key=worst.__getitem__)
 
 
 @click.command(short_help="Measure errors of one file against another.")
@@ -157,30 +180,30 @@ def _suggested(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
-@files.decibels("--at-least", help="Exit with 3 if a tensor has a lower SQNR.")
+@files.decibels("--at-least", help="SQNR in dB: exit with 3 if a tensor is below it.")
 @files.table_options
 def compare(
     a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None, **order: bool
 ) -> None:
-    """Measure how far the tensors of B are from those of A of the same names.
+    """Measure the errors of the tensors of B against the tensors of A with the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
-    model directories, folders of the first three; two .npy files are compared whatever their names. A quantized matrix
-    is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
+    model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
+    matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
     installed.
 
-    Tensors that one side lacks are named on standard error, and those that can't be measured, as of BOOL or U32, of
-    which the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3
-    where --at-least is not reached; 4 where one side lacks tensors, where bytes that can't be measured differ, or where
-    no quantized tensor of A or B was compared.
+    Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
+    the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
+    --at-least is not reached; 4 if one side lacks tensors, if bytes that can't be measured differ, or if no quantized
+    tensor of A or B was compared.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json goes without --csv: only one of them can be printed")
+        raise click.UsageError("--json and --csv cannot be combined: only one of them can be printed")
     if html is not None:
         files.check_replaceable(html, "--html", {"A": a, "B": b})
     with files.failures(called(a), html or a):
         ours, theirs = (tensors_of(path, say=note) for path in (a, b))
-        if a.suffix == b.suffix == ".npy":
+        if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
         code = IN_PART if at_least is None else TOO_FAR
         common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]
@@ -217,7 +240,7 @@ def compare(
 
 
 def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:
-    """Return the names of tensors that both have, of one shape; tell those that one side lacks."""
+    """Return the names of tensors that both sides have in the same shape; report those that one side lacks."""
     common = [name for name in ours if name in theirs]
     if not common:
         raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}{_hint(*ours, *theirs)}")
@@ -232,14 +255,14 @@ def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]
 
 
 def _hint(*names: str) -> str:
-    """Return what else to give where names are those of parts of quantized matrices."""
+    """Return a hint if names are those of parts of quantized matrices."""
     if not any(name.endswith(PARTS) for name in names):
         return ""
     return "; parts such as weight_scale are read as one matrix where config.json is next to them"
 
 
 def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
-    """Whether two tensors can be measured; of others the bytes are compared, and it is told what is so."""
+    """Return whether two tensors can be measured; of others the bytes are compared, and the result is reported."""
     if x.has_numbers and y.has_numbers:
         return True
     same = False
@@ -258,7 +281,7 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 
 
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None]) -> tuple[Entry, Converted]:
-    """Return a line; its sums count in the total if it is quantized, or floats where nothing is on either side."""
+    """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
         numbers = x.values()
         values = _as_float(numbers)

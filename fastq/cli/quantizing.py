@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import entry_of, print_converted, print_json
-from fastq.cli.tables import Entry, print_table, printable
+from fastq.cli.report import entry_of, print_converted, print_json, total_text
+from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.gguf import LEAST_ERROR, RANGES
 from fastq.formats.qtypes import QTYPES, as_qtype
@@ -22,24 +21,23 @@ from fastq.io.containers import SOURCES, open_source
 from fastq.io.gguf.container import GgufTensor, MetadataField, open_gguf
 from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
+from fastq.io.patterns import check_searched
 from fastq.io.pipeline import count_text, some_of, total_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
-from fastq.system.arguments import did_you_mean, reason
-
-NamedType = tuple[re.Pattern[str], str]
+from fastq.system.arguments import did_you_mean
 
 GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
 IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
-LONGEST_VALUE = 60  # characters of a field's value in a table
+LONGEST_VALUE = 60  # most characters of a field's value in a table
 CONVERSION = "name", "shape", "from", "bytes_before", "to", "bytes", "bits", "sqnr_db"
-FIGURES = "bytes_before", "bytes", "sqnr_db"  # of a conversion as JSON
+FIGURES = "bytes_before", "bytes", "sqnr_db"  # fields of a conversion as JSON
 
 
 class Format(click.Choice[str]):
-    """The name of a code format; the error for another tells families, and the name that was probably meant."""
+    """The name of a code format; the error for another name lists the families and the name that was probably meant."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name."""
@@ -50,7 +48,7 @@ class Format(click.Choice[str]):
 
 
 def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
-    """Turn an axis into a number, or 'none'; None is an option that was not given."""
+    """Return an axis as a number or 'none'; None is an option that was not given."""
     try:
         return text if text in (None, "none") else int(text)
     except ValueError:
@@ -81,16 +79,12 @@ def _scheme(
 def _schemes_in(path: Path) -> dict[str, Scheme]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     if given := [name for name in OF_SCHEME if files.is_given(name)]:
-        raise click.UsageError(f"--like has the schemes; it goes without --{given[0].replace('_', '-')}")
-    unreadable = ValueError, TypeError, KeyError, OSError, RecursionError
-    told = f"{path.name!r} is not what suggest --json prints: "
-    with files.refused(lambda error: told + reason(error), unreadable, "--like"):
-        entries = json.loads(path.read_bytes())["tensors"]
-        return {entry["name"]: _suggested(**entry["scheme"]) for entry in entries}
+        raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
+    return files.suggested(path, lambda scheme: _suggested(**scheme))
 
 
 def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
-    """Return a scheme of `fastq suggest`, as options name it."""
+    """Return a scheme of `fastq suggest` under the names of the options."""
     qtype = as_qtype(dtype)
     along = "none" if axis is None and not qtype.block_size else axis
     is_symmetric = symmetric or bool(qtype.element or qtype.block_size)
@@ -103,9 +97,11 @@ OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
 _AS_STORED = "integer", "compute", "magnitude"
 STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
-LIKE_HELP = "Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other."
-AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
-CONVENTION_HELP = "Whose arithmetic to follow, for formats that it has: {}. fastq conventions prints them."
+LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
+AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
+CONVENTION_HELP = "System whose arithmetic to follow: {}. fastq conventions prints their formulas."
+QUANTIZED = ".safetensors", ".npz"  # files with codes and scales
+WITH_SCALES = {".npy": "one array, but codes need scales: numpy.load reads .npz, too"}
 TO_QUANTIZE = files.Source(
     *SOURCES,
     ways={
@@ -114,40 +110,48 @@ TO_QUANTIZE = files.Source(
     },
 )
 TO_DEQUANTIZE = files.Source(
-    ".safetensors",
+    *(".safetensors", ".npz"),
     ways={
-        files.FOLDER: "fastq convert {} OUT --dequantize turns a model directory back",
-        ".gguf": "fastq gguf {} OUT.gguf --dequantize turns it back",
-        **dict.fromkeys((".npy", ".npz"), "fastq quantize writes .safetensors, and so does QuantizedArray.save"),
+        files.FOLDER: "fastq convert {} OUT --dequantize restores a model directory",
+        ".gguf": "fastq gguf {} OUT.gguf --dequantize restores it",
+        ".npy": "fastq quantize writes .safetensors and .npz",
     },
 )
 
 
 @click.command(short_help="Quantize a .safetensors, .npy or .npz file.")
 @click.argument("source", metavar="IN", type=TO_QUANTIZE)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
-@files.repeatable("--include", metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
-@files.repeatable("--exclude", metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*QUANTIZED, hint=WITH_SCALES))
+@files.patterns("--include", help="Quantize only tensors whose names PATTERN matches; repeatable.")
+@files.patterns("--exclude", help="Do not quantize tensors whose names PATTERN matches; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
-@click.option("--like", type=files.EXISTING, metavar="FILE", help=LIKE_HELP)
+@files.like_option("--like", help=LIKE_HELP)
 @click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
-@click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
-@click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
+@click.option(
+    "--block-size", type=click.IntRange(0), default=0, help="Number of elements that share a scale; 0 for no blocks."
+)
+@click.option(
+    "--symmetric/--asymmetric",
+    default=True,
+    show_default=True,
+    help="Put 0.0 in the middle of the codes, or let the zero point vary.",
+)
 @files.range_option
 @files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
-@files.choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
+@files.nan_option
 @files.table_options
 @files.force_option
 def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
     """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
 
-    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
-    tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
-    the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
-    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
-    directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
+    OUT has codes, scales and zero points under the names that compressed-tensors uses: a .safetensors file, or a .npz
+    file for numpy.load. Floating-point tensors of two or more dimensions are quantized; everything else (biases, norm
+    weights) is copied, and the table shows the reason. With --all, each vector and scalar gets one scale, unless
+    --block-size or the format cuts vectors into blocks. PATTERN is the name of a tensor or of its module, a shell
+    pattern such as '*.weight', or re: and a regular expression; it must match a tensor. For model directories use fastq
+    convert, for GGUF files fastq gguf. In Python, fastq.load reads OUT.
     """
     order = files.order_of(given)
     include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
@@ -173,42 +177,79 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
 
 @click.command(short_help="Restore floats from a quantized file.")
 @click.argument("source", metavar="IN", type=TO_DEQUANTIZE)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy", ".safetensors"))
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*SOURCES))
 @files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
-    """Turn a quantized file back into tensors of the original names, shapes and dtypes.
+    """Restore tensors with the original names, shapes and dtypes from a quantized file.
 
-    IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors file, or a .npy file if IN holds a
-    single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
+    IN is a file of `fastq quantize` or `QuantizedArray.save`. OUT is a .safetensors or .npz file, or a .npy file if IN
+    holds a single array. For model directories use fastq convert --dequantize, for GGUF files fastq gguf --dequantize.
     """
     files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
-    sizes = f"{source.stat().st_size:,} -> {out.stat().st_size:,} bytes"
-    click.echo(f"{count_text(count, 'tensor')} dequantized: {sizes}")
+    before, after = source.stat().st_size, out.stat().st_size
+    click.echo(f"{count_text(count, 'tensor')} dequantized: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+VECTORS = files.Source(".npy", ways={".npz": "give one of its arrays as .npy"})
+
+
+@click.command(short_help="Keep one bit of each number of a .npy file.")
+@click.argument("source", metavar="IN", type=VECTORS)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy"))
+@files.choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
+@files.choice(
+    "--bitorder",
+    ["big", "little"],
+    help="Bit of the first of eight numbers: the highest for big, the lowest for little.",
+)
+@files.nan_option
+@files.force_option
+def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
+    """Keep one bit of each number, whether it is positive, and pack eight bits into a byte, for searching embeddings.
+
+    OUT is a .npy file with a row of bytes for each vector, the same as in faiss, usearch and sentence-transformers, and
+    as from fastq.binarize.
+    """
+    files.check_out({"IN": source}, out, force=force)
+    with files.failures(files.called(source), out):
+        opened = open_source(source)
+        with files.progress_bar(opened.tensors.values()) as advance:
+            row = binarize_file(opened, out, progress=advance, **options)
+    print_line(total_text([row]))
+
+
+def _known_type(text: str) -> str:
+    """Return the name of a type of tensors in the spelling of the table; raise ValueError for another one."""
+    if text.upper() not in TENSOR_TYPES:
+        meant = did_you_mean(text, TENSOR_TYPES, {})
+        raise ValueError(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
+    return text.upper()
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return the name of a type of tensors as the table has it; None is an option that was not given."""
-    if text is None or text.upper() in TENSOR_TYPES:
-        return text.upper() if text else None
-    meant = did_you_mean(text, TENSOR_TYPES, {})
-    raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
+    """Return the name of a type of tensors; None is an option that was not given."""
+    with files.refused():
+        return _known_type(text) if text is not None else None
 
 
-def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
-    """Return regular expressions and the types of the tensors that they are for."""
+def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return patterns and the types of the tensors that they are for."""
     found = []
-    for pattern, kind in files.pairs_of(texts, "REGEX=TYPE"):
+    for pattern, kind in files.pairs_of(texts, "PATTERN=TYPE"):
         with files.regular_expression(pattern):
-            found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
+            check_searched(pattern)
+        found.append((pattern, _type_name(ctx, param, kind) or ""))
     return tuple(found)
 
 
-WEIGHTS_HELP = "Importance of columns: a file of llama-imatrix, .safetensors or .npz."
-TENSOR_TYPE = "Type of the tensors in whose name REGEX is found; repeatable, the first one counts."
+WEIGHTS_HELP = "Weights of the columns for the search for scales: a file of llama-imatrix, .safetensors or .npz."
+TENSOR_TYPE = (
+    "Use TYPE for tensors that PATTERN matches, also as a regex within names; repeatable, the first match counts."
+)
 type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE")
 
 
@@ -216,18 +257,33 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 @click.argument("source", metavar="IN", type=IN)
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=GGUF)
 @click.argument("mix", metavar="[TYPE]", required=False)
-@click.option("--type", "kind", metavar="TYPE", help=f"The same as a third argument: {', '.join(MIXES | FLOAT_MIXES)}.")
-@click.option("--dequantize", is_flag=True, help="Turn all blocks into floats: F32, or TYPE F16 or BF16.")
-@click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
+@click.option(
+    "--type",
+    "kind",
+    metavar="TYPE",
+    help=f"TYPE as an option instead of the third argument: {', '.join(MIXES | FLOAT_MIXES)}.",
+)
+@click.option("--dequantize", is_flag=True, help="Restore floats from all blocks: F32, or F16 or BF16 if that is TYPE.")
+@click.option(
+    "--allow-requantize",
+    is_flag=True,
+    help="Also quantize tensors that are in blocks already; both steps lose precision.",
+)
 @click.option("--imatrix", type=files.EXISTING, metavar="FILE", help=WEIGHTS_HELP)
 @files.choice(
-    "--range", RANGES, "method", help=f"Scales: minmax as ggml, mse of least error: {', '.join(LEAST_ERROR)}."
+    "--range",
+    RANGES,
+    "method",
+    help=f"minmax takes scales as ggml does; mse searches for less error, in {', '.join(LEAST_ERROR)}.",
 )
-@click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
-@files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="REGEX=TYPE", help=TENSOR_TYPE)
-@type_option("--output-tensor-type", "output_type", help="Type of output.weight.")
-@type_option("--token-embedding-type", "embedding_type", help="Type of the token embeddings.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+@click.option("--pure", is_flag=True, help="Use one type for all tensors instead of the mix of llama-quantize.")
+@files.repeatable("--tensor-type", "tensor_types", callback=_named_types, metavar="PATTERN=TYPE", help=TENSOR_TYPE)
+@files.like_option(
+    "--like", help="Give each tensor its type in FILE, the output of suggest --json; TYPE is for the others."
+)
+@type_option("--output-tensor-type", "output_type", help="Type to use for output.weight.")
+@type_option("--token-embedding-type", "embedding_type", help="Type to use for the token embeddings.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @files.table_options
 @files.force_option
 def gguf(
@@ -236,26 +292,33 @@ def gguf(
     """Quantize a GGUF file of F32, F16 or BF16 as llama-quantize does.
 
     OUT is a GGUF file that llama.cpp runs, with the metadata of IN. TYPE is a mix: Q4_K_M has most tensors in Q4_K and
-    the sensitive ones in Q6_K. --dequantize is the way back. Of a model in parts IN is any of them, OUT is one file.
+    the sensitive ones in Q6_K. --dequantize restores floats. If a model is in parts, IN is any part, and OUT is one
+    file.
 
-    What was not used, left out or copied without being known is said on standard error. Exit codes: 0; 1 for a file
-    that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors; 2 for
-    wrong arguments; 4 where an option gave no tensor its type, or --range mse was for none.
+    Standard error lists the options without effect, the tensors left out and those of unknown kinds, which are copied.
+    Exit codes: 0; 1 for a file that can't be read or converted, or for an importance matrix or --tensor-type that
+    matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor.
     """  # fmt: skip
     order = files.order_of(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
-    method = given.pop("method")
+    method, like = given.pop("method"), given.pop("like")
+    if like:
+        named = files.suggested(like, _known_type)
+        given["tensor_types"] += tuple((f"re:{re.escape(name)}$", each) for name, each in named.items())
     overrides = TypeOverrides(**given)
     if dequantize and (imatrix or requantize or method != "minmax" or overrides != TypeOverrides()):
-        raise click.UsageError("--dequantize goes with F32, F16 or BF16 only")
+        raise click.UsageError("--dequantize can be combined with F32, F16 or BF16 only")
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
-    mixes, name = (FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES), mix or kind or ("F32" if dequantize else "")
+    mixes, name = (
+        (FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES),
+        mix or kind or ("F32" if dequantize else "Q8_0" if like else ""),
+    )
     if not name:
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
     with files.refused(argument="TYPE"):
         found = mix_of(name, mixes)
-    files.check_out({"IN": source, "--imatrix": imatrix}, out, force=force)
+    files.check_out({"IN": source, "--imatrix": imatrix, "--like": like}, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_gguf(source)
         for part in opened.parts:
@@ -277,12 +340,12 @@ def _say(line: str, in_part: bool = False) -> None:
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
-    """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
+    """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits per weight."""
     with files.failures(files.called(source), source):
         opened = open_gguf(source, whole=False)
     if opened.missing:
         missing = f"parts of the model are missing: {some_of(opened.missing)}"
-        _say(f"{missing}; shown are the tensors of the others", in_part=True)
+        _say(f"{missing}; the tensors of the others are shown", in_part=True)
     tensors: list[Entry] = [
         {"name": spec.name, "type": spec.kind.name, "shape": spec.shape, "bytes": spec.nbytes, "bits": spec.kind.bits}
         for spec in opened.tensors.values()
@@ -308,7 +371,7 @@ def _sums(name: str, specs: list[GgufTensor]) -> Entry:
 
 
 def _value_text(field: MetadataField) -> str:
-    """Return a value in one short line; of an array only the first elements."""
+    """Return a value as one short line; an array is cut after its first elements."""
     value = field.value()
     if isinstance(value, list):
         value = ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "")

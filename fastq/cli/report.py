@@ -1,6 +1,6 @@
-"""What commands report: what became of tensors as a table, and entries written as JSON, CSV and HTML.
+"""Reports of commands: the table of converted tensors, and entries written as JSON, CSV and HTML.
 
-A page of HTML is one file: a table that sorts, bars, pictures that fold, in the colour of the text around them.
+An HTML report is one file with a sortable table, bars, and pictures that fold, in the colours of the page.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from fastq.formats.describe import code_formula, scale_formula, zero_point_formu
 from fastq.io.pipeline import Converted, total_of
 from fastq.system.atomic import replacing
 
-PAGE = 80  # columns of paragraphs where no terminal tells its width
-INK = "#010203"  # of text and lines, which none of the colour scales has: it becomes that of the page
+PAGE = 80  # columns of paragraphs if the width of the terminal is unknown
+INK = "#010203"  # colour of text and lines, in no colour scale: it is replaced by the colour of the page
 NONE = "<p>No picture: pip install matplotlib</p>"
-WORST = 3  # tensors of which there are pictures
+WORST = 3  # most tensors with a picture
 CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 
-# returns by a tensor's name an array and its approximation, as `fastq.plot.errors` takes them
+# returns for the name of a tensor an array and its approximation, the arguments of `fastq.plot.errors`
 ErrorsOf = Callable[[str], tuple[Any, Any]]
 
 _PAGE = """<!DOCTYPE html>
@@ -91,7 +91,7 @@ document.querySelectorAll("th button").forEach((button, column) => button.addEve
 
 
 def entry_of(row: Converted) -> Entry:
-    """Return what a conversion made of a tensor, or the sums of all, which have no shape."""
+    """Return the entry of a converted tensor, or of the sums of all tensors, which have no shape."""
     return {
         "name": row.name,
         "shape": "" if row.shape is None else shape_text(row.shape) or "scalar",
@@ -110,13 +110,13 @@ def entry_of(row: Converted) -> Entry:
 def print_converted(
     rows: Sequence[Converted], order: Mapping[str, bool], columns: Sequence[str] = CONVERTED, done: str = "quantized"
 ) -> None:
-    """Print what became of tensors, and the sums of all."""
+    """Print the table of converted tensors, and the sums of all."""
     print_table(arranged(map(entry_of, rows), **order), columns, total=entry_of(total_of(rows)))
     print_line(total_text(rows, done=done))
 
 
 def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
-    """Return the line of sums that all commands end with: bytes, their ratio, SQNR of all, and the worst tensor."""
+    """Return the last line of all commands: bytes, their ratio, the SQNR of all tensors, and the worst tensor."""
     total, measured = total_of(rows), [row for row in rows if row.errors is not None]
     counted = f", {len(measured):,} {done}" if measured else ""
     parts = [f"{total.name}{counted}: {total.before:,} -> {total.after:,} bytes"]
@@ -129,12 +129,12 @@ def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
 
 
 def print_json(table: Any) -> None:
-    """Print entries, or an object that has them, as JSON."""
+    """Print entries, or an object with entries, as JSON."""
     click.echo(json_text(table), nl=False)
 
 
 def json_text(table: Any) -> str:
-    """Return entries, or an object that has them, as JSON, which has neither NaN nor infinity: they are null."""
+    """Return entries, or an object with entries, as JSON; NaN and infinities, which JSON lacks, are null."""
     return json.dumps(_finite(table), indent=1, allow_nan=False) + "\n"
 
 
@@ -156,7 +156,7 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print a line for each fact, its name first; longer ones go on below themselves."""
+    """Print a line for each fact, its name first; long facts continue on indented lines."""
     width, indent = terminal_width() or UNLIMITED, max(map(len, facts)) + 2
     for name, text in facts.items():
         print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
@@ -196,9 +196,9 @@ def write_report(
 def page(
     title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[Picture] = ()
 ) -> str:
-    """Return a page with a row for each entry, and pictures, of which the first is open.
+    """Return a page with a row for each entry, and pictures; the first picture is open.
 
-    The ratio `sqnr_db` has a bar next to it, as long as its share of the largest one.
+    Next to the ratio `sqnr_db` is a bar; its length is the share of the largest ratio.
     """
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
     most = max(ratios, default=1.0)
@@ -215,7 +215,7 @@ def page(
 
 
 def _cell(key: str, value: Any, most: float) -> str:
-    """Return a cell with what it is sorted by; the ratio with a bar."""
+    """Return a cell with its sort key; the ratio has a bar."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
     text, bar = "-" if value is None else format(value, {float: ".4g", int: ","}.get(type(value), "")), ""
     if key == "sqnr_db":
@@ -227,7 +227,7 @@ def _cell(key: str, value: Any, most: float) -> str:
 
 
 def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[Picture]:
-    """Yield pictures of the tensors with the least ratio of signal to noise, the worst first."""
+    """Yield pictures of the tensors with the lowest signal to noise ratio, the worst first."""
     measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
     for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
         yield Picture(f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"])))

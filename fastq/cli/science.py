@@ -22,20 +22,20 @@ from fastq.io.pipeline import count_text
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
 V2 = ".zgroup"
-MARKS = "zarr.json", V2  # of zarr groups
+MARKS = "zarr.json", V2  # files of zarr groups
 SRC = files.Source(*NETCDF, files.FOLDER)
 WAYS = "keepbits", "digits", "max_error", "information"
-ROUNDED = {"keepbits": "quantization_nsb", "digits": "quantization_nsd"}  # columns, and attributes that tell them
+ROUNDED = {"keepbits": "quantization_nsb", "digits": "quantization_nsd"}  # columns and the attributes with their values
 PACKED = {name: name for name in ("scale_factor", "add_offset", "_FillValue")}
-# characters are strings, or writing would give each an axis of its own
+# characters are read as strings, since writing them would add an axis
 AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
 NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"
-OFF = "How far values of a variable may be off; repeatable."
-OF_ALL = "Of all variables, or of one as NAME=NUMBER; repeatable."
+OFF = "Largest absolute error of a variable; repeatable."
+OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
 
 
 def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., Any]:
-    """Return what reads the texts of an option: a number for all variables, or a dict by their names."""
+    """Return the callback of an option: it returns one number for all variables, or a dict of numbers by name."""
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
         pairs = [text.rpartition("=") for text in texts]
@@ -44,7 +44,9 @@ def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., A
         if "" in numbers and named:
             raise click.BadParameter(f"{texts[0]!r} is not NAME=NUMBER")
         if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
-            raise click.BadParameter("one number for all variables, or NAME=NUMBER for each of some, once")
+            raise click.BadParameter(
+                "give one number for all variables, or NAME=NUMBER once for each of some variables"
+            )
         return numbers.get("", numbers or None)
 
     return read
@@ -54,27 +56,31 @@ def _number_option(name: str, kind: Callable[[str], Any], text: str) -> Callable
     return click.option(name, multiple=True, metavar="[NAME=]N", callback=_numbers(kind), help=f"{text} {OF_ALL}")
 
 
-LEVEL = "Level of zlib in a netCDF file, 0 for none."
+LEVEL = "Compression level of zlib in a netCDF file; 0 does not compress."
 level_option = click.option("--level", type=click.IntRange(0, 9), default=4, show_default=True, help=LEVEL)
 
 
 @click.command("bitround", short_help="Round floats of netCDF or zarr to fewer bits.")
 @click.argument("source", metavar="FILE", type=SRC)
 @click.argument("out", metavar="OUT", type=files.WRITABLE)
-@_number_option("--keepbits", int, "Bits of the mantissa that are kept.")
-@_number_option("--digits", int, "Significant decimal digits that are kept.")
-@_number_option("--max-error", float, "How far values may be off.")
-@_number_option("--information", float, "Part of the information that is kept, as 0.99.")
-@click.option("--dim", metavar="NAME", help="Along which --information compares neighbours; else the last one.")
-@files.choice("--convention", ("numcodecs", "netcdf"), help="Where a tie goes: to even, or away from zero.")
+@_number_option("--keepbits", int, "Number of mantissa bits to keep.")
+@_number_option("--digits", int, "Number of significant decimal digits to keep.")
+@_number_option("--max-error", float, "Largest absolute error.")
+@_number_option("--information", float, "Share of the information to keep, such as 0.99.")
+@click.option(
+    "--dim", metavar="NAME", help="Dimension along which --information compares neighbours; by default the last one."
+)
+@files.choice(
+    "--convention", ("numcodecs", "netcdf"), help="Rounding of ties: numcodecs to even, netcdf away from zero."
+)
 @level_option
 @files.force_option
 def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
     """Round the float variables of a netCDF file or a zarr store to fewer bits, and compress them.
 
-    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these, or in .zarr. Coordinates,
-    what belongs to them, flags, times, gaps and packed integers stay as they are. Attributes tell what was done, as the
-    CF conventions say.
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes or in .zarr.
+    Coordinates and their bounds, flags, times, missing values and packed integers stay as they are. Attributes of the
+    CF conventions describe the rounding.
     """
     if not any(map(files.is_given, WAYS)):
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
@@ -84,16 +90,17 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
 @click.command("pack", short_help="Pack floats of netCDF or zarr into integers.")
 @click.argument("source", metavar="FILE", type=SRC)
 @click.argument("out", metavar="OUT", type=files.WRITABLE)
-@files.choice("--dtype", ("int16", "uint16", "int8", "uint8"), help="Integers of variables without a --max-error.")
+@files.choice("--dtype", ("int16", "uint16", "int8", "uint8"), help="Integer dtype of variables without a --max-error.")
 @click.option("--max-error", multiple=True, metavar="NAME=N", callback=_numbers(float, named=True), help=OFF)
 @level_option
 @files.force_option
 def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
     """Pack the float variables of a netCDF file or a zarr store into integers, and compress them.
 
-    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these, or in .zarr. Any reader of
-    the CF conventions unpacks them by scale_factor, add_offset and _FillValue. A variable with a --max-error gets 8 or
-    16 bits, whatever it needs. Coordinates, what belongs to them, flags, times and packed integers stay as they are.
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes or in .zarr. Any
+    reader of the CF conventions unpacks the result by scale_factor, add_offset and _FillValue. A variable with a
+    --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed integers
+    stay as they are.
     """
     _convert(source, out, force, level, functools.partial(fastq.xarray.pack, **options), PACKED)
 
@@ -101,7 +108,7 @@ def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> No
 def _convert(
     source: Path, out: Path, force: bool, level: int, convert: Callable[[Any], Any], told: dict[str, str]
 ) -> None:
-    """Write what a function makes of a Dataset, and print what its variables' attributes tell."""
+    """Write the Dataset that a function returns, and print the attributes of its variables."""
     _check_out(source, out, force)
     try:
         xarray = importlib.import_module("xarray")
@@ -125,12 +132,12 @@ def _convert(
 
 
 def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
-    """Return whether a variable has what tells of it from now: another object, if of the same number as before."""
+    """Return whether an attribute in `told` is new: another object, even if the number is the same."""
     return any(attributes.get(key) is not before.get(key) for key in told.values())
 
 
 def _check_out(source: Path, out: Path, force: bool) -> None:
-    """Refuse an OUT of another kind, or one that is there, or is no store that another may replace."""
+    """Refuse an OUT of another kind, and one that exists unless it is a store that may be replaced."""
     if out.suffix not in (*NETCDF, ZARR):
         raise click.BadParameter(f"{out.name!r} must end in {', '.join(NETCDF)} or {ZARR}", param_hint="'OUT'")
     if out.suffix != ZARR:
@@ -141,7 +148,7 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
     if any(path in other.parents for path, other in itertools.permutations(paths)):
         raise click.BadParameter(f"{out.name!r} must not lie in FILE, nor FILE in it", param_hint="'OUT'")
     if os.path.lexists(out) and (not force or not is_store or os.path.samefile(source, out)):
-        reason = "exists; --force replaces it" if is_store and not force else "is FILE itself, or no store of zarr"
+        reason = "exists; --force replaces it" if is_store and not force else "is FILE itself, or is not a zarr store"
         raise click.BadParameter(f"{out.name!r} {reason}", param_hint="'OUT'")
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
@@ -149,7 +156,7 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _opened(xarray: Any, source: Path) -> Iterator[Any]:
-    """Open a file or a store as it is stored, in chunks where dask is installed."""
+    """Open a file or a store without decoding, in chunks if dask is installed."""
     how: dict[str, Any] = {"engine": "zarr", "consolidated": False} if source.is_dir() else {}
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     groups = xarray.open_groups(source, **AS_STORED, **how)
@@ -157,13 +164,13 @@ def _opened(xarray: Any, source: Path) -> Iterator[Any]:
         group.close()
     if len(groups) > 1:
         names = ", ".join(sorted(name for name in groups if name != "/"))
-        raise ValueError(f"it has groups, of which only the first one would be written: {names}")
+        raise ValueError(f"it has groups, and only the root group would be written: {names}")
     with xarray.open_dataset(source, chunks=chunks, **AS_STORED, **how) as ds:
         yield ds
 
 
 def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> None:
-    """Write a Dataset, what was rounded compressed, in the chunks of the source if that is of the same kind."""
+    """Write a Dataset with the rounded variables compressed, in the chunks of a source of the same kind."""
     if source.is_dir() != (out.suffix == ZARR):
         ds = ds.drop_encoding()
     for variable in ds.variables.values():  # xarray gives floats a _FillValue

@@ -40,7 +40,7 @@ COLUMNS = "scheme", "bytes", "sqnr_db", "max_abs_error", "Gelem/s", "x NumPy"
 
 
 def _ties(rng: Generator, n: int) -> Array:
-    """Return halves between codes of scale 1, and numbers next to them, in a range that makes the scale 1."""
+    """Return ties between codes at scale 1, and numbers next to them, in a range that gives scale 1."""
     halves = (rng.integers(-140, 140, n) + 0.5) * (1 + rng.choice((-1, 0, 0, 1), n) * 2.0**-23)
     return np.where(rng.random(n) < 0.1, rng.choice((-127.0, -128.0, 127.0)), halves)
 
@@ -71,13 +71,13 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "broadcast": lambda x: np.broadcast_to(x[:1], x.shape) if x.ndim else x,
     "unaligned": _unaligned,
     "read-only": lambda x: np.broadcast_to(x, x.shape),
-    "big-endian": lambda x: x if x.dtype.kind == "V" else x.astype(x.dtype.newbyteorder(">")),  # ml_dtypes has none
+    "big-endian": lambda x: x if x.dtype.kind == "V" else x.astype(x.dtype.newbyteorder(">")),  # ml_dtypes has no order
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison; `seed` and `index` give it back."""
+    """One comparison, which `seed` and `index` reproduce."""
 
     seed: int
     index: int
@@ -100,7 +100,7 @@ def random_case(seed: int, index: int) -> Case:
     """Return case number `index` of the series `seed`: up to four dimensions and about 2**13 elements."""
     rng = np.random.default_rng([seed, index])
     ndim = int(rng.integers(5))
-    limit = (1 << (20 if rng.random() < 0.02 else 13)) ** (1 / max(ndim, 1))  # of 2**20 kernels use all threads
+    limit = (1 << (20 if rng.random() < 0.02 else 13)) ** (1 / max(ndim, 1))  # 2**20 elements use all threads
     shape = tuple(0 if rng.random() < 0.01 else round(limit ** rng.random()) for _ in range(ndim))
     dtype, values, layout = (str(rng.choice(list(names))) for names in (INPUTS, VALUES, LAYOUTS))
     axes = (None, int(rng.integers(-ndim, ndim)), tuple(range(int(rng.integers(ndim + 1))))) if ndim else (None,)
@@ -111,7 +111,7 @@ def random_case(seed: int, index: int) -> Case:
 
 
 def input_of(case: Case) -> Array:
-    """Return the array to quantize; integers are 100 times the values, as far as their dtype reaches."""
+    """Return the array to quantize; integers are 100 times the values, clipped to the range of their dtype."""
     rng = np.random.default_rng([case.seed, case.index, 1])
     dtype = FLOAT_FORMATS[case.dtype].dtype if case.dtype in FLOAT_FORMATS else np.dtype(case.dtype)
     with np.errstate(over="ignore"):
@@ -132,7 +132,7 @@ Call = Callable[[Any, Array, Case], Any]
 
 
 def _outcome(call: Call, module: ModuleType, x: Array, case: Case) -> object:
-    """Return what can be compared with ==: dtype, shape and bytes of each result, or the type of the error."""
+    """Return an object to compare with ==: dtype, shape and bytes of each result, or the type of the error."""
     try:
         found = call(module, x, case)
     except (ValueError, TypeError) as error:
@@ -147,7 +147,7 @@ def _quantize(module: Any, x: Array, case: Case) -> QuantizedArray:
 
 
 def _linear(module: Any, x: Array, case: Case) -> Any:
-    """Take codes by the parameters of another array, so that many are clamped."""
+    """Quantize with the parameters of another array, so that many codes are clamped."""
     s = case.scheme
     p = reference.choose_qparams(np.where(x == x, 1, x).astype(np.float32) * 3, **s.arguments(), nan="zero")
     return module.quantize_linear(x, p.scale, p.zero_point, s.dtype, axis=s.axis, block_size=s.block_size, nan="zero")
@@ -165,7 +165,7 @@ CALLS: dict[str, Call] = {
 
 
 def weight_matrix(size: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return a matrix such as linear layers have: normal weights, and one column in a hundred far larger."""
+    """Return a matrix like the weights of a linear layer: normal, with one column in a hundred far larger."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((size, size), np.float32)
     x *= np.float32(0.02)
@@ -174,7 +174,7 @@ def weight_matrix(size: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def outcome_of(x: NDArray[Any], scheme: Scheme) -> Entry:
-    """Quantize `x` by `scheme`, check it and measure it: three times on warm kernels, and the reference."""
+    """Quantize `x` by `scheme`, check the result, and time warm kernels three times and the reference once."""
     q, times = fastq.quantize(x, **scheme.arguments()), [time.perf_counter()]
     for _ in range(3):
         fastq.quantize(x, **scheme.arguments(), out=q.codes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fastq import reference
 from fastq.formats.compressed_tensors import E8M0, MICROSCALING, PRESETS
 from fastq.formats.gguf import WRITTEN
 from fastq.io.checkpoints.folder import CONFIG, ModelFolder
-from fastq.io.checkpoints.rules import Rules, make_plan
+from fastq.io.checkpoints.rules import Rules, make_plan, read_as_one
 from fastq.io.gguf.container import open_gguf
 from fastq.io.gguf.mixes import is_quantized, model_of
 from fastq.io.records import Scheme
@@ -23,45 +23,55 @@ from fastq.plot.schemes import FAMILIES, Measured, Trial, sample_of
 from fastq.system.dtypes import Array, numpy_dtype
 
 LEAST_GROUP = min(row.weights.group_size for row in PRESETS.values() if row.weights.group_size)
+LIKE = "suggest --json > FILE writes them"
 Tried = Iterator[tuple[Scheme | str, Measured]]
 
 
-def schemes_for(source: Path) -> tuple[Callable[[Array], Tried], Callable[[Tensor], str]]:
-    """Return what measures schemes for a file or a folder, and what says why a tensor stays as it is."""
+class Trials(NamedTuple):
+    """How schemes are tried for a file or folder."""
+
+    measured: Callable[[Array], Tried]  # returns the schemes of an array, and what was measured
+    stays: Callable[[Tensor], str] = lambda tensor: ""  # why a tensor is left out
+    group: Callable[[Tensor], Any] = lambda tensor: tensor.name  # tensors of one group have one scheme
+
+
+def schemes_for(source: Path) -> Trials:
+    """Return how schemes are tried for a file or folder."""
     if source.suffix == ".gguf":
         file = open_gguf(source)
         architecture = model_of(file).architecture
         quantized = {name for name, spec in file.tensors.items() if is_quantized(spec, architecture)}
-        return _blocks_of, lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf"
+        return Trials(_blocks_of, lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf")
     if not (source / CONFIG).is_file():
-        return _schemes_of, lambda tensor: ""
+        return Trials(_schemes_of)
     try:
         model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
         quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
-    except ValueError:  # fastq convert refuses it, fastq quantize takes its files
-        return _schemes_of, lambda tensor: ""
+    except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
+        return Trials(_schemes_of)
 
     def stays(tensor: Tensor) -> str:
         if tensor.name not in quantized:
             return "not quantized by fastq convert"
-        return "rows that no group fills" if tensor.shape[-1] % LEAST_GROUP else ""
+        return "rows shorter than a group" if tensor.shape[-1] % LEAST_GROUP else ""
 
-    return _presets_of, stays
+    return Trials(_presets_of, stays, lambda tensor: read_as_one(tensor.name.removesuffix(".weight"), tensor.shape[-1]))
 
 
 def command(source: Path, schemes: Counter[str]) -> str:
-    """Return what to type for some schemes, which count how many tensors have each; of a single file nothing."""
+    """Return the command for the schemes, given with the number of tensors of each."""
     ((most, _),) = schemes.most_common(1)
     if source.suffix == ".gguf":
-        return f"fastq gguf {source} OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them, once for each tensor or regex"
+        return f"fastq gguf {source} OUT.gguf --like FILE takes them; {LIKE}"
     if most not in PRESETS:
-        return "fastq quantize takes these schemes, a file at a time" if source.is_dir() else ""
-    others = ", --scheme-for NAME=SCHEME for each other one" if len(schemes) > 1 else ""
-    return f"fastq convert {source} OUT --scheme {most} takes them{others}"
+        return f"fastq quantize --like FILE takes them{', a file at a time' * source.is_dir()}; {LIKE}"
+    if len(schemes) > 1:
+        return f"fastq convert {source} OUT --like FILE takes them; {LIKE}"
+    return f"fastq convert {source} OUT --scheme {most} takes them"
 
 
 def _schemes_of(x: Array) -> Tried:
-    """Yield what schemes of `fastq quantize` make of an array."""
+    """Yield the results of the schemes of `fastq quantize` for an array."""
     trial = Trial(x)
     for shared, dtypes in FAMILIES.values():
         for dtype in dtypes:
@@ -70,7 +80,7 @@ def _schemes_of(x: Array) -> Tried:
 
 
 def _presets_of(x: Array) -> Tried:
-    """Yield what schemes of `fastq convert` make of a matrix that do not quantize activations, whose errors add up."""
+    """Yield the results of the schemes of `fastq convert` for a matrix, without those that quantize activations."""
     trial = Trial(x)
     for name, preset in PRESETS.items():
         weights, group = preset.weights, preset.weights.group_size
@@ -86,7 +96,7 @@ def _presets_of(x: Array) -> Tried:
 
 
 def _blocks_of(x: Array) -> Tried:
-    """Yield what types of GGUF make of rows."""
+    """Yield the results of the types of GGUF for rows."""
     rows = sample_of(x, {"dtype": "int8"}).astype(np.float32)
     for name, form in WRITTEN.items():
         if x.shape[-1] % form.size == 0:

@@ -1,4 +1,4 @@
-"""Tables on a terminal: what a cell shows, which rows are one, and what a narrow terminal does without."""
+"""Tables on a terminal: the text of cells, rows that are joined, and columns that a narrow terminal omits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fastq.io.pipeline import count_text
 
-UNLIMITED = 1_000_000  # columns: of what no table has more
+UNLIMITED = 1_000_000  # columns: the widest table
 OUTLIERS_SHOWN = 4
 
 Entry = dict[str, Any]  # numbers, texts, shapes and None by the names of columns
@@ -35,16 +35,16 @@ TITLES = {
     "max_relative_error": "largest relative error",
 }
 TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
-COUNTS = ("nan", "infinite", "clipped", "outliers")  # of which none is a dash
-SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # of rows that become one
+COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is shown as a dash
+SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # names shown for rows that become one
 STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
 STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error"), ".3g")
-# columns in the order in which a narrow terminal does without them
+# columns in the order in which a narrow terminal omits them
 DISPENSABLE = (
     *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "max_abs_error", "outliers", "infinite", "bits"),
     *("from", "a", "nan", "lo", "hi", "bytes", "bytes_b", "shape"),
 )
-LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep as long as there are such columns
+LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
 
 
 def title_of(column: str) -> str:
@@ -54,7 +54,7 @@ def title_of(column: str) -> str:
 
 
 def cell_text(column: str, value: Any) -> str:
-    """Return what a cell shows: a dash for what is not known, or is no number."""
+    """Return the text of a cell: a dash for a value that is unknown or NaN."""
     if value is None or (column in COUNTS and not value) or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if column == "outliers":
@@ -66,17 +66,17 @@ def cell_text(column: str, value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text of a file without what a terminal would take for a command."""
+    """Return the text of a file without characters that a terminal interprets as commands."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as text; nothing for one number."""
+    """Return a shape as text; an empty text for a single number."""
     return " x ".join(map(str, shape))
 
 
 def terminal_width() -> int | None:
-    """Return how many columns the terminal has, or as many as COLUMNS says; None where neither tells."""
+    """Return the number of columns of the terminal, or of COLUMNS; None if neither is known."""
     told = os.environ.get("COLUMNS", "")
     if told.isdigit() and int(told):
         return int(told)
@@ -92,18 +92,18 @@ def print_line(text: str) -> None:
 
 
 def print_wrapped(text: str, width: int, indent: str, **options: Any) -> None:
-    """Print a text in lines of a width, the first one without the indent."""
+    """Print a text in lines of a width; all but the first are indented."""
     for line in textwrap.wrap(text, width, subsequent_indent=indent, **options):
         click.echo(line)
 
 
-# Which rows there are
+# Rows
 
 
 def arranged(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
-    """Return entries in the order of a table: those without an error are one for each way to be so, unless `every`.
+    """Return entries in the order of a table; entries without an error become one entry per reason, unless `every`.
 
-    They are the last ones. `worst_first` sorts the others by their ratio of signal to noise.
+    They come last. `worst_first` sorts the others by their signal to noise ratio.
     """
     shown: list[Entry] = []
     copies: dict[Any, list[Entry]] = {}
@@ -117,13 +117,13 @@ def arranged(entries: Iterable[Entry], *, every: bool = False, worst_first: bool
 
 
 def _ratio(entry: Entry) -> float:
-    """Return what entries are sorted by: the ratio, no number before the least one, what was not measured last."""
+    """Return the sort key of an entry: its ratio, with NaN first and unmeasured entries last."""
     ratio = entry["sqnr_db"]
     return math.inf if ratio is None else -math.inf if math.isnan(ratio) else float(ratio)
 
 
 def _as_one(entries: Sequence[Entry]) -> Entry:
-    """Return the entry of several: what they have in common, and sums of bytes."""
+    """Return one entry for several: the fields that are equal, and sums of bytes."""
     first = entries[0]
     if len(entries) == 1:
         return first
@@ -132,7 +132,7 @@ def _as_one(entries: Sequence[Entry]) -> Entry:
     return {**dict.fromkeys(first), **common, **sums, "name": count_text(len(entries), "tensor")}
 
 
-# Which columns there are, and how wide
+# Columns and their widths
 
 
 def print_table(
@@ -140,13 +140,13 @@ def print_table(
 ) -> None:
     """Print a line for each entry, and the total below a rule, on standard output.
 
-    For a terminal that is narrower, names are shortened in their middle, then columns are left out, and a line says so.
-    Where nothing tells the width, as in a pipe, all is shown.
+    On a narrower terminal, names are shortened in their middle, then columns are omitted, and a line says so. If the
+    width is unknown, as in a pipe, all columns are shown.
     """
     shown = [*entries, *([total] if total else [])]
     cells = {column: [cell_text(column, entry.get(column)) for entry in shown] for column in columns}
     width = width or terminal_width() or UNLIMITED
-    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich takes those for 80 columns wide
+    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich assumes 80 columns for them
     console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
     table, told = Table(box=SIMPLE_HEAD), ""
     widths = _fitted(cells, width)
@@ -160,17 +160,17 @@ def print_table(
     if left := [title_of(column) for column in columns if column not in widths]:
         told = f"without {', '.join(left)}"
     if any(cell_len(text) > fitted for column, fitted in widths.items() for text in cells[column]):
-        told = f"{told}, " * bool(told) + "with texts cut in their middle"
+        told = f"{told}, " * bool(told) + "with texts shortened in their middle"
     if told:
         print_wrapped(f"{told}: this terminal has {width} columns; | less -S shows all", width, "  ")
 
 
 def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
-    """Return the columns that a table has, and their widths, which are those of their texts where all fit."""
+    """Return the columns of a table and their widths; if all fit, these are the widths of the texts."""
     natural = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
     if _table_width(natural) <= width:
         return natural
-    # titles take more lines, texts are cut
+    # titles take more lines, texts are shortened
     wide = {
         column: max([*map(cell_len, cells[column]), *map(cell_len, title_of(column).split())]) for column in natural
     }
@@ -189,7 +189,7 @@ def _least(column: str) -> int:
 
 
 def _shrunk(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
-    """Return widths of columns that fit, the widest text giving way first; below the least ones if need be."""
+    """Return widths of columns that fit; the widest texts are shortened first, if necessary below the least width."""
     fitted = dict(kept)
     for limits in (least, dict.fromkeys(kept, 4)):
         while _table_width(fitted) > width and (
@@ -200,12 +200,12 @@ def _shrunk(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str
 
 
 def _table_width(widths: dict[str, int]) -> int:
-    """Return how many columns a table takes: three next to each column but the last, and two at its sides."""
+    """Return the width of a table: each column but the last has three characters next to it, and the sides have two."""
     return sum(widths.values()) + 3 * len(widths) - 1 + 2
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text that fits: of a name with dots the parts in the middle are cut, as far as they have to."""
+    """Return a text that fits; a name with dots loses as many parts in the middle as necessary."""
     if cell_len(text) <= width:
         return text
     first, *middle, last = text.split(".") if text.count(".") > 1 else (text, "")

@@ -1,9 +1,9 @@
 """Quantize dask arrays, chunk by chunk and lazily; needs dask, the extra ``[dask]``.
 
-Results are dask arrays, and have the bytes that the functions of `fastq` give for the whole array in memory. Those hand
-dask arrays on to here; calling them by this module says that an array has to be one. Every option but `out` is as
-there. Chunks have to end where blocks do, and for codes that share bytes where bytes do. Whatever is wrong with
-arguments is refused at once; what is wrong with elements, when they are computed.
+Results are dask arrays with the same bytes as the functions of `fastq` return for the whole array in memory. Those
+functions pass dask arrays on to this module; a direct call requires a dask array. All options except `out` are the
+same. Chunks must end where blocks end, and for codes that share bytes where bytes end. Wrong arguments are refused at
+once, wrong elements when they are computed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fastq.formats.conventions import Convention
 from fastq.operations import dequantize as decoding
 from fastq.operations import measure
 from fastq.operations import quantize as coding
+from fastq.operations import requantize as sums
 from fastq.system.arguments import as_int, is_a, is_lazy, shown
 
 __all__ = [
@@ -37,15 +38,16 @@ __all__ = [
     "minmax",
     "quantize",
     "quantize_linear",
+    "requantize",
 ]
 
 
 _TAKEN = """Parameters
 ----------
 {first} : dask.array.Array
-    As in `fastq.{name}`, in chunks that end where blocks do and, for packed formats, bytes.
+    As in `fastq.{name}`; chunks must end where blocks and, for packed formats, bytes end.
 {others}
-    As in `fastq.{name}`; parameters may be lazy too, in any chunks.
+    As in `fastq.{name}`; parameters may also be lazy, in any chunks.
 
 Returns
 """
@@ -60,7 +62,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _by_chunks(function: Function) -> Function:
-    """Complete a docstring: what all these functions take and refuse is that of the functions of their names."""
+    """Complete a docstring: parameters and errors are those of the function of the same name."""
     first, *others = inspect.signature(function).parameters.values()
     names = ", ".join(f"{'**' * (each.kind is each.VAR_KEYWORD)}{each.name}" for each in others)
     taken = _TAKEN.format(first=first.name, others=names, name=function.__name__)
@@ -76,7 +78,7 @@ def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     Returns
     -------
     lo, hi : dask.array.Array
-        Of x's dtype, shape as the scale of `quantize`.
+        Minima and maxima in the dtype of x and the shape of the scale of `quantize`.
 
     Examples
     --------
@@ -90,12 +92,12 @@ def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
 
 @_by_chunks
 def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
-    """Return the scale and zero point that `quantize` would take from an array.
+    """Return the scale and zero point that `quantize` would compute from an array.
 
     Returns
     -------
     QParams
-        Its ``compute()`` is the `fastq.QParams` that any other array can be quantized with.
+        Lazy parameters; ``compute()`` returns the `fastq.QParams`, with which any other array can be quantized.
 
     Examples
     --------
@@ -108,16 +110,16 @@ def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
 
 @_by_chunks
 def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
-    """Quantize an array, with parameters computed from it or given.
+    """Quantize an array with parameters that are computed from it or given.
 
-    Parameters of a chunk's own, as of blocks, are taken with the codes in one pass. Else the chunks are needed twice,
-    and dask keeps them in between: for data that does not fit, compute the parameters first,
-    ``quantize(x, qparams=choose_qparams(x, dtype).compute())``.
+    Parameters that depend on one chunk only, as with blocks, are computed with the codes in one pass. Other parameters
+    need the chunks twice, and dask keeps them in between: for data that does not fit into memory, compute the
+    parameters first, ``quantize(x, qparams=choose_qparams(x, dtype).compute())``.
 
     Returns
     -------
     QuantizedArray
-        Codes and parameters, lazy; its ``compute()`` is a `fastq.QuantizedArray`, its ``dequantize()`` a dask array.
+        Lazy codes and parameters; ``compute()`` returns a `fastq.QuantizedArray`, ``dequantize()`` a dask array.
 
     Examples
     --------
@@ -137,7 +139,7 @@ def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any 
     Returns
     -------
     dask.array.Array
-        Codes, x's shape, packed along the last axis for packed formats.
+        Codes in the shape of x, packed along the last axis for packed formats.
 
     Examples
     --------
@@ -155,7 +157,7 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
     Returns
     -------
     dask.array.Array
-        Values, the codes' shape.
+        Values in the shape of the codes.
 
     Examples
     --------
@@ -168,13 +170,32 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
 
 
 @_by_chunks
+def requantize(acc: da.Array, multiplier: Any, zero_point: Any, dtype: Any, **options: Any) -> da.Array:
+    """Turn int32 accumulators into codes: `fastq.requantize`.
+
+    Returns
+    -------
+    dask.array.Array
+        Codes, acc's shape.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> acc = dask.array.arange(-2000, 2000, 500, chunks=3, dtype="int32")
+    >>> fastq.dask.requantize(acc, 0.01, 3, "int8").compute()
+    array([-17, -12,  -7,  -2,   3,   8,  13,  18], dtype=int8)
+    """
+    return sums.requantize(_as_lazy(acc, "acc"), multiplier, zero_point, dtype, **options)
+
+
+@_by_chunks
 def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     """Quantize and dequantize in one pass: `fastq.fake_quantize`.
 
     Returns
     -------
     dask.array.Array
-        Values, of x's dtype for floats, else of the compute type.
+        Values in the dtype of x if that is a float, else in the compute type.
 
     Examples
     --------
@@ -187,15 +208,14 @@ def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
 
 @_by_chunks
 def compare(x: da.Array, q: results.QuantizedArray | da.Array) -> Any:
-    """Measure how far an approximation is from an array, in one pass: `fastq.compare`.
+    """Measure the errors of an approximation of an array, in one pass: `fastq.compare`.
 
-    Sums of chunks are added up, so that the last bits of a measure depend on the chunks; tasks and their order change
-    nothing.
+    Sums of chunks are added, so the last bits of a measure depend on the chunks; tasks and their order change nothing.
 
     Returns
     -------
     dask.delayed.Delayed
-        Its ``compute()`` is a `fastq.Comparison`.
+        A lazy result; ``compute()`` returns a `fastq.Comparison`.
 
     Examples
     --------
@@ -218,23 +238,23 @@ def calibrate(
     nan: str = "raise",
     split_every: int | None = None,
 ) -> Any:
-    """Return a `fastq.Calibrator` that has seen all chunks of an array.
+    """Return a `fastq.Calibrator` with the data of all chunks of an array.
 
-    Each task makes one of its chunk; they are merged in a tree, which does not change a bit.
+    Each task calibrates a chunk; the calibrators are merged in a tree, which does not change a bit.
 
     Parameters
     ----------
     x : dask.array.Array
-        Of a dtype that `fastq.Calibrator` takes.
+        Array of a dtype that `fastq.Calibrator` accepts.
     dtype, axis, symmetric, convention, bins, nan
         As in `fastq.Calibrator`.
     split_every : int, optional
-        How many calibrators a task merges at most, as in `dask.array.reduction`.
+        Most calibrators that a task merges, as in `dask.array.reduction`.
 
     Returns
     -------
     dask.delayed.Delayed
-        Its ``compute()`` is a `fastq.Calibrator`.
+        A lazy calibrator; ``compute()`` returns a `fastq.Calibrator`.
 
     Raises
     ------
@@ -255,13 +275,13 @@ def calibrate(
 
 
 def _as_lazy(x: Any, name: str = "x") -> Any:
-    """Return what dask has yet to compute, also by way of xarray, and refuse everything else."""
+    """Return a lazy array of dask, also one inside xarray, and refuse everything else."""
     if not is_lazy(x):
         raise TypeError(f"{name} must be a dask array, not {shown(x)}: dask.array.from_array makes one")
     return x
 
 
 def _as_dask(x: Any) -> da.Array:
-    """Return a dask array, also that of a DataArray."""
+    """Return a dask array, also the one of a DataArray."""
     data = getattr(_as_lazy(x), "data", x)
     return data if is_a(data, da.Array) else x

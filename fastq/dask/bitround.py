@@ -1,4 +1,4 @@
-"""Rounding to fewer bits: a task for each chunk, after the largest magnitude of all where an error is bounded."""
+"""Rounding to fewer bits: a task for each chunk; an error bound needs the largest magnitude of all chunks first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _largest(x: Array) -> Array:
 
 
 def _within(x: Array, found: Any, *, asked: Call, request: bitrounding.BitRounding) -> Any:
-    """Round a chunk to the bits that the largest magnitude of all chunks asks for."""
+    """Round a chunk to the bits that the largest magnitude of all chunks requires."""
     options = asked.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
     return tasks.computed(x, asked=asked._replace(options=options, types=(int, type(None), type(None))))
 
@@ -61,7 +61,7 @@ def _first(x: Array, axis: int) -> Array:
 
 
 def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
-    """Count the pairs of a chunk, and of its last elements and the first ones of the next chunk."""
+    """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
     asked = Call("bit_information", tasks.NOTHING, None, BitPairOptions(axis), (int,), None)
     found: BitInformation = tasks.computed(x, asked=asked)
     if edge is None:

@@ -27,7 +27,7 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
         tasks.seen, parts.all_axes, x, parts.all_axes, dtype=object, adjust_chunks=ones, token="calibrator", make=make
     )
     if axes := parts.reduced:
-        every = split_every and min(split_every, 1 << 16)  # dask makes a list of so many, which has to fit into memory
+        every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
         meta, steps = np.empty((0,) * len(parts.kept), object), {"combine": _merged, "split_every": every}
         seen = da.reduction(seen, _as_it_is, _merged, axis=axes, concatenate=False, dtype=object, meta=meta, **steps)
     return delayed(side_by_side)(seen.to_delayed().tolist(), len(parts.kept))

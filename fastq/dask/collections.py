@@ -1,4 +1,4 @@
-"""QuantizedArray and QParams whose arrays are of dask: collections of dask, which become those in memory."""
+"""QuantizedArray and QParams with dask arrays: collections of dask, which become those in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBERS = "scale", "zero_point", "tensor_scale"
 
 
 class _Collection(DaskMethodsMixin):  # type: ignore[misc]
-    """A collection of dask that is made of others, by their names."""
+    """A collection of dask that consists of others, by name."""
 
     __dask_scheduler__ = staticmethod(da.Array.__dask_scheduler__)
     __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
@@ -35,7 +35,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
 
     @abstractmethod
     def _with_parts(self, parts: dict[str, Any]) -> Any:
-        """Return what other arrays make in place of the parts."""
+        """Return the object with other arrays instead of the parts."""
 
     def __dask_graph__(self) -> HighLevelGraph:
         return HighLevelGraph.merge(*(part.__dask_graph__() for part in self._parts.values()))
@@ -52,7 +52,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
     @property
     @abstractmethod
     def _fixed(self) -> Any:
-        """What else tells it from others."""
+        """The other data that distinguishes it."""
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._computed, ()
@@ -77,9 +77,9 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QParams(_Collection, results.QParams):
-    """Scale and zero point as dask arrays, and what they belong to; ``compute()`` returns `fastq.QParams`.
+    """Scale and zero point as dask arrays, and the elements that share them; ``compute()`` returns `fastq.QParams`.
 
-    The attributes are those of `fastq.QParams`. Arrays of NumPy are taken too.
+    The attributes are those of `fastq.QParams`. Arrays of NumPy are accepted, too.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class QParams(_Collection, results.QParams):
     """
 
     def __post_init__(self) -> None:
-        """Check all but the numbers, which are not known yet."""
+        """Check everything except the numbers, which are not known yet."""
         lazy = {name: given for name in NUMBERS if is_a(given := getattr(self, name), da.Array)}
         self.__dict__.update({name: given._meta for name, given in lazy.items()})
         super().__post_init__()
@@ -118,14 +118,14 @@ def _in_one_chunk(numbers: NDArray[Any] | None) -> da.Array | None:
 def filled(
     like: results.QParams, scale: da.Array, zero_point: da.Array, tensor_scale: da.Array | None = None
 ) -> QParams:
-    """Return parameters like others with numbers of dask."""
+    """Return a copy of parameters with dask arrays as numbers."""
     params = object.__new__(QParams)
     params.__dict__.update(vars(like), scale=scale, zero_point=zero_point, tensor_scale=tensor_scale)
     return params
 
 
 def in_memory(like: results.QParams, scale: Any, zero_point: Any, tensor_scale: Any = None) -> results.QParams:
-    """Return parameters like others with numbers in memory."""
+    """Return a copy of parameters with numbers in memory."""
     params = object.__new__(results.QParams)
     tensor = None if tensor_scale is None else np.asarray(tensor_scale)
     numbers = {"scale": np.asarray(scale), "zero_point": np.asarray(zero_point), "tensor_scale": tensor}
@@ -142,7 +142,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
     codes : dask.array.Array
         As in `fastq.QuantizedArray`.
     qparams : fastq.dask.QParams or fastq.QParams
-        Those in memory where they were given so.
+        Parameters; they are in memory if they were given so.
     shape : tuple of int
         Shape of the array that the codes stand for.
 
@@ -187,25 +187,25 @@ class QuantizedArray(_Collection, results.QuantizedArray):
             return without_checks(QuantizedArray, codes, params, self.shape)
         row = (
             self.shape[-1:] if params.dtype.packed else codes.shape[-1:]
-        )  # lengths of other axes may be known only now
+        )  # lengths of other axes may become known only now
         return without_checks(results.QuantizedArray, codes, params, (*codes.shape[: len(self.shape) - 1], *row))
 
     def copy(self) -> Self:
-        """Return an array of the same graphs, which nothing changes.
+        """Return an array with the same graphs, which nothing changes.
 
         Returns
         -------
         QuantizedArray
-            Of dask.
+            A collection of dask.
         """
         return without_checks(type(self), self.codes, self.qparams, self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        raise TypeError("a QuantizedArray of dask is not loaded unasked: call its compute() or dequantize()")
+        raise TypeError("a QuantizedArray of dask is not loaded implicitly: call its compute() or dequantize()")
 
 
 def _as_leaf(part: da.Array) -> da.Array:
-    """Return an array that nothing depends on: of layers that others depend on, dask may leave no keys to compute."""
+    """Return an array on which nothing depends: if others depend on a layer, dask may remove its keys."""
     return part.map_blocks(_same, dtype=part.dtype, meta=part._meta)
 
 

@@ -15,6 +15,7 @@ from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
+from fastq.requests import requantization
 from fastq.requests.parameters import (
     check_parameter_shape,
     check_tensor_scale,
@@ -33,7 +34,7 @@ from fastq.requests.values import (
     dtype_of_values,
 )
 from fastq.results import without_checks
-from fastq.system.arguments import is_a
+from fastq.system.arguments import as_array, is_a
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
@@ -55,12 +56,12 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
 
 
 def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
-    """Return what tasks are told, whose plans depend on the parameters that are ready, not on the caller's."""
+    """Return the parts of a call for tasks; their plans depend on the prepared parameters, not on the caller's."""
     return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
 
 
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
-    """Return the call, parameters in the dtypes that tasks need, which chunks have which, and the operands of tasks."""
+    """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks."""
     dtype = dtype_in(x, "x")
     params = _ready(call.qparams, x.shape, check_input(dtype))
     by_qparams(dtype, x.ndim, params, call.options)
@@ -99,7 +100,7 @@ def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:
 
 
 def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> results.QParams:
-    """Return parameters in the dtypes that tasks need; those in memory are checked at once."""
+    """Return parameters in the dtypes that tasks need; parameters in memory are checked at once."""
     if not isinstance(params, QParams):
         return checked_qparams(params, shape, compute)
     granularity(params.axis, params.block_size, len(shape), "the values")
@@ -113,7 +114,7 @@ def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> resul
 
 
 def _template(params: results.QParams) -> results.QParams:
-    """Return parameters like others, for which tasks fill in numbers."""
+    """Return a template of parameters, into which tasks fill numbers."""
     tensor = None if params.tensor_scale is None else np.empty((), params.tensor_scale.dtype)
     return in_memory(params, np.empty(0, params.scale.dtype), np.empty(0, params.zero_point.dtype), tensor)
 
@@ -146,9 +147,10 @@ def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
 
 
 def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
-    """Return the request, which chunks have which parameters, and the operands of tasks.
+    """Return the request, the chunks of the parameters, and the operands of tasks.
 
-    A chunk may have a single parameter where the array has many, so what a convention makes of that is decided here.
+    A chunk may have a single parameter although the array has many, so rules of a convention about that are applied
+    here.
     """
     (x, _, scale, zero_point), rules = call.operands, request.rules
     dtype = rules.ready_scale_dtype(dtype_in(scale, "scale"))
@@ -167,14 +169,32 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     return request, parts, [x, parts.all_axes, *operands]
 
 
+def requantize(call: Call, acc: da.Array) -> da.Array:
+    """Return the graph of `fastq.requantize`."""
+    (_, _, multiplier, zero_point), bias, is_lazy = call.operands, call.qparams, is_a(call.operands[2], da.Array)
+    numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
+    shapes = [each.shape for each in (numbers, bias) if each is not None]
+    request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
+    if is_lazy:
+        requantization.check_multiplier(numbers.dtype)
+        numbers = np.ones(numbers.shape)
+    ready, zero_point, bias = request.ready(numbers, zero_point, bias)
+    parts = Parts(acc.chunks, request.where)
+    given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
+    operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
+    how = {"zero_point": int(zero_point), "asked": tasks.told(call, dtype=request.qtype, key=None)}
+    options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
+    return blockwise(tasks.requantized, parts.all_axes, acc, parts.all_axes, *operands, **options)
+
+
 def _told_placed(call: Call, request: Request, dtype: Any) -> Call:
-    """Return what tasks are told: scales that keep all axes have named those that they belong to."""
+    """Return the parts of a call for tasks, with the axes that the shapes of scales imply."""
     axis = call.options.axis if request.axis is None else request.axis
     return tasks.told(call, axis=axis, convention=request.coding.row, dtype=dtype)
 
 
 def _reshaped(numbers: Any, parts: Parts) -> Any:
-    """Return raw parameters that kept all axes in the shape of those of their parts, if they are known to fit."""
+    """Return raw parameters that kept all axes in the shape of their parts, if they are known to fit."""
     shape, fits = parts.shape, tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
     kept_all = numbers is not None and numbers.shape == fits and len(fits) != len(parts.kept) and numbers.size > 1
     return numbers.reshape(parts.granularity.parameter_shape(shape)) if kept_all else numbers

@@ -1,4 +1,4 @@
-"""Hand calls on dask arrays to the graphs of their operations."""
+"""Dispatch calls on dask arrays to the graphs of their operations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def call(asked: Call) -> Any:
     if not row.graph:
         array, name = row.operands[0], row.function or asked.operation
         raise TypeError(
-            f"{array} is a dask array, which {name} can't take by chunks: pass {array}.compute(), all of it"
+            f"{array} is a dask array, which {name} can't process by chunks: pass {array}.compute(), the whole array"
         )
     if row.operands[1:2] != ("q",) and asked.operands[1] is not None:
-        raise TypeError("out must be None for a dask array: write what is returned, as by dask.array.store")
+        raise TypeError("out must be None for a dask array: write the result, for example with dask.array.store")
     return getattr(_HOMES[row.graph], asked.operation)(asked, asked.operands[0])

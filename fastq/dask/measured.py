@@ -50,7 +50,7 @@ def compare_values(call: Call, x: da.Array) -> Any:
 
 
 def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
-    """Return the comparison of x, in the chunks of what it is compared with."""
+    """Return the comparison of x, in the chunks of the approximation."""
     parts = Parts(chunks, ARRAY)
     ones = {axis: (1,) * len(sizes) for axis, sizes in enumerate(chunks)}
     how |= {"dtype": object, "adjust_chunks": ones, "token": "compare", "concatenate": True}

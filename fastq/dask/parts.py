@@ -1,4 +1,4 @@
-"""Which chunks of an array share parameters, whether they end where blocks and bytes do, and a task for each."""
+"""The chunks of an array that share parameters, whether they end with blocks and bytes, and a task for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Parts:
     Attributes
     ----------
     chunks : tuple of tuple of int
-        Of each axis; NaN where dask does not know them.
+        Chunks of each axis; NaN if dask does not know them.
     granularity : Granularity
         What each parameter belongs to.
     all_axes, kept, reduced : tuple of int

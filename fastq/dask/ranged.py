@@ -65,7 +65,7 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 
 
 def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
-    """Return the request for parameters from ranges, and which chunks have which."""
+    """Return the request for parameters from ranges, and the chunks of the parameters."""
     importance = call.operands[2]
     request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
@@ -75,9 +75,9 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
 
 
 def _in_one_pass(parts: Parts, qtype: QType) -> bool:
-    """Return whether each task has all that its parameters depend on."""
+    """Return whether each task has all elements on which its parameters depend."""
     if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in parts.chunks):
-        raise ValueError(f"x must be one chunk for {qtype}, whose scale belongs to the whole array: x.rechunk(-1)")
+        raise ValueError(f"x must be one chunk for {qtype}, which has one scale for the whole array: x.rechunk(-1)")
     return parts.within_chunks
 
 
@@ -101,18 +101,18 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
-    """Return an operation that takes the parameters that the first pass has found."""
+    """Return an operation that uses the parameters of the first pass."""
     saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
     options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
     return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
 def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
-    """Return the parameters of the minima and maxima of all chunks."""
+    """Return the parameters for the minima and maxima of all chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(
-            "range must be 'minmax' where a scale belongs to several chunks of x; for a search, each scale needs its "
+            "range must be 'minmax' if a scale belongs to several chunks of x; for a search, each scale needs its "
             f"elements in one: x.rechunk({{{axes}}})"
         )
     ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
@@ -139,7 +139,7 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
 
 
 def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
-    """Return the parameters that tasks have made, each a QParams or a QuantizedArray."""
+    """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
     found = {}
     for name in (name for name in NUMBERS if getattr(like, name) is not None):

@@ -1,4 +1,4 @@
-"""What one task does: a call on one chunk, in the thread of the task alone."""
+"""The work of one task: a call on one chunk, in the thread of the task only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fastq.results.measures import Totals
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
-NOTHING = None, None, None, None  # operands of a call that tasks are told
+NOTHING = None, None, None, None  # operands of a call that are passed to tasks
 
 
 def told(call: Call, **options: Any) -> Call:
-    """Return what a task has to know of a call: all but its arrays, perhaps with other options."""
+    """Return the parts of a call that a task needs: everything except its arrays, perhaps with other options."""
     return call._replace(operands=NOTHING, qparams=None, options=call.options._replace(**options))
 
 
@@ -34,9 +34,9 @@ def computed(
     asked: Call,
     template: QParams | None = None,
 ) -> Any:
-    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams by a template.
+    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams like a template.
 
-    `places` add up to that of its first element, by which random numbers are drawn.
+    `places` add up to the position of its first element, which selects its random numbers.
     """
     if asked.noise is not None:
         asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
@@ -48,10 +48,18 @@ def computed(
 
 
 def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: Call, template: QParams) -> Any:
-    """Return the values of codes; `last` has their number along the last axis where codes are packed."""
+    """Return the values of codes; for packed codes `last` is their number along the last axis."""
     packed = () if last is None else (*codes.shape[:-1], int(last[0]))
     shape = packed if template.dtype.packed else codes.shape
     return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
+
+
+def requantized(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
+    """Return the codes of a chunk of accumulators."""
+    key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
+    options = asked.options._replace(key=key)
+    asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
+    return in_own_thread(asked.made)
 
 
 def totals(
@@ -69,14 +77,14 @@ def totals(
 
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
-    """Return parameters like others with other numbers."""
+    """Return a copy of parameters with other numbers."""
     params = template.with_values(np.asarray(scale), np.asarray(zero_point))
     vars(params)["tensor_scale"] = None if tensor_scale is None else np.asarray(tensor_scale)
     return params
 
 
 def field(results: Any, *, attribute: str) -> Array:
-    """Return a field of what another task returned, which dask hands over in a list for each axis of one chunk."""
+    """Return a field of the result of another task, which dask passes in one list for each axis of one chunk."""
     while isinstance(results, list):
         (results,) = results
     return np.asarray(getattr(results, attribute))
@@ -88,7 +96,7 @@ def field(results: Any, *, attribute: str) -> Array:
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; axes that are reduced have one element.
 
-    No elements have the largest number for their minimum and the smallest one for their maximum.
+    The minimum of no elements is the largest number, and their maximum the smallest one.
     """
     shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
     if x.size:
@@ -108,13 +116,13 @@ def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the least of minima and the greatest of maxima."""
+    """Return the smallest minimum and the largest maximum."""
     lo, hi = pairs[:1].min(axis=axis, keepdims=keepdims), pairs[1:].max(axis=axis, keepdims=keepdims)
     return np.concatenate([lo, hi])
 
 
 def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the same of all chunks."""
+    """Return the smallest minimum and the largest maximum of all chunks."""
     found = widest(pairs, axis, keepdims)
     if not (found[0] <= found[1]).all():
         raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")
@@ -122,7 +130,7 @@ def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def params_of(pairs: Array, *, scheme: Any) -> QParams:
-    """Return the parameters that minima and maxima ask for."""
+    """Return the parameters for minima and maxima."""
     params: QParams = in_own_thread(scheme.of_ranges, pairs[0], pairs[1])
     return params
 

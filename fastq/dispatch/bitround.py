@@ -57,7 +57,7 @@ def bitround(call: Call, x: Array, out: Any) -> BoundCall:
 def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
     """Return what rounds an array that is its own output, None where elements may be rounded twice.
 
-    Tiles may overlap, and what digits round up to a power of ten has other bits to keep.
+    Tiles may overlap, and a number that digits round up to a power of ten keeps another number of bits.
     """
     alike = out is not None and out.strides == x.strides and out.dtype == x.dtype
     return _execute(asked, x, x, streams=False) if alike and (asked.digits is None or is_plain_out(x)) else None
@@ -97,7 +97,7 @@ def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True)
     dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
     op, kinds = "granular_bitround" if kept is None else "bitround", BitRoundOperands(bits, bits, bits)
-    kernel = kernel_for("body.bitround.round_elements", kinds, op, arithmetic)
+    kernel = kernel_for("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
     args = kernel_args(view.layout, size=dropped, streaming=streaming)
     operands, threads = (X, OUT, SCALE, NONE, NONE), threadpool.threads_for(size)

@@ -1,10 +1,11 @@
 """Find the launch plan of a call by its key, or have it resolved: the one way from a public function to a kernel.
 
-Resolve, launch, explain. The key is all of a call but the elements of its arrays: types, dtypes, shapes, strides, flags
-and options. A call whose key is new is resolved once: its arguments are validated, and a launch plan is made for calls
-like it. The plan is then launched with the arrays; the compiled driver checks what only elements tell (scales are
-positive and finite, zero points are codes, memory is not shared with the output, no NaN). What the driver refuses goes
-to the validation in Python, which explains the error or copies memory that input and output share.
+Resolve, launch, explain. The key is everything in a call except the elements of its arrays: types, dtypes, shapes,
+strides, flags and options. A call with a new key is resolved once: its arguments are validated, and a launch plan is
+made for calls like it. The plan is then launched with the arrays. The compiled driver checks the elements and the
+memory (scales are positive and finite, zero points are codes, memory is not shared with the output, no NaN). A call
+that the driver refuses goes to the validation in Python, which explains the error or copies memory that input and
+output share.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fastq.requests.noise import Noise
 from fastq.system import lazy
 from fastq.system.arguments import as_array, is_a
 
-# a plan with its threads and checks; called with the operands, QParams and, where it rounds at random, noise
+# a plan with its threads and checks; called with the operands, QParams and, if it rounds at random, noise
 BoundCall = Callable[..., Any]
 
 # arrays of other libraries, and the modules with a `call` for them, which takes a `Call`
@@ -42,7 +43,7 @@ _SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, n
 class PlanCache:
     """Plans by key, in two generations: what is looked up moves to the recent one, the older one is dropped as a whole.
 
-    No lock: threads that insert at once lose at most a generation, which is resolved again.
+    There is no lock: threads that insert at once lose at most a generation, which is resolved again.
     """
 
     def __init__(self, size: int = 2048) -> None:
@@ -55,7 +56,7 @@ class PlanCache:
         self.older: dict[Any, BoundCall] = {}
 
     def from_older(self, key: Any) -> BoundCall | None:
-        """Return the plan of a key from the older generation, None where there is none, and move it."""
+        """Return the plan of a key from the older generation and move it, or None if there is no plan."""
         plan = self.older.get(key)
         if plan is not None:
             self.insert(key, plan, self.recent)
@@ -86,13 +87,13 @@ def call(
     shape: Any = None,
     noise: Noise | None = None,
 ) -> Any:
-    """Launch the plan of a call, which is resolved if there is none yet.
+    """Launch the plan of a call; the call is resolved if there is no plan yet.
 
     The operation is a row of `OPERATIONS`, which has the names of x, y (an output, or another array), a and b. QParams
-    are passed on to the plan: what that may depend on is among the options too. `options` are as the caller gave them,
-    in the order of the row's, the axis first; `types` are those of the first ones, which are numbers: True == 1 == 1.0.
-    `shape` is that of the values, where packed codes do not tell it, and `noise` what codes are rounded by at random,
-    on which no plan depends.
+    are passed on to the plan; the parts on which a plan may depend are among the options, too. `options` are as the
+    caller gave them, in the order of the row, the axis first; `types` are the types of the first ones, which are
+    numbers, since True == 1 == 1.0. `shape` is the shape of the values, if packed codes do not determine it, and
+    `noise` has the random numbers for rounding, on which no plan depends.
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
@@ -102,7 +103,7 @@ def call(
     try:
         key = key_of(operation, x, y, a, b, options, types, shape)
         plan = recent.get(key) or plans.from_older(key)
-    except Exception:  # of something without a hash, or that can't be looked at: validation says what is wrong with it
+    except Exception:  # an object that is not hashable or can't be inspected: validation explains the error
         key = plan = None
     if plan is None:
         plan = _resolver(operation)(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
@@ -156,7 +157,7 @@ def key_of(
 ) -> Any:
     """Build the key of the plan cache from types, dtypes, shapes, strides, flags and options.
 
-    A tuple of axes goes with their types, too. This is one expression, since each call of a function takes 60 ns.
+    A tuple of axes is followed by their types. This is one expression, since each call of a function takes 60 ns.
     """
     return (
         operation,
@@ -184,13 +185,13 @@ def _described(operand: Any) -> Any:
     return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH
 
 
-_WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
+_WITHOUT_HASH: list[None] = []  # an argument that is not an array is converted at each call
 
 
 def _are_immutable(options: tuple[Any, ...]) -> bool:
     """Whether no option can come to mean something else, as an object with an `__index__` of its own can.
 
-    A class of the caller's is a dtype by an attribute that may change; those of JAX, with a class of their own, do not.
+    A caller's class is a dtype by an attribute that may change; those of JAX, with their own class, do not change.
     """
     for option in options:
         kind = type(option)

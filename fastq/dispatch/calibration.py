@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class Scheme(NamedTuple):
-    """What parameters are for, as `fastq.choose_qparams` takes it; `symmetric` is true of float formats."""
+    """The scheme of the parameters, as in `fastq.choose_qparams`; `symmetric` is true for float formats."""
 
     dtype: QType
     axis: Axis
@@ -87,9 +87,9 @@ def _minmax(seen: Histogram, *_: object) -> Ends:
 
 @np.errstate(over="ignore", under="ignore")  # values may be infinite
 def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
-    """Return the ranges, shrunk to so many of `grid` parts, that have the least squared error; of equals the largest.
+    """Return the ranges, shrunk to a number of `grid` parts, with the least squared error; among equals the largest.
 
-    Errors are those of the middles of bins, in units of the largest magnitude so that no square overflows.
+    Errors are computed for the middles of bins, in units of the largest magnitude so that no square overflows.
     """
     middles = np.ldexp(_middles(seen), exponents(seen)[..., None]).astype(compute)
     largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]
@@ -151,7 +151,7 @@ def _percentile(counts: NDArray[np.int64], edges: Array, scheme: Scheme, options
 
 
 def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Options) -> list[float]:
-    """Return the range of least divergence; bins beyond the largest magnitude are none."""
+    """Return the range of least divergence; bins beyond the largest magnitude do not count."""
     bins, used = counts.size // 2, int(np.flatnonzero(_magnitudes(counts))[-1]) + 1
     first, last = bins - used, bins + used
     return thresholds.entropy(counts[first:last], edges[first : last + 1], options.quantized_bins)

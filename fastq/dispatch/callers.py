@@ -19,20 +19,20 @@ def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
 
 
 def planned_only() -> AbstractContextManager[None]:
-    """Have calls of this thread plan and compile meanwhile, and launch nothing: results are not written."""
+    """Make calls of this thread plan and compile without launching anything: results are not written."""
     manager: AbstractContextManager[None] = lazy.module("fastq.engine.runtime.driver").planned_only()
     return manager
 
 
 def native_code() -> AbstractContextManager[None]:
-    """Have the machine code of calls made for this very CPU meanwhile; see `fastq.engine.code`."""
+    """Compile the machine code of calls for exactly this CPU meanwhile; see `fastq.engine.code`."""
     lazy.module("fastq.dispatch.cache").plans.clear()  # of calls that use other code
     manager: AbstractContextManager[None] = lazy.module("fastq.engine.code").use_native()
     return manager
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function compute in the mode of IEEE 754; compiled code is loaded when it is called."""
+    """Make a function compute in the mode of IEEE 754; compiled code is loaded when it is called."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

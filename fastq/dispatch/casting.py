@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.copies import copy_from
 from fastq.dispatch.planner import kernel_args, store_mode
-from fastq.dispatch.strides import Layout
+from fastq.dispatch.strides import NO_LAYOUT
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.addresses import cast_address, unpack_address
-from fastq.kernels.args import ElementOperands
+from fastq.kernels.args import CastOperands, UnpackOperands
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -41,19 +41,19 @@ def cast_floats(
 
     ``(x - offset) / scale`` is cast, in the type to compute in, rounded by a key of
     ``fastq.kernels.formulas.ROUNDING``. With `wraps` values out of range wrap around; else they are clamped to
-    `code_range`, by default all integers, and the status says that there are some. `fill` is the integer of NaN, and
-    infinities are then out of range; by default the status tells of both.
+    `code_range`, by default all integers, and the status reports them. `fill` is the integer for NaN, and infinities
+    are then out of range; by default the status reports both.
     """
     src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
     if not x.size:
         return result, 0
-    # float32 has not all bounds of 32 bits
+    # float32 can't represent all bounds of 32 bits
     compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
     info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
-    kernel = cast_address(ElementOperands(src, dtype, compute, compute), *spec)
-    args = kernel_args(_row(x.size), (least, most), size=fill or 0)
+    kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
+    args = kernel_args(NO_LAYOUT, (least, most), size=fill or 0)
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
@@ -68,17 +68,13 @@ def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array,
     if not x.size:
         return result
     first, second = (*gaps, *gaps, 0, 0)[:2]
-    kernel = unpack_address(ElementOperands(src, dtype, scale.dtype, offset.dtype), bool(gaps))
+    kernel = unpack_address(UnpackOperands(src, dtype, scale.dtype, offset.dtype), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
-    args = kernel_args(_row(x.size), size=first, partials=second, streaming=streaming)
+    args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
     _launched(kernel, args, x, result, scale, offset)
     for gap in gaps[2:]:
         result[x == gap] = np.nan
     return result
-
-
-def _row(size: int) -> Layout:
-    return Layout(1, size, 1, size, 1, 1, 1, ())
 
 
 def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:

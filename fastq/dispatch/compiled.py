@@ -1,6 +1,6 @@
 """Resolve calls within other people's compiled code: Numba types stand for arguments, and options are constants.
 
-The rules are those of calls from Python: what validates their arguments gets samples of the same dtypes.
+The rules are those of calls from Python: their validation gets samples of the same dtypes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has 
 
 
 def register(*functions: Callable[..., Any]) -> None:
-    """Have Numba know public functions, whose conversions have their names here, and constants of types of options."""
+    """Register public functions with Numba, whose conversions have their names here, and constant options."""
     for function in functions:
         overload(function, _chosen_for(function), prefer_literal=True)
     for kind in (QType, Convention):
         typeof_impl.register(kind)(lambda value, context: Constant(value))
     register_model(Constant)(models.OpaqueModel)
     lower_constant(Constant)(lambda context, *_: context.get_dummy_value())
-    if global_compiler_lock.is_locked():  # a compilation that has begun, and looks up a function, gets to know it too
+    if global_compiler_lock.is_locked():  # a compilation that has begun finds the function, too, when it looks it up
         cpu_target.typing_context.refresh()  # half a second, which any other compilation begins with
         cpu_target.target_context.refresh()
 
@@ -64,7 +64,7 @@ class Constant(types.Opaque):  # type: ignore[misc]
 
 # --- the functions ----------------------------------------------------------------------------------------------------
 
-# what the implementation of a function calls, and with which arguments
+# the function that an implementation calls, and its arguments
 _CALLS = {
     "quantize_linear": "convert_with(conversion_of(conversion), x, scale, zero_point, out)",
     "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
@@ -102,7 +102,7 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
-            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code an "
+            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code per "
             f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
     result = types.uint8 if qtype.element else from_dtype(qtype.storage)

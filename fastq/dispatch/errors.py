@@ -131,6 +131,6 @@ def _numbers_of(sums: Array, size: int, has_codes: bool) -> tuple[Any, ...]:
 def _largest(parts: list[float], total: float) -> float:
     """Return the largest of the errors that add up to `total`: NaN if one is.
 
-    A sum keeps NaN in any order and by any path; a maximum of vectors does not.
+    A sum keeps NaN in any order; a maximum of vectors does not.
     """
     return total if math.isnan(total) else max(parts)

@@ -28,11 +28,11 @@ Array = NDArray[Any]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat16"}
-_SEARCH = 16  # a search for scales takes as long as so many elements for each
+_SEARCH = 16  # a search for scales takes as long as this many elements for each element
 
 
 class _Task(NamedTuple):
-    """What a call does to arrays of the same dtype, shape and strides.
+    """The work of a call on arrays of the same dtype, shape and strides.
 
     Blocks of `width` elements become `result_width` of `dtype`.
     """
@@ -151,7 +151,7 @@ def _in_tiles(
 ) -> Callable[[Array, Array, Array | None], int] | None:
     """Return what launches on strided arrays; None where what has to be together is too large for a tile.
 
-    Where both are strided, results go to contiguous memory first: blocks and values are cut into tiles of their own.
+    If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
     """
     spreads = target is not None and not is_plain(data) and not is_plain_out(target)
     tiled = _one_in_tiles(task, plan, data, None if spreads else target)

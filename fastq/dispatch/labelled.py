@@ -59,5 +59,5 @@ def _ranges(x: Any, ends: tuple[Any, Any], options: MinMaxOptions) -> tuple[Any,
     return lo, hi
 
 
-# what labels a result, by the word of a row of `OPERATIONS`
+# functions that label a result, by the word in a row of `OPERATIONS`
 LABELS: dict[str, Callable[..., Any]] = {"codes": _codes, "elements": _elements, "ranges": _ranges}

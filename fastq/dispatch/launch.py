@@ -44,23 +44,23 @@ class BoundLaunch(NamedTuple):
     status but 0.
     """
 
-    refuse: Callable[..., None]  # raises the error of a status, if there is one, with the operands that were read
-    execute: Execute  # runs on operands that are ready
+    refuse: Callable[..., None]  # raises the error of a status, if any, with the operands that were read
+    execute: Execute  # runs on prepared operands
     # the compiled driver on operands as they are given, with its checks; by default it refuses all
     launch: Execute = never_fits
-    # returns the remaining operands, converted; raises what is wrong with their elements
+    # returns the remaining operands, converted; raises errors about their elements
     ready: Callable[..., tuple[Any, ...]] = as_they_are
-    # what `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written that
-    # x may share memory with
+    # `execute` for a copy of x, which may have other strides, and a result. None if nothing is written with which x may
+    # share memory
     execute_for: Callable[[Array, Array], Execute] | None = None
-    strides: tuple[int, ...] | None = None  # those of x, that `execute` is for
+    strides: tuple[int, ...] | None = None  # the strides of x for `execute`
 
     @in_standard_mode
     def settle(self, status: int, x: Array, out: Any, *operands: Any) -> None:
         """Launch again what the driver has refused, and raise the error of the status.
 
-        x and operands that share memory with the result are copied before, and what was read is looked at for the
-        error: the result is written by then.
+        x and operands that share memory with the result are copied first, and the copies explain the error, since the
+        result is written by then.
         """
         if status == UNFIT:
             status, x, *operands = self._again(x, out, *operands)  # type: ignore[assignment]
@@ -116,8 +116,8 @@ class Launcher(NamedTuple):
     def bound(self, checks: Checks, in_c_order: bool = True) -> Execute:
         """Return what runs on x, result, scale, zero point and sums, or noise, as callers give them, where checks pass.
 
-        It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `in_c_order` it copies
-        parameters that are not. Codes one in a byte share memory with none of them.
+        It returns the status, or `UNFIT` if a check fails and nothing was written. Without `in_c_order` it copies
+        parameters that are not in C order. Unpacked codes share memory with no operand.
         """
         if self.codes is not None:
             checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
@@ -179,7 +179,7 @@ def launcher(
 ) -> Launcher:
     """Choose how to run an operation with given parameters, on arrays whose elements are not looked at.
 
-    Out is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
+    `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
     `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
     """
     dtypes, code_format = tuple(map(native, dtypes)), spec.arithmetic.code_format
@@ -233,7 +233,7 @@ def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int,
 def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
     """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
 
-    `given` are parameters that are ready.
+    `given` are prepared parameters.
     """
     nbytes, lowest = extents(x, out, result_nbytes)
     qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
@@ -252,7 +252,7 @@ def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes:
 def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:
     """Whether the driver can read parameters as the caller gave them once they are contiguous.
 
-    `ready` are the same made ready.
+    `ready` are the prepared parameters.
     """
     if not _passes(scale, ready.scale, (float, np.float64)):
         return False
@@ -265,7 +265,7 @@ def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: 
     return checked and _passes(zero_point, zero, (int,))
 
 
-_KEPT_ZEROS = 1 << 16  # bytes of zero points that a plan may keep for callers who give none
+_KEPT_ZEROS = 1 << 16  # most bytes of zero points that a plan keeps for callers who give no zero points
 
 
 def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:

@@ -14,10 +14,10 @@ class Operation(NamedTuple):
     options: type[Any]  # its options, a named tuple with their defaults
     # its arrays and numbers as the public function calls them, in the order of `cache.call`
     operands: tuple[str, ...] = ("x", "out", "scale", "zero_point")
-    label: str = ""  # how what it makes of a DataArray gets labels back: a name of `labelled.LABELS`; none: not at all
-    # module of `fastq.dask` whose function of the operation's name makes tasks of a call; none: it takes no chunks
+    label: str = ""  # how a result for a DataArray gets its labels back: a name of `labelled.LABELS`; empty: not at all
+    # module of `fastq.dask` whose function of the operation's name makes tasks of a call; empty: no chunks
     graph: str = ""
-    function: str = ""  # the public function, where that is not called as the operation
+    function: str = ""  # the public function, if it does not have the name of the operation
 
 
 _WEIGHED = "x", "out", "importance"
@@ -40,7 +40,7 @@ OPERATIONS = {
     ),
     "quantize_linear": Operation("elementwise", named.LinearOptions, label="elements", graph="given"),
     "requantize": Operation(
-        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements"
+        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements", "given"
     ),
     "dequantize_linear": Operation("elementwise", named.ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", named.DequantizeOptions, _CODES, "elements", "given"),

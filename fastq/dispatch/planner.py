@@ -1,6 +1,6 @@
 """Plan launches: from shapes and dtypes to the loop, its kernel and numbers, threads, chunks and tiles.
 
-Everything here is decided by metadata alone; no element is looked at.
+Everything here is decided by metadata only; no element is read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     ARG_NAMES,
     AT_A_TIME,
+    BATCHED_REGISTERS,
     IN_TILE,
     KERNEL_ARGS,
     LONGEST,
@@ -39,10 +40,10 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-NOISY = X, OUT, SCALE, ZERO, SUMS  # of those that round at random, by what comes in place of sums
+_NOISY = X, OUT, SCALE, ZERO, SUMS  # operands of kernels that round at random, by the type that replaces sums
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
-# depend on this number, so it is no tuning constant
+# depend on this number, so it is not a tuning constant
 ERRORS_CHUNK = 1 << 16
 
 threadpool.when_changed(plans.clear)
@@ -77,6 +78,11 @@ def element_types(
     )
 
 
+def with_noise(spec: OpSpec, kinds: ElementOperands) -> tuple[Any, tuple[int, int, int, int, int]]:
+    """Return what the pointers of a kernel point to, and its operands: with random numbers where it draws them."""
+    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.arithmetic.rule.draws else (kinds, VALUES)
+
+
 def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
     """Return a plan for scales in units of one for the whole array, which is known only now; 0: of none."""
     return plan.with_args(tensor=tensor) if tensor else plan
@@ -99,7 +105,7 @@ def tiled_if_fits(
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it.
 
-    `kinds` are the types of the elements of x and, if there is one, of the other array, which is read or written.
+    `kinds` are the types of the elements of x and of the other array, if any, which is read or written.
     """
     if not any(memory[: len(kinds)]):
         return plan
@@ -118,13 +124,9 @@ def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options:
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
-    loop, threads, draws = (
-        loop_of(layout, spec.op, *kinds[:3]),
-        threadpool.threads_for(size),
-        spec.arithmetic.rule.draws,
-    )
-    pointers = NoisyOperands(*kinds, np.dtype(np.int64)) if draws else kinds
-    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan)
+    loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
+    pointers, operands = with_noise(spec, kinds)
+    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
     args = kernel_args(
         layout,
         spec.code_range,
@@ -132,7 +134,6 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
         outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
         repeat=loop.repeat,
     )
-    operands = NOISY if draws else VALUES
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
@@ -148,8 +149,8 @@ FEWEST = 32  # elements of rows that are taken as one
 class RowLimits(NamedTuple):
     """When the rows of an operation are taken as one."""
 
-    too_wide: int  # registers that a row fills, from which on it is not
-    many: int  # rows with the same parameters that there are at least if a row fills a register
+    too_wide: int  # from this number of registers in a row on, rows are not joined
+    many: int  # least number of rows with the same parameters if a row fills a register
 
 
 _ROWS = {
@@ -168,12 +169,13 @@ RUNS = "traversal.runs.runs"
 class Loop(NamedTuple):
     """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
 
-    Those are 0 where it visits runs one by one.
+    Those are 0 if it visits runs one by one, or some short runs `together`.
     """
 
     function: str
     repeat: int = 1
     row: int = 0
+    together: bool = True
 
 
 def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
@@ -183,15 +185,19 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
         return Loop("traversal.columns.columns", rows, rows * layout.inner)
     if has_short_runs(layout, op, *kinds):
         return Loop("traversal.short_runs.short_runs", RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
-    return Loop(RUNS)
+    return Loop(RUNS, together=runs_together(layout, *kinds))
+
+
+def runs_together(layout: Layout, *kinds: ElementType) -> bool:
+    """Whether runs may be visited together, by their sizes: a kernel without is compiled sooner, decision D73."""
+    return layout.parameters > 1 and layout.block <= BATCHED_REGISTERS * register_elements(*kinds)
 
 
 def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
     """Whether neighbours have parameters of their own in runs of a few elements, all of one length.
 
-    One thread of a Zen 5, 2**18 float64 in runs of 8, which fill a register, compared with runs one by one: given 0.8
-    times as fast, decoded 0.6, by own ranges 1.3, of 2**25 0.6; `compare` takes blocks of 8 elements as they are, and
-    minima are taken by the body.
+    Runs that fill a register are faster one by one; `compare` takes blocks of 8 elements as they are, and minima are
+    taken by the body: decisions D27 and D28.
     """
     if not (layout.inner == 1 == layout.outer and 1 < layout.block <= LONGEST and layout.parameters > 1):
         return False
@@ -201,15 +207,11 @@ def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
 
 
 def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
-    """Return how many short rows with the same parameters a loop had better take as one, from what its pointers are to.
+    """Return how many short rows with the same parameters a loop should take as one, from the types of its pointers.
 
     Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
-    few compared with all: parameters are repeated for each of them, minima and maxima merged. One thread of a Zen 5,
-    compared with rows one by one: rows of 2 float32, 16 of them alike, minima 2.1 times as fast, decoded 2.3, by own
-    ranges 0.94; 64 alike 5.6, 5.0 and 1.9; rows of 4, 512 alike 15, 6.6 and 7.3, of uint8 44, 6.3 and 8.3; rows of 32,
-    512 alike decoded 0.8, minima of uint8 6; rows of 100 quantized 1.1, minima of uint8 2.3; rows of 16, 4 alike minima
-    0.57. A row of 32 elements compared with one of 64, rows of 4, 32 alike: minima 1.5, decoded 1.5; 128 alike given
-    0.85.
+    few compared with all: parameters are repeated for each of them, minima and maxima merged. Decisions D34 and D35
+    have the figures.
     """
     rows, lanes, alike = layout.block, register_elements(*kinds), layout.block * layout.inner
     limits = _ROWS[op]
@@ -225,9 +227,8 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 
 # --- stores past the cache --------------------------------------------------------------------------------------------
 #
-# The one place for all loops. Formats that a kernel can store so are those of `can_stream` in
-# fastq/kernels/traversal/stores.py.
-# The numbers are those of fastq/system/tuning.py, each with its measurement.
+# The one place for all loops. `can_stream` in fastq/kernels/traversal/stores.py has the formats that a kernel can store
+# like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
 def outgrows_cache(nbytes: int) -> bool:

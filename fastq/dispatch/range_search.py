@@ -58,7 +58,7 @@ class RangeSearch:
 
     @property
     def candidates(self) -> int:
-        """How many ranges are tried for each part."""
+        """The number of ranges to try for each part."""
         return int(self.shares.shape[1])
 
     def _has_parts_for_all(self) -> bool:
@@ -158,7 +158,7 @@ class RangeSearch:
 
 
 def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
-    """Return by what both ends of a range are multiplied for each candidate.
+    """Return the factors of both ends of a range for each candidate.
 
     A second row has what is added to the best of the first one. Where ends are moved apart, each of them is a sum of
     products of both: the factors of the lower end and of the upper one for the new lower end, then those of the upper

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, extents, launcher, nothing
+from fastq.dispatch.noise import words_of
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, PairReduction, accumulator_of, plan_minmax
 from fastq.dispatch.refusal import refuse_range
@@ -21,7 +22,14 @@ from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import BLOCK_SIZES, COLUMN_BYTES, COLUMN_REGISTERS, ElementOperands, RangeOperands
+from fastq.kernels.args import (
+    BLOCK_SIZES,
+    COLUMN_BYTES,
+    COLUMN_REGISTERS,
+    DRAWN_TOGETHER,
+    ElementOperands,
+    RangeOperands,
+)
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide
 from fastq.requests.importance import as_importance
@@ -84,15 +92,15 @@ def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
 
 
 class _Work(NamedTuple):
-    """What a call that takes parameters from ranges does to arrays, none of which it keeps."""
+    """The work of a call that computes parameters from ranges; it keeps no array."""
 
     request: Request
     spec: OpSpec
-    result: strides.Result | None = None  # None: only parameters are wanted
+    result: strides.Result | None = None  # None: only parameters are requested
 
     @property
     def refuse(self) -> Callable[..., None]:
-        """What raises the error of a status."""
+        """A function that raises the error of a status."""
         return functools.partial(refuse_range, nan=self.request.nan)
 
     def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
@@ -103,7 +111,7 @@ class _Work(NamedTuple):
         if not x.size:
             shape = shape_of_ranges(x.shape, request.granularity)
             return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
-        apart = request.search is not None or request.stochastic or self.result is None
+        apart = request.search is not None or self.result is None
         where = None if apart else self.arranged(x, target)
         ranged = None if where is None else self.plan(where, x, target, one_pass=not where.is_in_order(x))
         if where is not None and ranged is not None:
@@ -181,12 +189,12 @@ class _Work(NamedTuple):
         """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
         assert self.result is not None
         dst = self.result.dtype
-        return plan_ranged(self.spec, where.view(x, out, dst), native(x.dtype), dst, one_pass)
+        return plan_ranged(self.spec, where.view(x, out, dst), native(x.dtype), dst, one_pass, self.request.stochastic)
 
     def at_once(self, where: strides.Arrangement, ranged: RangedPlan, x: Array, out: Array | None) -> BoundLaunch:
         """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
 
-        NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with x.
+        NaN and infinities are refused by the reports of kernels; the driver refuses output that shares memory with x.
         """
 
         def in_order(x: Array, out: Array, *parameters: Array) -> int:
@@ -194,32 +202,45 @@ class _Work(NamedTuple):
             target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of that
             ranged = self.plan(where, x, target)
             assert ranged is not None  # of memory that goes through no tiles
-            status = self.executing(ranged, x)(x, target, *parameters)
+            status = self.executing(where, ranged, x)(x, target, *parameters)
             out[...] = target
             return status
 
         def execute_for(source: Array, out: Array) -> Execute:
             ranged = self.plan(where, source, out)
-            return in_order if ranged is None else self.executing(ranged, source)
+            return in_order if ranged is None else self.executing(where, ranged, source)
 
         assert self.result is not None
         nbytes, lowest = extents(x, out, self.result.nbytes)
-        execute = self.executing(ranged, x)
-        launch: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
-        if self.request.qtype.has_tensor_scale:
-            launch = execute if out is None else driver.never_fits  # new memory is shared with nothing
+        execute = self.executing(where, ranged, x)
+        bound: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
+
+        def launch_drawing(*operands: Any) -> int:
+            return bound(*operands[:4], *ranged.operands(where, operands[-1]))
+
+        launch = launch_drawing if self.request.stochastic else bound
+        if self.request.qtype.has_tensor_scale:  # new memory is shared with nothing
+            launch = execute if out is None else driver.never_fits
         return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
 
-    def executing(self, ranged: RangedPlan, source: Array) -> Execute:
+    def executing(self, where: strides.Arrangement, ranged: RangedPlan, source: Array) -> Execute:
         """Return what runs a plan on arrays with the strides of a source, a result and parameters that it writes."""
         tensor_of = TensorScale(source, self.request) if self.request.qtype.has_tensor_scale else None
 
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+        def execute(
+            x: Array,
+            out: Array,
+            scale: Array,
+            zero_point: Array,
+            tensor: Array | None = None,
+            importance: None = None,
+            noise: Noise | None = None,
+        ) -> int:
             status, plan = 0, ranged.plan
             if tensor_of is not None and tensor is not None:
                 status = tensor_of(x, tensor)
                 plan = planner.with_tensor(plan, float(tensor))
-            return status | driver.run(plan, x, out, scale, zero_point, *ranged.begin())
+            return status | driver.run(plan, x, out, scale, zero_point, *ranged.operands(where, noise))
 
         return execute
 
@@ -284,7 +305,7 @@ def _new_tensor_scale() -> tuple[Array]:
 
 
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
-    """Plan to turn so many ranges into scale and zero point."""
+    """Plan to turn `count` ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
@@ -311,24 +332,33 @@ class RangedPlan(NamedTuple):
 
     @property
     def begin(self) -> Callable[[], tuple[Array | None, ...]]:
-        """What returns the operands after zero points: minima and maxima, where there are two passes."""
+        """A function that returns the operands after zero points: minima and maxima, if there are two passes."""
         return self.reduction.begin if self.reduction else tuple
+
+    def operands(self, where: strides.Arrangement, noise: Noise | None) -> tuple[Array | None, ...]:
+        """Return the operands after zero points: the keys of random numbers replace sums."""
+        begun = self.begin()
+        return begun if noise is None else (words_of(noise, where.shape, where.order), *begun[1:])
 
 
 def plan_ranged(
-    spec: OpSpec, view: strides.View, src: np.dtype[Any], dst: np.dtype[Any], one_pass: bool = False
+    spec: OpSpec,
+    view: strides.View,
+    src: np.dtype[Any],
+    dst: np.dtype[Any],
+    one_pass: bool = False,
+    draws: bool = False,  # whether codes are rounded at random
 ) -> RangedPlan | None:
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
-    fused = _plan_fused(spec, view, src, dst, one_pass)
+    fused = _plan_fused(spec.drawn if draws else spec, view, src, dst, one_pass)
     if fused is not None:
         return RangedPlan(fused, None)
     marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
     if one_pass or marks_blocks:
         return None
     scheme = spec.range_scheme
-    second = planner.plan_elementwise(
-        spec.given, view, src, dst, scheme.scale_dtype, scheme.zero_point_dtype, backward=True
-    )
+    given, kinds = spec.given.drawn if draws else spec.given, (scheme.scale_dtype, scheme.zero_point_dtype)
+    second = planner.plan_elementwise(given, view, src, dst, *kinds, backward=True)
     reduction = plan_minmax(view, spec.nan, src)
     ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
     return RangedPlan(reduction.plan.then(ranges, second), reduction)
@@ -352,12 +382,15 @@ def _plan_fused(
     size, parameters, owned = math.prod(shape), layout.parameters, layout.owned
     threads = threadpool.threads_for(size)
     kinds = planner.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
+    (pointers, operands), draws = planner.with_noise(spec, kinds), arithmetic.rule.draws
     width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
-    # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
-    # two; not fewer elements in all than half a row of such
+    # rows that fill no register are taken as one in two passes (decision D29), unless there are fewer elements in all
+    # than half a row of such
     narrow = layout.inner < width // COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
     if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
+        return None
+    if draws and (layout.inner > 1 or planner.owned_units(layout) > DRAWN_TOGETHER):
         return None
     options = {"nan": nan, "range_scheme": scheme.name}
 
@@ -377,14 +410,15 @@ def _plan_fused(
         return driver.plan_launch(kernel, driver.VALUES, args_of(), units, threads, size=unit)
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and parameters >= tuned.batched_blocks:
-        kernel = planner.kernel_for("traversal.blocks.blocks", kinds, op, arithmetic, block=layout.block, **options)
-        plan = driver.plan_launch(kernel, driver.VALUES, args_of(), parameters, threads, size=layout.block)
+        kernel = planner.kernel_for("traversal.blocks.blocks", pointers, op, arithmetic, block=layout.block, **options)
+        plan = driver.plan_launch(kernel, operands, args_of(), parameters, threads, size=layout.block)
         return planner.tiled_if_fits(
             plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
         )
-    kernel = planner.kernel_for(planner.RUNS, kinds, op, arithmetic, **options)
+    together = planner.runs_together(layout, *kinds[:3])
+    kernel = planner.kernel_for(planner.RUNS, pointers, op, arithmetic, together=together, **options)
     unit = planner.owned_units(layout)
-    plan = driver.plan_launch(kernel, driver.VALUES, args_of(layout, unit), size, threads, chunk_multiple=unit)
+    plan = driver.plan_launch(kernel, operands, args_of(layout, unit), size, threads, chunk_multiple=unit)
     return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
 
 
@@ -422,7 +456,7 @@ class ParameterChoice:
     arrangement : Arrangement
         How kernels see x; parameters are in that order, in the dtypes that they write.
     launch : callable or None
-        What reduces and chooses at once, where nothing is between the two.
+        Function that reduces and chooses at once, if nothing is between the two.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

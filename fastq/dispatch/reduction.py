@@ -116,9 +116,9 @@ class PairReduction(NamedTuple):
 
     plan: LaunchPlan  # all launches
     dtype: np.dtype[Any]  # in which minima and maxima are held
-    # minima and maxima of nothing, where they are few: to copy them is faster than to make them
+    # minima and maxima of no elements, if they are few: copying them is faster than making them
     identities: tuple[Array, Array] | None
-    size: int  # how many numbers of each kind the partial results have
+    size: int  # the number of minima, and of maxima, in the partial results
     shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
 
     def begin(self) -> tuple[None, Array, Array]:
@@ -136,7 +136,7 @@ class PairReduction(NamedTuple):
 
 
 def identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return so many identities of a minimum and of a maximum, in a shape if it has room for them."""
+    """Return the identities of minima and maxima, as many as needed, in a shape if it has room for them."""
     shape = shape if math.prod(shape) == count else (count,)
     lo, hi = np.empty(shape, dtype), np.empty(shape, dtype)
     most, least = _ends(dtype)
@@ -174,7 +174,7 @@ def plan_minmax(
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = "traversal.columns.column_ranges" if wide else loop.function
-    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax")
+    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
@@ -201,7 +201,7 @@ def plan_minmax(
 
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
-    """Plan to merge the partial results of slots, so many minima and maxima each."""
+    """Plan to merge the partial results of slots, each with a number of minima and maxima."""
     kernel = kernel_for("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
     args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

@@ -19,13 +19,13 @@ def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
     """Raise a ValueError if NaN was met that the caller wants refused."""
     if status & HAS_NAN and nan == "raise":
         count = _count(np.isnan, x)
-        raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
+        raise ValueError(f"x has {count} NaN; pass nan='zero' to treat them as 0.0")
 
 
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
-    """Raise a ValueError if NaN was met in what errors are measured against."""
+    """Raise a ValueError if the array whose errors are measured has NaN."""
     if status & HAS_NAN:
-        raise ValueError(f"x has {_count(np.isnan, x)} NaN, of which there is no error to measure; replace them first")
+        raise ValueError(f"x has {_count(np.isnan, x)} NaN, whose errors cannot be measured; replace them first")
 
 
 def refuse_infinite_values(status: int, x: Array) -> None:

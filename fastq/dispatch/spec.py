@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.conventions import Coding, Convention, HalfPrecision
+from fastq.formats.coding import Coding
+from fastq.formats.conventions import Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
@@ -42,7 +43,7 @@ PLAIN = Arithmetic()
 
 
 class RangeScheme(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
+    """The computation of parameters from a range ("symmetric", "asymmetric", ...), and the dtypes of results."""
 
     name: str
     scale_dtype: np.dtype[Any]
@@ -54,13 +55,13 @@ GIVEN = RangeScheme("", np.dtype(np.float32), np.dtype(np.int8))  # parameters a
 
 @dataclass(frozen=True, eq=False)
 class OpSpec:
-    """What is computed, apart from arrays and which elements share parameters."""
+    """The computation, without arrays and granularity."""
 
     op: str  # what is computed
-    arithmetic: Arithmetic = PLAIN  # by which rule, from and to which storage
+    arithmetic: Arithmetic = PLAIN  # the rule, and the storage of source and result
     code_range: CodeRange = (0, 0)  # the first and the last code in use
     nan: str = "raise"  # what to do with NaN
-    range_scheme: RangeScheme = GIVEN  # how parameters are taken from ranges; `GIVEN` where they are given
+    range_scheme: RangeScheme = GIVEN  # the method for parameters from ranges; `GIVEN` if they are given
 
     @property
     def packs(self) -> bool:
@@ -103,7 +104,7 @@ _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
-    The latter rounds as the convention does: where rounding is stochastic it gives parameters alone.
+    The latter rounds as in the convention: for stochastic rounding it gives only parameters.
     """
     scheme = request.coding, request.qtype, request.symmetric, request.compute
     spec = _spec(op, *scheme, request.nan, request.saturate, request.half, by_range)
@@ -157,7 +158,7 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
     """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
-    row, counts = coding.row, not qtype.element  # codes of float formats and tables are no counts of steps
+    row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
         quotient=row.quotient if row.quotient != "range" or counts else "divide",

@@ -57,7 +57,7 @@ NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
     """Return the layout of a C-contiguous array that has elements; None where no such view exists.
 
-    That is so where more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
+    This happens if more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
     """
     parameters, size, kept = granularity.parameter_shape(shape), math.prod(shape), granularity.axes or ()
     if math.prod(parameters) == 1:
@@ -102,14 +102,14 @@ MANY = 16  # rows with the same parameters, from which on even the shortest ones
 
 
 class Memory(NamedTuple):
-    """Where an array has its elements that kernels cannot work on in place."""
+    """The memory of an array on which kernels cannot work in place."""
 
     strides: tuple[int, ...]  # bytes
     dtype: np.dtype[Any]
 
 
 class StridedOperands(NamedTuple):
-    """Where source and result lie that go through tiles; None of those on which kernels work in place."""
+    """The memory of source and result that go through tiles; None for those on which kernels work in place."""
 
     x: Memory | None = None
     out: Memory | None = None
@@ -151,8 +151,7 @@ def extent_of(x: Array) -> tuple[int, int]:
 def is_plain(x: Array | None) -> bool:
     """Whether kernels can read an array in C order as it is, at any address; so they can one that is still to be made.
 
-    float64 that begins at an odd address, signs of 2**24 elements, one thread of a Zen 5, beside buffers: 1.8 times as
-    fast.
+    Elements at odd addresses need no buffer: decision D55.
     """
     return x is None or (x.flags.c_contiguous and x.dtype.isnative)
 
@@ -178,7 +177,7 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
 
 
 class Arrangement(NamedTuple):
-    """How kernels see an array."""
+    """The view of an array for kernels."""
 
     order: tuple[int, ...] | None  # axes from the slowest to the fastest in that view; None: as they are
     direct: bool  # whether memory is contiguous in that order, so that kernels can work on it in place
@@ -216,7 +215,7 @@ class Arrangement(NamedTuple):
     def to_kernel(self, parameters: Array) -> Array:
         """Return parameters of the caller's shape as kernels take them: C-contiguous in the order of this view.
 
-        What comes in one row is alike: zeros for callers who give no zero point.
+        Parameters in one row are all equal: zeros for callers who give no zero point.
         """
         if not self.parameter_order or parameters.size == 1 or parameters.ndim == 1:
             return np.ascontiguousarray(parameters)
@@ -294,14 +293,7 @@ def _is_faster(
     given, lets kernels work in place; or it does, elements of a block follow each other, and given scales lie in that
     order, too (`scale_order`). Rows of a few elements with parameters of their own are visited in C order.
 
-    Two threads, float32 and uint8 in a permuted order, beside C order. 2**20 elements, blocks along the last axis, rows
-    of 2, 4, 8, 16 elements in place: blocks of 32 0.3 to 0.6, 0.5 to 1.2, 1.0 to 2.7, 1.3 to 3.2 times as fast, blocks
-    of 16 0.2 to 0.4, 0.3 to 0.8, 0.6 to 1.7, 1.2 to 3.2, blocks of 128 0.5 to 1.7, 0.7 to 2.9, 1.8 to 4.4, 1.7 to 3.5.
-    Blocks whose elements follow each other in place 1.7 to 2, by given parameters 1.0 to 1.4.
-
-    Shapes (2, 2048, 256), (4, 1024, 256) and (6, 700, 256) in Fortran order, blocks along axis 1, rows of 2, 4, 6: 8
-    rows alike 0.3 to 1.4, 0.6 to 2.1, 0.4 to 1.2, 16 alike 0.5 to 1.9, 1.0 to 3.8, 0.6 to 2.0, 32 alike 0.8 to 3.8,
-    1.6 to 6.9, 1.0 to 3.1.
+    Decisions D36 and D54 have the figures.
     """
     layout = arrangement.layout
     if not block_size or in_c_order.inner > 1:
@@ -364,7 +356,7 @@ def arrange_packed(
 ) -> Arrangement | None:
     """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
 
-    So every row and every run of one parameter begins on a whole byte, of which there is one for each `group` of codes.
+    So every row and every run of one parameter begins on a whole byte, with one for each `group` of codes.
     """
     layout = make_layout(shape, granularity)
     if layout is None or not is_plain(packed):
@@ -386,7 +378,7 @@ def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
 
 
 def _share_memory(x: Array, out: Array) -> bool:
-    # each owns its memory: one without a base need not, as where compiled code made it of an address
+    # each owns its memory: an array without a base may not, for example if compiled code made it from an address
     if x.flags.owndata and out.flags.owndata:
         return x is out
     if not np.may_share_memory(x, out):

@@ -11,7 +11,7 @@ Array = NDArray[Any]
 
 
 def percentile(counts: NDArray[np.int64], edges: NDArray[np.float64], share: float, symmetric: bool) -> list[float]:
-    """Return the ends of a range that holds so many percent of the elements.
+    """Return the ends of a range that holds a percentage of the elements.
 
     The arithmetic is that of onnxruntime's HistogramCollector: an end is the lower edge of the bin in which the share
     is reached. Symmetric, counts are of magnitudes.
@@ -26,19 +26,22 @@ def percentile(counts: NDArray[np.int64], edges: NDArray[np.float64], share: flo
 
 # --- entropy ----------------------------------------------------------------------------------------------------------
 
-_EPS = 0.0001  # what takes the place of zeros, so that divergences are finite
-# Divergences of the first look are in float64, those that onnxruntime compares in float32. In 60 histograms of six
-# distributions they differed by 2.7e-6 at most.
+_EPS = 0.0001  # replaces zeros, so that divergences are finite
+# The first pass computes divergences in float64, onnxruntime compares them in float32. In 60 histograms of six
+# distributions they differed by at most 2.7e-6.
 _NEAR = 2e-5
-_FEW_ZEROS, _TERMS = 0.2, 8  # up to which share a series of so many terms replaces logarithms; its error is below 1e-7
+_FEW_ZEROS, _TERMS = (
+    0.2,
+    8,
+)  # the share up to which a series with this number of terms replaces logarithms; its error is below 1e-7
 
 
 def entropy(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> list[float]:
     """Return the ends of the range whose codes tell most of the distribution: the least Kullback-Leibler divergence.
 
-    The range and its divergence are those of onnxruntime's `HistogramCollector.get_entropy_threshold`. It takes a
-    second for 2,048 bins; here sums are looked up in those of all bins before, and only ranges whose divergence is near
-    the least one are computed in its way.
+    The range and its divergence are those of onnxruntime's `HistogramCollector.get_entropy_threshold`. That takes a
+    second for 2,048 bins; here sums are looked up in cumulative sums, and only ranges with a divergence near the least
+    one are computed in its way.
     """
     middle, half = counts.size // 2, quantized_bins // 2
     if middle < half:
@@ -137,9 +140,9 @@ def _x_log_x(x: Array, less: Array) -> Array:
 
 
 def _own_entropy(counts: Array, start: Array, stop: Array, first: Array, last: Array, less: Array) -> Array:
-    """Return the sum of f(p - less) over the bins of each range that are not empty, with what lies beyond at its ends.
+    """Return the sum of f(p - less) over the nonempty bins of each range, with all elements beyond at its ends.
 
-    Of the bins between by the Taylor series of f, whose terms are sums over bins.
+    The bins between are summed by the Taylor series of f, whose terms are sums over bins.
     """
     there = counts > 0
     x = np.where(there, counts, 1).astype(np.float64)

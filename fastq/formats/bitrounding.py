@@ -1,4 +1,4 @@
-"""Round floats to fewer bits of their significands: fields of IEEE floats, and what decimal digits need in each binade.
+"""Round floats to fewer bits of their significands: fields of IEEE floats, and the bits for digits in each binade.
 
 The significant digits are those of Granular BitRound in netCDF-C, in its arithmetic of doubles.
 """
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# ties of the conventions: of BitRound in numcodecs and BitInformation.jl, and of netCDF-C
+# the rounding of ties: in BitRound of numcodecs and BitInformation.jl, and in netCDF-C
 TIES = {"numcodecs": "half_even", "netcdf": "half_away"}
-COLUMNS = 3  # of a row of the table of a binade: two magnitudes from which on other bits are dropped, and these
+COLUMNS = 3  # a row of the table of binades: two magnitudes from which on other bits are dropped, and these bits
 _BITS_OF_DIGIT, _DIGITS_OF_BIT = math.log(10.0) / math.log(2.0), math.log(2.0) / math.log(10.0)
-_NEAR = 1 << 14  # numbers above a power of two of which the first ones may be taken for it, 1023 * 2**-52 of it
+_NEAR = 1 << 14  # the first numbers above a power of two may be treated as that power, up to 1023 * 2**-52 of it
 
 
 def of_width(bits: int) -> tuple[int, int]:
@@ -27,12 +27,12 @@ def of_width(bits: int) -> tuple[int, int]:
 
 
 def most_digits(bits: int) -> int:
-    """Return how many significant digits a float of 16, 32 or 64 bits has at most: 7 of float32, 15 of float64."""
+    """Return the most significant digits of a float of 16, 32 or 64 bits: 7 for float32, 15 for float64."""
     return int((of_width(bits)[0] + 1) * _DIGITS_OF_BIT)
 
 
 def field_bits(bits: int) -> int:
-    """Return the width of each of the three fields that tell dropped bits."""
+    """Return the width of each of the three fields of dropped bits."""
     return bits // 3
 
 
@@ -42,12 +42,12 @@ def digits_before_point(fraction: float, exponent: int) -> int:
 
 
 def places_before_point(fraction: float, exponent: int) -> int:
-    """Return the exponent, and one more of a power of two."""
+    """Return the exponent, plus one for a power of two."""
     return math.floor(exponent - _BITS_OF_DIGIT * math.log10(fraction))
 
 
 def kept_bits(fraction: float, exponent: int, digits: int) -> int:
-    """Return the bits of the mantissa that digits need of ``fraction * 2**exponent``, 0.5 <= fraction < 1."""
+    """Return the mantissa bits that digits of ``fraction * 2**exponent`` need, 0.5 <= fraction < 1."""
     last = math.floor(_BITS_OF_DIGIT * (digits_before_point(fraction, exponent) - digits))
     return abs(places_before_point(fraction, exponent) - last) - 1
 
@@ -58,16 +58,16 @@ def _fraction(places: int, k: int) -> float:
 
 
 def _alike(of: Callable[[float, int], int], exponent: int, places: int, most: int) -> int:
-    """Return how many of the first numbers of a binade, at most `most`, have what its first one has."""
+    """Return how many of the first numbers of a binade, at most `most`, have the property of its first one."""
     return bisect_left(range(most), True, key=lambda k: of(_fraction(places, k), exponent) != of(0.5, exponent))
 
 
 @functools.cache
 def _binades(bits: int) -> list[tuple[int, int, int, int]]:
-    """Return exponent and first magnitude of each binade from the least subnormal number on, and its bounds.
+    """Return exponent, first magnitude and bounds of each binade from the smallest subnormal number on.
 
-    Those are how many numbers are taken for its power of two, and how many lie below its power of ten: all of them
-    if the binade has no power of ten.
+    The bounds are the count of numbers that are treated as its power of two, and the count below its power of ten: all
+    numbers of a binade without a power of ten.
     """
     (mantissa, bias), rows = of_width(bits), []
     for row in range(1, 2 * bias + 1 + mantissa):
@@ -83,10 +83,10 @@ def _binades(bits: int) -> list[tuple[int, int, int, int]]:
 
 @functools.lru_cache(64)
 def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
-    """Return the table of binades for floats of `bits` bits: row 1 is of the least subnormal number alone.
+    """Return the table of binades for floats of `bits` bits: row 1 is for the smallest subnormal number only.
 
-    A row has two magnitudes as bits, from which on other bits are dropped than below, and three fields of `field_bits`
-    that tell how many.
+    A row has the bits of two magnitudes, from which on other numbers of bits are dropped, and three fields of
+    `field_bits` with these numbers.
     """
     mantissa, width = of_width(bits)[0], field_bits(bits)
     table = np.zeros((1 + len(_binades(bits)), COLUMNS), f"i{bits // 8}")

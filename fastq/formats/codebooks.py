@@ -15,7 +15,7 @@ from fastq.system.lazy import cached_property
 
 Thresholds = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
-LEAST_SCALE = 1e-38  # what a smaller scale counts as when codes are taken: its reciprocal is finite in float32
+LEAST_SCALE = 1e-38  # replaces a smaller scale when codes are computed: its reciprocal is finite in float32
 
 
 def midpoints(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -25,7 +25,7 @@ def midpoints(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, repr=False)
 class Codebook:
-    """A code format given by a table: code k stands for the k-th number.
+    """A code format given by a table: code k has the k-th number as its value.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class Codebook:
     values : tuple of float
         The number of each code, in the order of codes; float32 holds them exactly.
     decide : callable
-        Computes the decision thresholds, one fewer than numbers, from the numbers in ascending order: a value has the
-        number at the place that says how many thresholds are below it.
+        Function that computes the decision thresholds, one fewer than numbers, from the numbers in ascending order: the
+        index of a value's number is the count of thresholds below it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Codebook:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The codes in ascending order of their numbers, of equal ones the smaller code first."""
+        """The codes in ascending order of their numbers; for equal numbers the smaller code is first."""
         return tuple(sorted(range(len(self.values)), key=lambda code: self.values[code]))
 
     @cached_property
@@ -72,7 +72,7 @@ class Codebook:
 
     @cached_property
     def bounds(self) -> tuple[float, float]:
-        """Half a step beyond the first and the last number: what lies outside is clipped."""
+        """Half a step beyond the first and the last number: values outside are clipped."""
         first, second, *_, previous, last = (self.values[code] for code in self.order)
         return first - (second - first) / 2, last + (last - previous) / 2
 
@@ -108,11 +108,11 @@ def _dynamic_map() -> tuple[float, ...]:
     return tuple(sorted([*positive, *(-number for number in positive), 0.0, 1.0]))
 
 
-_BINS = 65536  # cells of the table by which values find their code
+_BINS = 65536  # cells of the table in which codes of values are looked up
 
 
 def _by_table(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the thresholds of codes that a table of 65536 cells over -1..1 gives, its edges rounded as in float32."""
+    """Return the thresholds between codes in a table of 65536 cells over -1..1, with edges rounded as in float32."""
     cells = np.float32(-1) + (np.float32(2) * np.arange(_BINS, dtype=np.float32)) / np.float32(_BINS - 1)
     codes = np.searchsorted(midpoints(numbers), cells, side="left")
     low, high = np.full(len(numbers) - 1, -1, np.float32), np.full(len(numbers) - 1, 1, np.float32)

@@ -1,4 +1,4 @@
-"""Schemes of compressed-tensors: how weights are quantized and stored, one table of presets."""
+"""Schemes of compressed-tensors: the quantization and storage of weights, one table of presets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastq.system.arguments import did_you_mean
 
 E4M3, E8M0 = "torch.float8_e4m3fn", "torch.uint8"  # dtypes of scales
 FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
-MICROSCALING = {8: "mxfp8_e4m3", 4: "mxfp4"}  # formats with powers of two for scales, by the bits of their codes
+MICROSCALING = {8: "mxfp8_e4m3", 4: "mxfp4"}  # formats whose scales are powers of two, by the bits of their codes
 WORDS = "pack-quantized"  # codes in words of int32
 FORMATS = (
     WORDS,
@@ -21,7 +21,7 @@ FORMATS = (
     "mxfp4-pack-quantized",
     "mxfp8-quantized",
 )
-SHARING = {  # what shares a scale, by the name of the strategy
+SHARING = {  # the elements that share a scale, by the name of the strategy
     "tensor": "matrix",
     "channel": "row",
     "group": "group of columns",
@@ -33,18 +33,18 @@ STRATEGIES = tuple(SHARING)
 
 @dataclass(frozen=True)
 class WeightScheme:
-    """How the weight of a layer becomes codes: the `weights` of a config group."""
+    """The quantization of the weights of a layer: the `weights` of a config group."""
 
     bits: int  # width of a code, and whether it is an "int" or a "float"
     kind: str
-    # {"tensor", "channel", "group", "tensor_group", "block"}: What has a scale of its own: the matrix, each row, each
-    # group of columns of a row (of "tensor_group" in units of one scale for the matrix), or each block of rows and
-    # columns
+    # {"tensor", "channel", "group", "tensor_group", "block"}: the elements that share a scale: the matrix, each row,
+    # each group of columns of a row (with "tensor_group" as a multiple of one scale for the matrix), or each block of
+    # rows and columns
     strategy: str
     group_size: int = 0  # columns in a group, rows and columns of a block; 0 and () without
     block: tuple[int, ...] = ()
     symmetric: bool = True  # whether there are no zero points
-    scale_dtype: str = ""  # of stored scales, as torch spells it; empty: the model's
+    scale_dtype: str = ""  # dtype of stored scales, by its name in torch; empty: the model's
 
     @property
     def qtype(self) -> QType:
@@ -67,7 +67,7 @@ class WeightScheme:
 
 @dataclass(frozen=True)
 class LayerScheme:
-    """Weights, the format in which they are stored, and what happens to activations when the model runs."""
+    """Weights, the format in which they are stored, and the quantization of activations when the model runs."""
 
     name: str
     weights: WeightScheme
@@ -85,11 +85,11 @@ class LayerScheme:
         return group | {"input_activations": dict(self.activations) or None, "output_activations": None}
 
     def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
-        """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
+        """Return the scheme with groups of another size, or with zero points; raise ValueError if it has no choice."""
         weights = self.weights
         if group_size is not None and not self.in_groups:
             codes = f"{weights.kind}{weights.bits} with one scale for each {SHARING[weights.strategy]}"
-            raise ValueError(f"group_size is for integers in groups; weights of {self.name} are {codes}")
+            raise ValueError(f"group_size applies to integers in groups; weights of {self.name} are {codes}")
         if symmetric is False and (weights.kind != "int" or self.format != WORDS):
             raise ValueError(f"{self.name} has no zero points: symmetric must be true")
         changed = replace(
@@ -130,7 +130,7 @@ PRESETS = {row.name: row for row in _ROWS}
 
 
 def as_scheme(name: str) -> LayerScheme:
-    """Return the preset of that name; ValueError if there is none."""
+    """Return the preset with a name; raise ValueError for another name."""
     found = PRESETS.get(name.upper())
     if found is None:
         raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{did_you_mean(name, PRESETS, {})}")

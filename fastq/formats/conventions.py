@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -21,7 +20,7 @@ _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
 class HalfPrecision(NamedTuple):
-    """Dtypes to which scales and results of operations are rounded, "float16" or "bfloat16"; "" where they are not."""
+    """Dtypes to which scales and results of operations are rounded, "float16" or "bfloat16"; "" for no rounding."""
 
     scale: str = ""
     operations: str = ""
@@ -37,59 +36,61 @@ def _one_of(*choices: str) -> Any:
 
 @dataclass(frozen=True)
 class Convention:
-    """The arithmetic of one system: how it takes parameters from a range, codes from values and values from codes.
+    """The arithmetic of one system: its formulas from ranges to parameters, from values to codes, and back.
 
     F is the compute type of the values (float32, or float64 for float64 and wide integers); lo and hi are the smallest
-    and the largest value that a parameter belongs to, qmin and qmax the first and the last code. A row of the table
-    with one field changed is a convention of your own.
+    and the largest of the values that share a parameter, and qmin and qmax are the first and the last code. To make
+    your own convention, replace fields of a row of the table.
 
     Attributes
     ----------
     name : str
-        What the caller writes.
+        Name that callers pass.
     system : str
-        Whose functions these are.
+        The system and its functions.
     formats : tuple of str
-        Code formats it has; empty for all.
+        Code formats that it supports; empty for all.
     schemes : tuple of str
         "asymmetric", "symmetric" or both.
     includes_zero : bool
         Whether the asymmetric range is widened to contain 0.
     operation_type : {"compute", "input"}
-        Type to which each operation that gives parameters or codes is rounded: F; or for bfloat16 and float16 that of
-        the input, as PyTorch has it, which computes in float32 and rounds each result. Scales are such numbers, in F.
+        Type to which each operation on parameters or codes is rounded: F; or for bfloat16 and float16 that of the
+        input, as in PyTorch, which computes in float32 and rounds each result. Scales are such numbers, in F.
     parameter_type : {"compute", "float64"}
         Type in which parameters are computed: F or float64.
     stored_type : {"compute", "float64", "input", "float16", "bfloat16"}
-        Type in which the scale is kept, and a zero point that is no integer. Codes are computed in F all the same. With
-        "input" a scale of bfloat16 or float16 input is rounded to that before a zero point or codes are taken by it, as
-        for who keeps it so, and with "float16" or "bfloat16" that of any input; it is such a number in F.
+        Type in which the scale is kept, and a zero point that is not an integer. Codes are still computed in F. With
+        "input" a scale for bfloat16 or float16 input is rounded to that type before a zero point or codes are computed
+        from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
     scale_floor : float or None
-        A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
+        Scales below it are degenerate, and so is 0; None: the smallest normal number of F.
     tiny_scale : {"nearest", "reaching"}
-        How a scale below the smallest normal number of the type that it is rounded to, F or that of ``stored_type``, is
-        rounded: to the nearest number; or to the next larger one where the ends of the range would lie more than half a
-        step beyond the codes. With a ``scale_floor`` of 0 no range but that of zeros is lost then, however small.
+        The rounding of a scale below the smallest normal number of its type, F or that of ``stored_type``: to the
+        nearest number; or to the next larger one if the ends of the range would lie more than half a step beyond the
+        codes. With a ``scale_floor`` of 0 no range is then lost, however small, except that of zeros.
     degenerate : float, "floor", "value" or "epsilon"
-        What a degenerate scale becomes: a number; the floor; the difference of 1 and the next larger number of the type
-        of operations; or the value of the constant array that it comes from,
-        which is the smallest value (lo, in the symmetric scheme not widened), 1 where that is below the floor or 0.
+        The replacement of a degenerate scale: a number; the floor; the difference of 1 and the next larger number of
+        the type of operations; or the value of the constant array from which it comes: the smallest value (lo, in the
+        symmetric scheme not widened), or 1 if that is below the floor or 0.
     degenerate_zero_point : {"scheme", "zero", "lowest", "end"}
-        Zero point beside a degenerate scale, unless that became the floor: 0, in the symmetric scheme the middle; 0 in
-        either; qmin, in the symmetric scheme the middle; or 0, where lo is below it qmax, as of a division by 0.
+        Zero point for a degenerate scale, unless it became the floor. "scheme": 0, in the symmetric scheme the middle.
+        "zero": 0 in both schemes. "lowest": qmin, in the symmetric scheme the middle. "end": 0, or qmax if lo is below
+        0, like a division by 0.
     scale_rounded : bool
-        Whether a scale computed in float64 is rounded to F before a zero point is taken by it.
+        Whether a scale computed in float64 is rounded to F before a zero point is computed from it.
     zero_point : {"integer", "float", "offset"}
-        A code; a float among the codes, neither rounded nor clamped; or a value, in the units of the array.
+        The kind of the zero point: a code; a float among the codes, neither rounded nor clamped; or a value, in the
+        units of the array.
     zero_point_end : {"lowest", "highest"}
         ``qmin - lo / scale`` or ``qmax - hi / scale``.
     zero_point_rounding : {"half_even", "half_away", "floor", "trunc"}
-        How an integer zero point is rounded.
+        The rounding of an integer zero point.
     zero_point_rounded : {"difference", "quotient"}
         ``round(qmin - lo / scale)`` or ``qmin - round(lo / scale)``.
     zero_point_inside : bool
@@ -97,33 +98,33 @@ class Convention:
     fused : bool
         Whether a product by the reciprocal and a zero point inside are rounded once, as their sum: float32 only.
     offset_code : {"lowest", "zero"}
-        The code whose value an offset is: qmin, then it is lo; or 0, then it is ``lo - qmin * scale``.
+        The code with the offset as its value: for qmin the offset is lo, for 0 it is ``lo - qmin * scale``.
     quotient : {"divide", "reciprocal", "reciprocal_of_double", "range"}
         ``x / scale``; ``x * F(1 / F(scale))``; ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with
         n = qmax - qmin, which needs an offset at the lowest code.
     rounding : {"half_even", "half_away", "floor", "trunc"}
-        How codes are rounded.
+        The rounding of codes.
     decode : {"point", "middle"}
-        A code stands for ``(code - zero_point) * scale`` (an offset: ``offset + steps * scale``), or for the value half
-        a step further up.
+        The value of a code: ``(code - zero_point) * scale`` (with an offset: ``offset + steps * scale``), or half a
+        step more.
     symmetric_extreme : {"magnitude", "signed"}
         A symmetric scale comes from ``max(-lo, hi)``; or from whichever of lo and hi is larger in magnitude, as ``it /
         -(divisor / 2)``, and is then negative for hi.
     searched_signed : tuple of str
         Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
-        Formats whose symmetric scheme has as many codes below the middle as above it: "all", or names.
+        Formats whose symmetric scheme has as many codes below the middle as above: "all", or names.
     reserves_fill : bool
         Whether one code is never used: the lowest of signed formats, the highest of unsigned ones.
     reduce_range : bool
-        Whether half of the codes are used: ``qmin / 2 .. qmax // 2``.
+        Whether only half of the codes are used: ``qmin / 2 .. qmax // 2``.
     reduced : tuple of (str, int, int)
-        Formats whose reduced range is another: name, qmin, qmax.
+        Formats with another reduced range: name, qmin, qmax.
     clamp : {"range", "format"}
-        Whether codes are clamped to the codes that the parameters were made for, or to all of the format.
+        Whether codes are clamped to the codes for which the parameters were computed, or to all codes of the format.
     variants : tuple of (str, str, object)
-        Fields that have another value where a condition holds: the condition, the field, the value. Conditions are
-        "asymmetric" and "symmetric", and "array", "channels" and "blocks" for what a parameter belongs to.
+        Fields with another value under a condition: the condition, the field, the value. Conditions are "asymmetric"
+        and "symmetric", and "array", "channels" and "blocks" for the elements that share a parameter.
 
     Examples
     --------
@@ -187,11 +188,9 @@ class Convention:
             )
         vars(self)["degenerate"] = str(degenerate) if is_a(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
-            raise ValueError("degenerate='floor' needs a scale_floor that is a scale: None or a positive number")
+            raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
         if self.zero_point == "float" and not self.zero_point_inside:
-            raise ValueError(
-                "a zero_point that is a float needs zero_point_inside=True: outside, codes would be floats"
-            )
+            raise ValueError("a float zero_point needs zero_point_inside=True: outside, codes would be floats")
         if self.zero_point == "offset" and "symmetric" in self.schemes:
             raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
         if self.quotient == "range" and (self.zero_point, self.offset_code) != ("offset", "lowest"):
@@ -199,9 +198,9 @@ class Convention:
         if self.operation_type == "input" and "float64" in (self.parameter_type, self.stored_type):
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
         if self.operation_type == "input" and self.quotient == "range":
-            raise ValueError("operation_type='input' needs another quotient than 'range', by which values are decoded")
+            raise ValueError("operation_type='input' needs a quotient other than 'range', which decodes values")
         if self.tiny_scale == "reaching" and self.symmetric_extreme == "signed":
-            raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude': scales that are positive")
+            raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude', which gives positive scales")
         self._check_variants()
 
     def _check_variants(self) -> None:
@@ -231,38 +230,29 @@ class Convention:
         return hash(self.name)
 
     def under(self, symmetric: bool, part: str) -> Convention:
-        """Return the fields as they are in a scheme for parameters of an "array", of "channels" or of "blocks"."""
+        """Return the row with the variants for a scheme and parameters of an "array", of "channels" or of "blocks"."""
         if not self.variants:
             return self
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
-    def check(self, qtype: QType, symmetric: bool, part: str) -> Coding:
-        """Return a format as the system uses it, if it has that and the scheme, and uses two codes or more of it."""
-        scheme = "symmetric" if symmetric else "asymmetric"
-        if scheme not in self.schemes:
-            raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
-        self.check_format(qtype)
-        coding = coding_of(self, qtype, symmetric, part)
-        if not coding.parameters[0] < coding.parameters[1]:
-            raise ValueError(f"dtype must have two codes or more: convention {self.name!r} leaves too few of {qtype}")
-        return coding
-
     def check_format(self, qtype: QType) -> None:
-        """Pass if the system has the format."""
+        """Raise ValueError unless the system supports the format."""
         named = qtype.name in self.formats
         if (qtype.element or qtype.block_size) and not named and self.name != DEFAULT:
             known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
             raise ValueError(f"convention must be {' or '.join(map(repr, known))} for dtype {qtype}, not {self.name!r}")
         if qtype.element and self.zero_point != "integer":
-            raise ValueError(f"convention {self.name!r} has zero points that are no codes, as dtype {qtype} needs them")
+            raise ValueError(
+                f"convention {self.name!r} has zero points that are not codes, which dtype {qtype} requires"
+            )
         if self.formats and qtype.format not in self.formats:
             raise ValueError(
                 f"dtype must be one of {', '.join(self.formats)} for convention {self.name!r}, not {qtype}"
             )
 
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
-        """Return the first and the last of the codes that parameters are made for."""
+        """Return the first and the last of the codes for which parameters are computed."""
         if self.reduce_range:
             for name, first, last in self.reduced:
                 if name == qtype.name:
@@ -280,11 +270,11 @@ class Convention:
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
     def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type of scales beside values of a compute type."""
+        """Return the type of scales for values of a compute type."""
         return np.dtype(np.float64) if self.stored_type == "float64" else compute
 
     def zero_point_dtype(self, qtype: QType, compute: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type of zero points beside values of a compute type."""
+        """Return the type of zero points for values of a compute type."""
         return qtype.storage if self.zero_point == "integer" else self.scale_dtype(compute)
 
     @cached_property
@@ -294,17 +284,17 @@ class Convention:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a float or an int of Python, and no bool."""
+    """Return whether a value is a float or an int of Python, but not a bool."""
     return issubclass(type(value), (int, float)) and type(value) is not bool
 
 
 def _are_of(names: object, known: Collection[str]) -> bool:
-    """Whether these are a tuple of known names."""
+    """Return whether these are a tuple of known names."""
     return type(names) is tuple and all(issubclass(type(name), str) and name in known for name in names)
 
 
 def _rows(rows: object, name: str, wanted: str) -> tuple[tuple[Any, Any, Any], ...]:
-    """Return rows of three, which a field of that name has to hold."""
+    """Return rows of three, which a field must have."""
     if type(rows) is tuple and all(type(row) is tuple and len(row) == 3 for row in rows):
         return rows
     raise ValueError(f"{name} must be a tuple of {wanted}, not {shown(rows)}")
@@ -431,7 +421,7 @@ _ROWS = (
         stored_type="float64",
         span_type="compute",
         scale_floor=0.0,
-        degenerate=2.0**-200,  # its range is 0 in float32, as that of the constant that it stands for
+        degenerate=2.0**-200,  # its range is 0 in float32, like that of the constant it represents
         zero_point="offset",
         quotient="range",
         rounding="trunc",
@@ -461,48 +451,17 @@ _ROWS = (
 
 CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
 for _row in _ROWS:
-    getattr(_row, "signed_scale")  # noqa: B009 (what follows from the fields is kept with them)
+    getattr(_row, "signed_scale")  # noqa: B009 (values derived from the fields are kept with them)
 
 
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
 
 
-class Coding(NamedTuple):
-    """A code format as a convention uses it in one scheme.
-
-    Attributes
-    ----------
-    row : Convention
-        Its fields as they are in that scheme.
-    parameters : tuple of float
-        The first and the last of the codes that parameters are made for.
-    codes : tuple of float
-        The first and the last code in use.
-    """
-
-    row: Convention
-    parameters: tuple[float, float]
-    codes: tuple[float, float]
-
-    @property
-    def signed(self) -> Coding:
-        """The same with symmetric scales of either sign."""
-        return self._replace(row=replace(self.row, symmetric_extreme="signed"))
-
-
-@functools.lru_cache(1024)
-def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
-    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
-    row = convention.under(symmetric, kind)
-    parameters = row.parameter_range(qtype, symmetric)
-    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
-
-
 def as_convention(convention: str | Convention) -> Convention:
-    """Return the Convention that a name stands for, or the one given."""
+    """Return the Convention with a name, or the given one."""
     try:
         return CONVENTIONS[cast(str, convention)]
-    except Exception:  # of a row, of a name that is none, and of what has no hash
+    except Exception:  # a row, an unknown name, or an object that is not hashable
         if is_a(convention, Convention):
             return convention
         known, given = ", ".join(CONVENTIONS), shown(convention)

@@ -14,7 +14,7 @@ _ROUND = {"half_even": "rint", "half_away": "round", "floor": "floor", "trunc": 
 
 
 def code_formula(row: Convention, _: str = "asymmetric") -> str:
-    """Return how a value becomes a code; `row` as it is under a scheme."""
+    """Return the formula of codes; `row` has the variants of a scheme."""
     offset = row.zero_point == "offset"
     x = "(x - offset)" if offset else "x"
     steps = {
@@ -32,7 +32,7 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
 
 
 def value_formula(row: Convention, _: str = "asymmetric") -> str:
-    """Return how a code becomes a value."""
+    """Return the formula of values."""
     half = " + 0.5" if row.decode == "middle" else ""
     if row.zero_point != "offset":
         return f"(code - zero_point{half}) * scale"
@@ -42,7 +42,7 @@ def value_formula(row: Convention, _: str = "asymmetric") -> str:
 
 
 def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
-    """Return how a range becomes a scale."""
+    """Return the formula of scales."""
     steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
     number = "float64" if row.parameter_type == "float64" else "F"
     if scheme == "symmetric":
@@ -68,18 +68,18 @@ def _floor(row: Convention) -> str:
 
 
 def _too_small(row: Convention) -> str:
-    """Say which scales are replaced."""
+    """Return the condition under which scales are replaced."""
     return f"below {_floor(row)}" if row.scale_floor != 0.0 else "0"
 
 
 def _power(number: Any) -> str:
-    """Return a number as text, powers of two as such."""
+    """Return a number as text, powers of two as powers."""
     mantissa, exponent = math.frexp(number)
     return f"2**{exponent - 1}" if mantissa == 0.5 and number != 1 else f"{number:g}"
 
 
 def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
-    """Return how a range becomes a zero point."""
+    """Return the formula of zero points."""
     if scheme != "symmetric" and row.zero_point == "offset":
         return "offset = lo" if row.offset_code == "lowest" else "offset = lo - qmin * scale"
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
@@ -88,7 +88,7 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
 
 
 def _other_zero_point(row: Convention, scheme: str) -> str:
-    """Return the zero point of a scale that was replaced; nothing where it is that of others."""
+    """Return the zero point for a replaced scale; an empty text if it does not differ."""
     if scheme == "symmetric":
         return "0" if row.degenerate_zero_point == "zero" else ""
     ends = {"lowest": "qmin", "end": "qmax if lo < 0 else 0"} if row.zero_point == "integer" else {}
@@ -105,9 +105,9 @@ def _zero_point_of_range(row: Convention) -> str:
 
 
 def format_value_formula(qtype: QType) -> str:
-    """Return how a code becomes a value in formats whose arithmetic no convention has; else nothing.
+    """Return the formula of values in formats with their own arithmetic; an empty text for others.
 
-    `number` is what a float code stands for.
+    `number` is the number of a float code.
     """
     if qtype.has_tensor_scale:
         return "number * F(scale * tensor_scale)"
@@ -117,7 +117,7 @@ def format_value_formula(qtype: QType) -> str:
 
 
 def format_code_formula(qtype: QType) -> str:
-    """Return how a value becomes a code in such formats: `nearest` rounds to a number of the format, ties to even.
+    """Return the formula of codes in such formats: `nearest` rounds to a number of the format, ties to even.
 
     In formats given by a table, `decided` compares with the thresholds of its numbers.
     """
@@ -129,7 +129,7 @@ def format_code_formula(qtype: QType) -> str:
 
 
 def format_scale_formula(qtype: QType) -> str:
-    """Return how a range becomes a scale in such formats; `largest` is the largest magnitude of the block."""
+    """Return the formula of scales in such formats; `largest` is the largest magnitude of the block."""
     largest = qtype.float_format.max if qtype.float_format else 1.0
     if qtype.codebook:
         return "max(-lo, hi) in F"

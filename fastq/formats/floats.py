@@ -1,4 +1,4 @@
-"""FloatFormat: the float formats that NumPy has no arithmetic for, one table."""
+"""FloatFormat: the float formats for which NumPy has no arithmetic, one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FloatFormat:
     Attributes
     ----------
     name : str
-        Name as NumPy or ml_dtypes spells it.
+        Name in NumPy or ml_dtypes.
     exponent, mantissa : int
         Width of the two fields.
     bias : int
@@ -28,9 +28,9 @@ class FloatFormat:
     largest : int
         Code of the largest finite number, sign bit clear.
     infinity : int or None
-        Code of infinity; None where there is none.
+        Code of infinity; None without one.
     nan : int or None
-        Code of NaN, that of a computed one where several are; None where there is none.
+        Code of NaN, that of a computed one if there are several; None without one.
     sign : bool
         Whether there is a sign bit.
     """
@@ -65,19 +65,19 @@ class FloatFormat:
         return self.emax - self.mantissa
 
     def number(self, code: int) -> float:
-        """Return the number of a code that is neither infinity nor NaN, of a format with a sign."""
+        """Return the number of a code that is neither infinity nor NaN, in a format with a sign."""
         exponent, fraction = divmod(code & ((1 << self.exponent + self.mantissa) - 1), 1 << self.mantissa)
         size = 2.0 ** (max(exponent, 1) - self.bias) * ((exponent > 0) + fraction / (1 << self.mantissa))
         return -size if code >> self.exponent + self.mantissa else size
 
     def positive(self, number: float) -> float:
-        """Return the positive number of this format that is nearest to another one."""
+        """Return the positive number of this format nearest to another number."""
         smallest = 2.0 ** (1 - self.bias - self.mantissa)
         return max(float(np.float64(min(number, self.max)).astype(self.dtype)), smallest)
 
     @cached_property
     def without_negative_zero(self) -> bool:
-        """Whether the code of -0.0 stands for NaN instead."""
+        """Whether the code of -0.0 is NaN instead."""
         return self.sign and self.nan == 1 << (self.bits - 1)
 
     @cached_property
@@ -117,5 +117,5 @@ REAL = "float16, bfloat16, float32 or float64"
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
-    """Whether values are of this dtype: float16, float32, float64, or bfloat16, which is known by its name."""
+    """Return whether this is a dtype of values: float16, float32, float64, or bfloat16, recognized by name."""
     return native(dtype) in FLOATS or dtype.name == "bfloat16"

@@ -3,80 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from fastq.formats import grids
+from fastq.formats.gguf_fields import Candidates, Field
 from fastq.formats.grids import Grid
 from fastq.system.arguments import as_int, as_str, did_you_mean, shown
 from fastq.system.lazy import cached_property
 
 BLOCK = 32  # values in a small block
 SUPER = 256  # values in a super-block
-
-
-class Field(NamedTuple):
-    """Where some bits of some numbers of a block lie: the packers, the decoders and the page of formats read this.
-
-    Words are little-endian. Word ``g * stride + i`` holds `parts` numbers, of which number ``first + (g * parts + k) *
-    stride + i`` has its bits from `shift` on at the bits ``low + k * pitch`` of the word. What a number has beyond its
-    highest field is not cut off, but falls into the bits that follow, as in ggml's C code.
-
-    Attributes
-    ----------
-    of : {"d", "min", "scales", "mins", "signs", "codes"}
-        Which numbers: the scale, or the unit of the scales of sub-blocks; the same for smallest values; the scales and
-        the smallest values of sub-blocks in these units; the signs of eight values; the codes of values.
-    at, nbytes : int
-        First byte, and how many bytes.
-    numbers : int
-        How many numbers, beginning with number `first`.
-    bits : int
-        How many bits of each.
-    stride : int
-        By how many the numbers in a word differ.
-    word : int
-        Bytes of a word.
-    base : int
-        If 3, a byte is a fraction of 256, rounded up, of which the numbers are the digits in base 3, the highest first.
-    apart : int
-        Bits from one number in a word to the next one; 0 where they follow each other.
-    """
-
-    of: str
-    at: int
-    nbytes: int
-    numbers: int
-    bits: int
-    stride: int
-    shift: int = 0
-    low: int = 0
-    first: int = 0
-    word: int = 1
-    base: int = 2
-    apart: int = 0
-
-    @property
-    def words(self) -> int:
-        """Number of words."""
-        return self.nbytes // self.word
-
-    @property
-    def parts(self) -> int:
-        """Numbers in a word."""
-        return self.numbers // self.words
-
-    @property
-    def pitch(self) -> int:
-        """Bits from one number in a word to the next one."""
-        return self.apart or self.bits
-
-
-class Candidates(NamedTuple):
-    """What a search tries: numbers ``first + k * delta`` for k = 0..last."""
-
-    first: float
-    delta: float
-    last: int
 
 
 @dataclass(frozen=True)
@@ -88,16 +24,14 @@ class BlockFormat:
     name, number : str, int
         Name and value in ggml's enumeration of types.
     fields : tuple of Field
-        The bytes of a block. Of fields that share a byte, the one with its lowest bits is first.
+        The bytes of a block. Among fields that share a byte, the one with its lowest bits is first.
     weighted : bool
         Whether the importance of columns changes the blocks of ggml.
     trials : tuple of Candidates
-        What is tried for each sub-block where the least error is searched for; none where it is not. The numbers that a
-        scale times is the first value of the largest magnitude; added to the code of a float's scale; or by how many
-        steps both ends of a range move inwards.
+        The candidates for each sub-block in a search for the least error; empty without a search. A candidate times the
+        scale is the first value of the largest magnitude; or it is added to the code of a float scale; or it is the
+        number of steps by which both ends of a range move inwards.
     """
-
-    is_written: ClassVar[bool] = True  # whether fastq quantizes to it; the others are decoded alone
 
     name: str
     number: int
@@ -105,16 +39,21 @@ class BlockFormat:
     weighted: bool = field(default=True, repr=False, kw_only=True)
     trials: tuple[Candidates, ...] = field(default=(), repr=False, kw_only=True)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether fastq quantizes to it; the others are decoded alone."""
+        return True
+
     def fields_of(self, *names: str) -> tuple[Field, ...]:
-        """Return the fields of some numbers."""
+        """Return the fields of a kind of numbers."""
         return tuple(each for each in self.fields if each.of in names)
 
     def count(self, of: str) -> int:
-        """Return how many numbers there are of a kind."""
+        """Return the count of numbers of a kind."""
         return max((each.first + each.numbers for each in self.fields_of(of)), default=0)
 
     def width(self, of: str) -> int:
-        """Return how many bits a number of a kind has."""
+        """Return the bits of a number of a kind."""
         return max(each.shift + each.bits for each in self.fields_of(of))
 
     @cached_property
@@ -144,17 +83,17 @@ class BlockFormat:
 
     @property
     def of_rows(self) -> bool:
-        """Whether importance counts by the spread of a whole row, not of a block."""
+        """Whether importance is combined with the spread of a whole row, not of a block."""
         return False
 
     @property
     def zero(self) -> int:
-        """Code of 0.0, or of the smallest value, where codes are integers; those of 8 bits are signed."""
+        """Code of 0.0, or of the smallest value, for integer codes; 8-bit codes are signed."""
         return self._zero_of("codes", "min")
 
     @property
     def scale_zero(self) -> int:
-        """What the scales of sub-blocks are stored with in addition; those of 8 bits are signed."""
+        """The number that is added to stored scales of sub-blocks; 8-bit scales are signed."""
         return self._zero_of("scales", "mins")
 
     def _zero_of(self, of: str, least: str) -> int:
@@ -163,14 +102,14 @@ class BlockFormat:
 
     @property
     def group(self) -> int:
-        """Neighbours for which ggml stores zeros if the importance of all of them is 0; 0 where it never does.
+        """Number of neighbours for which ggml stores zeros if all have an importance of 0; 0 if it never does.
 
-        A range without importance is that of the values. With sub-blocks only the unit of their scales needs some.
+        A range without importance is that of the values. With sub-blocks, only the unit of their scales needs some.
         """
         return self.sub if not self.has_minimum else 0 if self.of_rows else self.size
 
     def searches(self, weighted: bool) -> bool:
-        """Whether scales are searched for, by sums that must not overflow."""
+        """Whether scales are found by a search, whose sums must not overflow."""
         return weighted if self.of_rows else self.weighted
 
     def __str__(self) -> str:
@@ -179,13 +118,13 @@ class BlockFormat:
 
 @dataclass(frozen=True)
 class ScaledFormat(BlockFormat):
-    """A format that stores 32 neighbours as float16 parameters and a code each.
+    """A format that stores 32 neighbours as float16 parameters and one code per value.
 
     Attributes
     ----------
     extent : {"magnitude", "signed", "range"}
-        What the scale is a fraction of: the largest magnitude, the first value of the largest magnitude with its sign,
-        or the largest less the smallest value.
+        The quantity of which the scale is a fraction: the largest magnitude, the first value of the largest magnitude
+        with its sign, or the largest minus the smallest value.
     steps : int
         ``scale = extent / steps``.
     """
@@ -195,12 +134,12 @@ class ScaledFormat(BlockFormat):
 
     @property
     def of_rows(self) -> bool:
-        """Whether importance counts by the spread of a whole row."""
+        """Whether importance is combined with the spread of a whole row."""
         return self.weighted
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The least and the largest number of a code."""
+        """The smallest and the largest number of a code."""
         if self.extent == "signed":
             return self.steps, -self.steps - 1
         return 0 if self.has_minimum else -self.steps, self.steps
@@ -213,27 +152,27 @@ class SuperFormat(BlockFormat):
     Attributes
     ----------
     candidates : Candidates, optional
-        What is added to the steps of scales that are tried without weights, ``range / (steps + number)``, in formats
-        with a smallest value for each sub-block; in the others codes are signed.
+        Candidates for scales without weights, ``range / (steps + number)``, in formats with a smallest value for each
+        sub-block; in the others codes are signed.
     """
 
     candidates: Candidates | None = None
 
     @property
     def steps(self) -> int:
-        """Largest code, or how far signed codes reach below 0."""
+        """Largest code, or the magnitude of the smallest signed code."""
         return (1 << self.bits) - 1 if self.has_minimum else 1 << self.bits - 1
 
     @property
     def scale_steps(self) -> int:
-        """Largest scale of a sub-block as an integer, or how far signed ones reach below 0."""
+        """Largest integer scale of a sub-block, or the magnitude of the smallest signed one."""
         bits = self.width("scales")
         return (1 << bits) - 1 if self.has_minimum else 1 << bits - 1
 
 
 @dataclass(frozen=True)
 class CodebookFormat(BlockFormat):
-    """A format of 4 bit codes that stand for the integers of a table, in sub-blocks of 32 with a scale each."""
+    """A format of 4 bit codes for the integers of a table, in sub-blocks of 32, each with a scale."""
 
 
 # ggml/src/ggml-common.h, kvalues_iq4nl
@@ -242,31 +181,66 @@ CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89,
 
 @dataclass(frozen=True)
 class BinaryFormat(BlockFormat):
-    """A format of codes that stand for -1 and 1, in units of the mean magnitude of neighbours."""
+    """A format of codes for -1 and 1, in units of the mean magnitude of neighbours."""
+
+
+class PointSearch(NamedTuple):
+    """The search for the points and the scale of a sub-block.
+
+    Attributes
+    ----------
+    last : int
+    delta : float
+        On a grid of n levels ``(2 * n - 1 + k * delta) / largest`` is tried as the inverse of a scale, k = -last..last.
+    shells : int
+        Points at this number of least distances from a position are its neighbours; the nearest one is taken.
+    tiny : float
+        Sub-blocks whose largest magnitude is below this are zero.
+    raised : float
+        By how much the unit of scales is multiplied before it is stored.
+    takes_all_again : bool
+        Whether all codes are taken once more by the scale that was found, or only those of positions off the grid.
+    of_mean : float
+        How much of twice the mean square of a block is added to squares as weights.
+    """
+
+    last: int
+    delta: float
+    shells: int
+    tiny: float
+    raised: float
+    takes_all_again: bool = False
+    of_mean: float = 0.0
 
 
 @dataclass(frozen=True)
 class GridFormat(BlockFormat):
-    """A format whose codes are points of a grid, several values each, in units of the odd multiples of a scale.
+    """A format whose codes are points of a grid with several values each, in units of odd multiples of a scale.
 
-    Where there are seven signs for eight values the number of minus signs is even.
+    With seven signs for eight values, the number of minus signs is even.
 
     Attributes
     ----------
     grid : Grid
-        What codes stand for.
+        The points of the codes.
     unit : float
         The scale of a sub-block is ``d * (2 * code + 1) * unit``.
     shifts : bool
-        Whether signs are those of a 1 that is added to values, not of the values.
+        Whether signs belong to a 1 that is added to values, not to the values.
+    search : PointSearch, optional
+        How blocks are quantized; without one they are only decoded.
     """
-
-    is_written = False
 
     grid: Grid = field(repr=False)
     unit: float
     shifts: bool = False
+    search: PointSearch | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False, kw_only=True)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether fastq quantizes to it; ggml needs an importance of columns for the others."""
+        return self.search is not None
 
     @cached_property
     def size(self) -> int:
@@ -281,7 +255,7 @@ class TernaryFormat(BlockFormat):
     Attributes
     ----------
     of_tiny : int
-        The code of every value where the scale has no finite inverse.
+        The code of every value if the scale has no finite inverse.
     """
 
     of_tiny: int = 1
@@ -299,7 +273,7 @@ class FloatFormat(BlockFormat):
     Attributes
     ----------
     scale : {"e8m0", "e4m3"}
-        Format of the scales: a power of two, or a float of which the sign is not used.
+        Format of the scales: a power of two, or a float whose sign is not used.
     """
 
     scale: str
@@ -310,10 +284,10 @@ class FloatFormat(BlockFormat):
         return 0xFE if self.scale == "e8m0" else 0x7E
 
 
-# what the codes of float4_e2m1fn stand for, doubled
+# the values of the codes of float4_e2m1fn, doubled
 DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
-WEIGHTED_CANDIDATES = Candidates(-0.9, 0.05, 36)  # with weights, of every format with a smallest value
+WEIGHTED_CANDIDATES = Candidates(-0.9, 0.05, 36)  # candidates with weights, for every format with a smallest value
 
 
 def _half(of: str, at: int) -> Field:
@@ -329,7 +303,7 @@ def _fifth_bits(at: int, size: int, stride: int) -> Field:
 
 
 _D, _MIN = _half("d", 0), _half("min", 2)
-_SIX_BIT_PAIRS = (  # of scales and smallest values of eight sub-blocks
+_SIX_BIT_PAIRS = (  # fields of the scales and smallest values of eight sub-blocks
     Field("scales", 4, 4, 4, bits=6, stride=4),
     Field("mins", 8, 4, 4, bits=6, stride=4),
     Field("scales", 12, 4, 4, bits=4, stride=4, first=4),
@@ -378,7 +352,7 @@ _Q2_0 = (_D, Field("codes", 2, 16, 64, bits=2, stride=1))
 
 
 def _in_words(of: str, at: int, words: int, word: int, numbers: int, bits: int, low: int = 0, shift: int = 0) -> Field:
-    """Numbers whose words have some bits each for numbers that follow each other."""
+    """Return fields of numbers whose words have some bits of each of several consecutive numbers."""
     return Field(of, at, words * word, numbers, bits, stride=1, shift=shift, low=low, word=word)
 
 
@@ -431,10 +405,13 @@ _IQ3_S = (
 _MXFP4 = (Field("d", 0, 1, 1, bits=8, stride=1), _nibbles(1, 32, 16))
 _NVFP4 = (Field("d", 0, 4, 4, bits=8, stride=4), _nibbles(4, 64, 8))
 
-# chosen on the matrices of all-MiniLM-L6-v2: within 0.02 dB of what 128 numbers find, of ranges within 0.15 dB
+# chosen on the matrices of all-MiniLM-L6-v2: within 0.02 dB of the best of 128 numbers, for ranges within 0.15 dB
 _OF_FOUR_BITS = Candidates(-9.0, 0.23, 7), Candidates(6.6, 0.23, 7)
 _OF_FIVE_BITS = Candidates(-18.0, 0.43, 7), Candidates(14.0, 0.43, 7)
 _OF_CODEBOOK = Candidates(-138.0, 4.7, 7), Candidates(98.0, 4.0, 7)
+_IN_IQ3_XXS = PointSearch(15, 0.2, 2, 1e-8, 1.0125)
+_IN_IQ3_S = PointSearch(9, 0.2, 3, 2.0**-149, 1.033, takes_all_again=True)
+_IN_IQ2_S = PointSearch(9, 0.1, 1, 1e-8, 0.9875, of_mean=0.25)
 _ENDS = (Candidates(-0.4, 0.35, 3),)
 
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*; ggml/src/ggml-quants.c, quantize_row_*
@@ -458,11 +435,11 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
         SuperFormat("Q6_K", 14, _Q6_K),
         GridFormat("IQ2_XXS", 16, _IQ2_XXS, grids.POINTS_256, 1 / 8),
         GridFormat("IQ2_XS", 17, _IQ2_XS, grids.POINTS_512, 1 / 8),
-        GridFormat("IQ3_XXS", 18, _IQ3_XXS, grids.QUADS_256, 1 / 4),
+        GridFormat("IQ3_XXS", 18, _IQ3_XXS, grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
         GridFormat("IQ1_S", 19, _IQ1_S, grids.TERNARY, 1 / 8, shifts=True),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16)), trials=_OF_CODEBOOK),
-        GridFormat("IQ3_S", 21, _IQ3_S, grids.QUADS_512, 1.0),
-        GridFormat("IQ2_S", 22, _IQ2_S, grids.POINTS_1024, 1 / 8),
+        GridFormat("IQ3_S", 21, _IQ3_S, grids.QUADS_512, 1.0, search=_IN_IQ3_S, weighted=True),
+        GridFormat("IQ2_S", 22, _IQ2_S, grids.POINTS_1024, 1 / 8, search=_IN_IQ2_S, weighted=True),
         CodebookFormat("IQ4_XS", 23, _IQ4_XS, trials=_OF_CODEBOOK),
         GridFormat("IQ1_M", 29, _IQ1_M, grids.TERNARY, 1 / 8, shifts=True),
         TernaryFormat("TQ1_0", 34, _TQ1_0, weighted=False),
@@ -474,16 +451,16 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
     )
 }
 WRITTEN = {name: row for name, row in BLOCK_FORMATS.items() if row.is_written}
-# formats whose bytes leave freedom, in which the least error can be searched for
+# formats whose bytes leave a choice, for which the least error can be searched
 LEAST_ERROR = tuple(row.name for row in BLOCK_FORMATS.values() if row.trials)
 RANGES = "minmax", "mse"
 _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}
 
 
 def as_block_format(qtype: object, to_write: bool = False) -> BlockFormat:
-    """Return the row that a name or a number, which members of gguf.GGMLQuantizationType are, stands for.
+    """Return the row for a name or a number; members of gguf.GGMLQuantizationType are numbers.
 
-    ValueError says which there are, or which of them can be written.
+    Raise ValueError with the known formats, or with those that can be written.
     """
     names = WRITTEN if to_write else BLOCK_FORMATS
     if issubclass(type(qtype), str):

@@ -1,4 +1,4 @@
-"""Granularity: which elements of an array share a scale and a zero point."""
+"""Granularity: the elements of an array that share a scale and a zero point."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Shape = tuple[int, ...]
 
 
 class Granularity(NamedTuple):
-    """Which elements of an array share parameters.
+    """The elements of an array that share parameters.
 
     Attributes
     ----------
     axes : tuple of int or None
-        The axes that keep parameters of their own, sorted and not negative; None: one set for the array. With a
-        `block_size`, the one axis along which blocks run.
+        The axes with their own parameters, sorted and not negative; None: one set for the array. With a `block_size`,
+        the one axis along which blocks run.
     block_size : int
         Elements in a block; the last one of each row may be shorter. 0: no blocks.
 
@@ -35,11 +35,11 @@ class Granularity(NamedTuple):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The axes with parameters of their own, none for the whole array."""
+        """The axes with their own parameters; empty for the whole array."""
         return self.axes or ()
 
     def parameter_axes(self, ndim: int) -> tuple[int, ...]:
-        """Return the axes of an array that its parameters have too."""
+        """Return the axes of an array that its parameters have, too."""
         return tuple(range(ndim)) if self.block_size else self.axes or ()
 
     def parameter_shape(self, shape: Shape) -> Shape:
@@ -51,7 +51,7 @@ class Granularity(NamedTuple):
         return (*shape[:axis], -(-shape[axis] // self.block_size), *shape[axis + 1 :])
 
     def in_order(self, order: tuple[int, ...]) -> Granularity:
-        """Return the same for a transposed array."""
+        """Return the granularity of a transposed array."""
         return self if self.axes is None else self._replace(axes=tuple(sorted(map(order.index, self.axes))))
 
 
@@ -59,19 +59,19 @@ ARRAY = Granularity()
 
 
 def as_granularity(axis: Any, block_size: Any, ndim: int, array: str = "x") -> Granularity:
-    """Return the granularity that a caller's axis and block size name, for an array of so many axes."""
+    """Return the granularity for a caller's axis and block size, for an array of `ndim` axes."""
     axis = as_axis(axis)
     return granularity(axis, as_block_size(block_size, axis), ndim, array)
 
 
 @functools.lru_cache(1024)
 def granularity(axis: Axis, block_size: int, ndim: int, array: str = "x") -> Granularity:
-    """Return the granularity of an axis and a block size that go together."""
+    """Return the granularity of an axis and a block size that fit each other."""
     if axis is None:
         return ARRAY
     return Granularity(within_array(axis if isinstance(axis, tuple) else (axis,), ndim, array), block_size)
 
 
 def kind_of(axis: object, block_size: int) -> str:
-    """Return what a parameter belongs to, an array, channels or blocks, as the conditions of variants name it."""
+    """Return "array", "channels" or "blocks", the condition of variants for this granularity."""
     return "blocks" if block_size else "array" if axis is None else "channels"

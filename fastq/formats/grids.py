@@ -1,4 +1,4 @@
-"""Grid: the points that the codes of some formats of GGUF stand for, four or eight values each."""
+"""Grid: the points for the codes of some formats of GGUF, four or eight values each."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fastq.system.lazy import cached_property
 
 @dataclass(frozen=True)
 class Grid:
-    """Some of the points whose coordinates are each one of a few levels.
+    """A subset of the points whose coordinates are each one of a few levels.
 
-    Points are in the order of the numbers whose digits, the first one the lowest, say which level each coordinate is.
-    So a bit for each such number, which says whether the point is there, is all that has to be kept.
+    Points are ordered by the numbers whose digits, the lowest first, are the levels of the coordinates. So it is enough
+    to keep one bit for each such number: whether the point exists.
 
     Attributes
     ----------
     levels : tuple of int
-        What a coordinate can be, in ascending order.
+        Possible coordinates, in ascending order.
     width : int
         Coordinates of a point.
     bits : str

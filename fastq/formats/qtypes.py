@@ -25,19 +25,19 @@ class QType:
     Attributes
     ----------
     name : str
-        Name as ONNX and ml_dtypes spell it; formats with scales of their own as the OCP specification does.
+        Name in ONNX and ml_dtypes; for formats with their own scales the name in the OCP specification.
     bits : int
         Width of one code.
     signed : bool
         Whether codes are two's complement, or have a sign bit.
     element : str
-        Name of the float format or codebook of a code; empty where codes are integers.
+        Name of the float format or codebook of a code; empty if codes are integers.
     block_size : int
-        Elements that share a scale, where the format prescribes it; else 0.
+        Number of elements that share a scale, if the format prescribes it; else 0.
     scale_element : str
-        Name of the float format of a scale, where the format prescribes it; else empty.
+        Name of the float format of a scale, if the format prescribes it; else empty.
     container : str
-        Name of the format in whose storage codes of fewer bits lie, one an element; else empty.
+        Name of the format whose storage holds codes of fewer bits, one per element; else empty.
 
     Examples
     --------
@@ -65,17 +65,17 @@ class QType:
 
     @cached_property
     def float_format(self) -> FloatFormat | Codebook | None:
-        """The float format of a code, or the table of its numbers; None where codes are integers."""
+        """The float format of a code, or the table of its numbers; None if codes are integers."""
         return _ELEMENTS[self.element] if self.element else None
 
     @cached_property
     def codebook(self) -> Codebook | None:
-        """The table of the numbers of codes, None where there is none."""
+        """The table of the numbers of codes, None without one."""
         return CODEBOOKS.get(self.element)
 
     @cached_property
     def has_tensor_scale(self) -> bool:
-        """Whether the scales of blocks are in units of one for the whole array."""
+        """Whether the scales of blocks are multiples of one scale for the whole array."""
         return bool(self.scale_element) and FLOAT_FORMATS[self.scale_element].sign
 
     @cached_property
@@ -95,14 +95,14 @@ class QType:
 
     @cached_property
     def storage(self) -> np.dtype[Any]:
-        """NumPy dtype of an array that holds one code per element; of ml_dtypes for float formats."""
+        """Dtype of an array with one code per element; one of ml_dtypes for float formats."""
         if self.element:
             return _ELEMENTS[self.element].dtype
         return np.dtype(self.container or f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
 
     @cached_property
     def has_zero_point(self) -> bool:
-        """Whether zero points may be others than 0."""
+        """Whether zero points may differ from 0."""
         return not self.element and self.bits <= 16
 
     @cached_property
@@ -112,7 +112,7 @@ class QType:
 
     @cached_property
     def format(self) -> str:
-        """Name of the format whose storage codes have: that of the row, also where they use fewer bits of it."""
+        """Name of the format whose storage codes use: that of the row, even if they use fewer bits of it."""
         return self.container or self.name
 
     @cached_property
@@ -121,7 +121,7 @@ class QType:
         return not self.packed and not self.container
 
     def with_bits(self, bits: int) -> QType:
-        """Return the format of codes of so many bits in the storage of this one."""
+        """Return the format of codes with fewer bits in the storage of this one."""
         bits = as_int(bits, "bits")
         if self.packed or self.element or self.block_size or self.container:
             raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
@@ -130,9 +130,9 @@ class QType:
         return self if bits == self.bits else QType(f"{self}[{bits}]", bits, self.signed, container=self.name)
 
     def code_range(self, symmetric: bool) -> tuple[float, float]:
-        """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above.
+        """Return the first and last code in use: the full range, or if symmetric as many codes below zero as above.
 
-        Float codes and those in blocks with scales of their own are symmetric always.
+        Float codes and those in blocks with their own scales are always symmetric.
         """
         given: object = symmetric
         is_symmetric = given if type(given) is bool else as_bool(given, "symmetric")
@@ -167,7 +167,7 @@ _MICROSCALING = [
     QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
 ]
 
-# sums of products of codes, as biases are: no values become such codes, but ONNX's DequantizeLinear takes them
+# sums of products of codes, such as biases: values are not quantized to it, but ONNX's DequantizeLinear reads it
 SUMS = QType("int32", 32)
 
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
@@ -188,7 +188,7 @@ _DERIVED = [
 for _row, _name in itertools.product(QTYPES.values(), _DERIVED):  # what follows from the fields is kept with them
     getattr(_row, _name)
 
-# for error messages: the integers, and what the other names begin with
+# for error messages: the integers, and the starts of the other names
 FAMILIES = "int1 to int8, int16, uint1 to uint8, uint16, " + ", ".join(
     dict.fromkeys(re.sub("_.*", "_*", row.name) for row in QTYPES.values() if row.element or row.block_size)
 )
@@ -211,12 +211,12 @@ _SPELLINGS = {
     for prefix, kind in (("i", "int"), ("s", "int"), ("u", "uint"))
     for bits in (4, 8, 16)
 }
-# NumPy counts bytes where others count bits: what its codes of dtypes mean that look like formats of one or two bits,
-# or, as nothing, like others
+# NumPy counts bytes where others count bits: the meanings of its dtype codes that look like formats of one or two bits;
+# an empty text looks like others
 _OF_NUMPY = {"i1": "int8", "u1": "uint8", "i2": "int16", "u2": "uint16", "f2": "", "f4": "", "f8": ""}
 
 
-# what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
+# the most frequent arguments: np.dtype(...).name takes longer than the rest of a call on a small array
 _KNOWN: dict[object, QType] = {key: row for row in QTYPES.values() for key in (row.name, row)}
 _KNOWN |= {
     key: row
@@ -227,10 +227,10 @@ _KNOWN |= {
 
 
 def as_qtype(dtype: object, name: str = "dtype") -> QType:
-    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's."""
+    """Return the QType for a name, a QType or a NumPy / ml_dtypes dtype; `name` is the name of the argument."""
     try:
         return _KNOWN[dtype]
-    except Exception:  # of what has no hash, or can't be compared
+    except Exception:  # not hashable, or not comparable
         pass
     if type(dtype) is QType and _in_bits_of_a_row(dtype):
         return dtype
@@ -243,12 +243,12 @@ def as_qtype(dtype: object, name: str = "dtype") -> QType:
 
 
 def _in_bits_of_a_row(qtype: QType) -> bool:
-    """Whether this is what `with_bits` makes of a row."""
+    """Return whether this is a result of `with_bits` for a row."""
     row = QTYPES.get(qtype.container)
     return row is not None and 2 <= qtype.bits < row.bits and row.fills_storage and row.with_bits(qtype.bits) == qtype
 
 
-# what scales must be, by whether they may be negative and whether they may be 0
+# requirements of scales, by whether they may be negative and whether they may be 0
 WANTED_SCALES = {
     (False, False): "positive and finite",
     (False, True): "finite and not negative",
@@ -257,11 +257,11 @@ WANTED_SCALES = {
 }
 
 
-# --- in which shape and dtype codes are stored ------------------------------------------------------------------------
+# --- shape and dtype of stored codes ---------------------------------------------------------------------------------
 
 
 def packed_length(length: int, qtype: QType) -> int:
-    """Return how many bytes a row of codes takes."""
+    """Return the number of bytes in a row of codes."""
     return -(-length * qtype.bits // 8)
 
 
@@ -273,12 +273,12 @@ def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[
 
 
 def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and dtype in which a format stores the codes of an array of some shape."""
+    """Return the shape and dtype of the stored codes of an array with a shape."""
     return (packed_shape(shape, qtype), np.dtype(np.uint8)) if qtype.packed else (shape, qtype.storage)
 
 
 def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
-    """Raise an error unless codes have the shape and dtype in which a format stores those of an array of some shape."""
+    """Raise an error unless codes have the shape and dtype that a format stores for an array with a shape."""
     wanted, storage = stored_as(shape, qtype)
     if codes.shape != wanted or native(codes.dtype) != storage:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How a range is taken from an array: all of it, or of several larger and smaller ones that with the least error."""
+"""The choice of ranges: the whole range, or the one of several larger and smaller ranges with the least error."""
 
 from __future__ import annotations
 
@@ -13,41 +13,40 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.system.arguments import as_float, as_int
 
-MOST_RANGES = 10_000  # into which a range is divided, and that are tried
+MOST_RANGES = 10_000  # most parts of a range, and most ranges that are tried
 NORMS = (1.0, 2.0)
 
 
 @dataclass(frozen=True)
 class MSERange:
-    """The range with the least error of the round trip, of several that are larger or smaller than what was seen.
+    """A search for the range with the least round-trip error among ranges larger and smaller than that of the data.
 
     For each array, channel or block the ranges from ``lo * p`` to ``hi * p`` are tried, ``p = 1 + j / grid`` for all
-    whole numbers j with ``-shrink <= j / grid <= grow``; then those between the best of them and its neighbours, which
-    are ``1 / (grid * finer)`` apart. Where a zero point may be any number, both ends are moved
-    apart from each other, each by ``(1 - p) * (hi - lo)``, and all pairs of p are tried. Of ranges with the same error
-    the first one is taken: the whole range, then from the largest to the smallest. So none is worse than that of
-    minimum and maximum.
+    integers j with ``-shrink <= j / grid <= grow``; then those between the best of them and its neighbours, which lie
+    ``1 / (grid * finer)`` apart. If a zero point may be any number, both ends are moved separately, each by
+    ``(1 - p) * (hi - lo)``, and all pairs of p are tried. Among ranges with the same error the first one is taken: the
+    whole range, then from the largest to the smallest. So the result is never worse than minimum and maximum.
 
-    What is None is taken from a table, by the code format and by what a scale belongs to: 16 ranges or so over the
-    interval in which those of the weights of a model were best.
+    Values of None are taken from a table, by code format and granularity: about 16 ranges over the interval in which
+    the best ranges for the weights of a model lie.
 
     Parameters
     ----------
     grid : int, optional
-        Into how many parts the range is divided; from 1 to 10,000.
+        Number of parts into which the range is divided; from 1 to 10,000.
     shrink : float, optional
-        By which share a range is made smaller at most, from 0 to 1.
+        Largest share by which a range is narrowed, from 0 to 1.
     grow : float, optional
-        By which share a range is made larger at most, from 0 to 3.
+        Largest share by which a range is widened, from 0 to 3.
     finer : int, optional
-        Into how many parts the distance to the neighbours of the best range is divided, from 1 (none is tried) to 100;
-        1 where `grid` is given or `shrink` and `grow` are 0, where both ends are moved, and of formats that have scales
-        of their own.
+        Number of parts into which the distance between the best range and its neighbours is divided, from 1 (none is
+        tried) to 100. It is 1 if `grid` is given, if `shrink` and `grow` are 0, if both ends are moved, and for formats
+        with scales of their own.
     signs : {1, 2}, optional
         2: a symmetric scale may be negative, so that the end of the range that is farther from 0 has the lowest code.
         Only of formats whose convention has such scales, where it is the default.
     norm : float
-        Which power of the errors is summed: 2 for squares, 1 for magnitudes.
+        Power of the errors that are summed: 2 for squares, 1 for magnitudes.
 
     Raises
     ------
@@ -89,7 +88,7 @@ class MSERange:
     def resolved(
         self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int, weighed: bool
     ) -> MSERange:
-        """Return the same with what is None from the table; other arguments as in `default_of`."""
+        """Return the search with values from the table instead of None; other arguments as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
         may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
         known = replace(default_of(qtype, apart, kind, block_size, weighed), signs=1 + may_be_negative)
@@ -109,7 +108,7 @@ class MSERange:
 
     @property
     def ratios(self) -> NDArray[np.float64]:
-        """The p of all ranges, first that of the whole one, then from the largest to the smallest."""
+        """The p of all ranges: first that of the whole range, then from the largest to the smallest."""
         assert self.grid is not None
         assert self.shrink is not None
         assert self.grow is not None
@@ -127,16 +126,16 @@ class MSERange:
 
     @property
     def ends_apart(self) -> NDArray[np.float64]:
-        """By which shares of the range its lower end, and its upper one, is moved: a row each, in order."""
+        """The shares of the range by which its lower and its upper end are moved: one row for each end."""
         moves = 1 - self.ratios
         return np.stack([np.repeat(moves, moves.size), np.tile(moves, moves.size)])
 
 
 class _Default(NamedTuple):
-    """The ranges that are tried of a format, for parts of an array that are small enough."""
+    """The ranges to try for a format, for parts of an array that are small enough."""
 
-    formats: tuple[str | int, ...]  # names, or bits of integers and of codes of a table
-    elements: int  # in a block at most; `_CHANNELS` for these, `_ANY` for whatever else
+    formats: tuple[str | int, ...]  # names, or bits of integers and of codebook codes
+    elements: int  # most elements of a block; `_CHANNELS` for channels, `_ANY` for everything else
     grid: int
     shrink: float
     grow: float
@@ -144,7 +143,7 @@ class _Default(NamedTuple):
 
     @property
     def method(self) -> MSERange:
-        """What is tried."""
+        """The search for ranges."""
         return MSERange(self.grid, self.shrink, self.grow, self.finer)
 
 

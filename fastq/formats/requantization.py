@@ -1,4 +1,4 @@
-"""Requantization: whose arithmetic takes sums of products to codes, one table."""
+"""Requantization: the arithmetic from sums of products to codes, one table."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from fastq.system.arguments import as_choice
 
 
 class Requantization(NamedTuple):
-    """The arithmetic with which one system takes an int32 accumulator to a code.
+    """The arithmetic by which one system turns an int32 accumulator into a code.
 
     Attributes
     ----------
     name : str
-        What the caller writes.
+        Name that callers pass.
     system : str
-        Whose functions these are.
+        The system and its functions.
     arithmetic : {"twice_away", "twice_up", "once", "float"}
         A product by a 31 bit integer, rounded half up to 32 bits, which are shifted and rounded again, half away from
         zero or half up; or the shifted product, rounded half up once; or a product in float32, rounded half to even.
     below : float
-        A multiplier must be less: any that is has a shift of at most 30, or is finite in float32.
+        Upper limit of multipliers: below it, their shift is at most 30, or they are finite in float32.
     float_bias : bool
         Whether a bias may be a float, which is added in float32.
     """
@@ -57,5 +57,5 @@ REQUANTIZATIONS = MappingProxyType({row.name: row for row in _ROWS})
 
 
 def as_requantization(name: object) -> Requantization:
-    """Return the row that a name stands for."""
+    """Return the row with a name."""
     return REQUANTIZATIONS[as_choice(name, "convention", tuple(REQUANTIZATIONS))]

@@ -1,6 +1,6 @@
-"""TensorType: the types of tensors that GGUF files hold, one table.
+"""TensorType: the types of tensors in GGUF files, one table.
 
-Those whose blocks fastq knows are rows of `fastq.formats.gguf`, with their rules; files hold more than those.
+Types with blocks that fastq knows are rows of `fastq.formats.gguf`, with their rules; files have more types.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FLOATS = ("F32", "F16", "BF16")
 
 @dataclass(frozen=True)
 class TensorType:
-    """A type of ggml: how many neighbours of a row are a block, and the bytes of a block.
+    """A type of ggml: the number of neighbours in a block, and the bytes of a block.
 
     Attributes
     ----------
     name, number : str, int
         Name and value in ggml's enumeration of types.
     block : int
-        Values in a block; 1 for plain numbers, 0 if nothing but the number is known.
+        Values in a block; 1 for plain numbers, 0 if only the number of the type is known.
     nbytes : int
         Bytes of a block.
     """
@@ -35,16 +35,16 @@ class TensorType:
 
     @property
     def bits(self) -> float | None:
-        """Bits a value, if they are known."""
+        """Bits per value, if they are known."""
         return 8 * self.nbytes / self.block if self.block else None
 
     @property
     def is_float(self) -> bool:
-        """Whether values of it can be quantized."""
+        """Whether its values can be quantized."""
         return self.name in FLOATS
 
     def size_of(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of a tensor whose rows are whole blocks; 0 if they are not known."""
+        """Return the bytes of a tensor whose rows are whole blocks; 0 if the size is unknown."""
         return math.prod(shape) // self.block * self.nbytes if self.block else 0
 
     def __str__(self) -> str:
@@ -70,5 +70,5 @@ TENSOR_TYPES = {row.name: row for row in _BY_NUMBER.values()}
 
 
 def type_of_number(number: int) -> TensorType:
-    """Return the type of a number, which is its name where it is none of the table."""
+    """Return the type with a number; a number outside the table is also the name."""
     return _BY_NUMBER.get(number) or TensorType(f"type {number}", number, 0, 0)

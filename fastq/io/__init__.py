@@ -13,7 +13,7 @@ __all__ = ["Checkpoint", "Tensors", "load_imatrix", "open_checkpoint", "save_che
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: what reads files needs safetensors."""
+    """Import a public name when it is first used: reading files needs safetensors."""
     if name not in __all__:
         raise AttributeError(f"module 'fastq.io' has no attribute {name!r}")
     home = {"save_checkpoint": "checkpoints.saving", "load_imatrix": "imatrix"}.get(name, "tensors")

@@ -1,7 +1,7 @@
-"""Tensors in .npy, .npz and .safetensors files: read one at a time, through a memory map where there is one.
+"""Tensors in .npy, .npz and .safetensors files: read one at a time, if possible through a memory map.
 
-The safetensors library checks a file's header, but it can't load float8 into NumPy, and it writes only what is all in
-memory; so the bytes are read and written here.
+The safetensors library checks a file's header, but it can't load float8 into NumPy, and it only writes tensors that are
+all in memory; so the bytes are read and written here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -29,10 +30,10 @@ except ModuleNotFoundError as error:
     needed = "files of tensors need safetensors: pip install safetensors"
     raise ModuleNotFoundError(needed, name=error.name) from error
 
-POINTER = b"version https://git-lfs."  # what a clone without Git LFS has for a file
-METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
-LONGEST_HEADER = 100_000_000  # bytes that the library reads
-# by the version of the format; the third one differs in names of fields, which arrays of numbers do not have
+POINTER = b"version https://git-lfs."  # the start of a file in a clone without Git LFS
+METADATA = "__metadata__"  # the entry in the header of a .safetensors file that is not a tensor
+LONGEST_HEADER = 100_000_000  # most bytes that the library reads
+# readers by version of the format; the third one differs in names of fields, which arrays of numbers lack
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 NPY_HEADERS[3, 0] = NPY_HEADERS[2, 0]
 
@@ -42,7 +43,7 @@ class TensorSpec:
     """A tensor as a safetensors header describes it."""
 
     name: str  # unique in its file
-    dtype: str  # as safetensors spells it: F32, BF16, I8, ..
+    dtype: str  # the name in safetensors: F32, BF16, I8, ..
     shape: tuple[int, ...]  # elements on each axis
     nbytes: int  # bytes of the data
 
@@ -53,7 +54,7 @@ class TensorSpec:
 
 
 def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
-    """Return the spec of a tensor of one of the dtypes known here."""
+    """Return the spec of a tensor of a known dtype."""
     return TensorSpec(name, dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
 
 
@@ -61,7 +62,7 @@ def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
 
 
 def name_of(path: Path) -> str:
-    """Return what the one array of a file is called: as the file, in characters that UTF-8 has."""
+    """Return the name of the one array of a file: that of the file, in characters that UTF-8 can encode."""
     return path.stem.encode("utf-8", "replace").decode()
 
 
@@ -89,7 +90,7 @@ class NpySource:
 
 
 class NpzSource(NpySource):
-    """The arrays of a .npz file, each read when it is asked for."""
+    """The arrays of a .npz file, each read when it is asked for; one is a text, JSON of metadata, if fastq wrote it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.tensors = path, dict[str, TensorSpec]()
@@ -98,10 +99,16 @@ class NpzSource(NpySource):
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 if name in self.tensors or name == member.filename:
-                    held = "no array" if name == member.filename else "there twice"
+                    held = "not an array" if name == member.filename else "there twice"
                     raise ValueError(f"its member {member.filename!r} is {held}")
                 with archive.open(member) as file:
                     self.tensors[name] = _npy_header(file, member.file_size).spec(name)
+        if METADATA in self.tensors and self.tensors[METADATA].dtype.startswith("str"):
+            found = json.loads(str(self.load(METADATA)), object_pairs_hook=without_duplicates)
+            if not (isinstance(found, dict) and all(isinstance(value, str) for value in found.values())):
+                raise ValueError(f"its {METADATA} is not an object with texts")
+            self.metadata = found
+            del self.tensors[METADATA]
 
     def load(self, name: str) -> Array:
         """Return an array, in the byte and memory order of the file."""
@@ -109,7 +116,7 @@ class NpzSource(NpySource):
             with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as file:
                 header = _npy_header(file, archive.getinfo(f"{name}.npy").file_size)
                 return np.ndarray(header.shape, header.dtype, file.read(header.nbytes), order=header.order)
-        except (*DAMAGED, TypeError) as error:  # TypeError: of an array whose bytes are too few
+        except (*DAMAGED, TypeError) as error:  # TypeError: the array has too few bytes
             raise ValueError(f"array {name!r} of {self.path.name} can't be read: {reason(error)}") from error
 
 
@@ -131,21 +138,21 @@ class SafetensorsSource:
             self._starts[name] = 8 + length + start
 
     def load(self, name: str) -> Array:
-        """Return a tensor, mapped; ValueError if NumPy and ml_dtypes lack its dtype."""
+        """Return a tensor, mapped; raise ValueError if NumPy and ml_dtypes lack its dtype."""
         spec = self.tensors[name]
         if spec.dtype not in READ | ML_FLOATS:
             raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
         return self.raw(name).view(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a tensor, mapped; one map a tensor, so that the pages read so far can go."""
+        """Return the bytes of a tensor, mapped; each tensor has its own map, so that the system can drop pages."""
         nbytes = self.tensors[name].nbytes
         if not nbytes:
             return np.empty(0, np.uint8)
         return np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], (nbytes,)))
 
     def read_ahead(self, name: str) -> None:
-        """Let the system begin to read a tensor from disk, where it can."""
+        """Let the system start to read a tensor from disk, if it can."""
         if hasattr(os, "posix_fadvise"):
             with self.path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), self._starts[name], self.tensors[name].nbytes, os.POSIX_FADV_WILLNEED)
@@ -161,9 +168,11 @@ DAMAGED = SafetensorError, ValueError, EOFError, zipfile.BadZipFile, zlib.error,
 
 
 def open_source(path: Path, suffix: str = "") -> TensorSource:
-    """Return the tensors of the file at `path`, by its suffix or another one; what `SOURCES` lacks is .safetensors.
+    """Return the tensors of the file at `path`; a file with an unknown suffix is read as .safetensors.
 
-    ValueError if the file is damaged, or is a pipe or a device.
+    `suffix` replaces that of the file.
+
+    Raise ValueError if the file is damaged, or is a pipe or a device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
@@ -175,14 +184,14 @@ def open_source(path: Path, suffix: str = "") -> TensorSource:
 
 
 def check_pointer(path: Path) -> None:
-    """Raise ValueError if a file is what a clone without Git LFS has in its place."""
+    """Raise ValueError if a file is the pointer that a clone without Git LFS has instead."""
     with path.open("rb") as file:
         if file.read(len(POINTER)) == POINTER:
             raise ValueError(f"{path.name} is a pointer of Git LFS; git lfs pull fetches the file")
 
 
 class NpyHeader(NamedTuple):
-    """What a .npy file, or a member of a .npz file, says of its array; it was checked before memory is taken."""
+    """The header of an array in a .npy file or .npz member; it is checked before memory is allocated."""
 
     shape: tuple[int, ...]
     order: Literal["C", "F"]
@@ -195,14 +204,14 @@ class NpyHeader(NamedTuple):
 
 
 def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
-    """Read the header of the array in `size` bytes; ValueError if no array has it, or they are too few."""
+    """Read the header of the array in `size` bytes; raise ValueError if it is invalid, or they are too few."""
     version = np.lib.format.read_magic(file)
     if version not in NPY_HEADERS:
         raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
     try:
         shape, fortran_order, dtype = NPY_HEADERS[version](file)
     except Exception as error:  # tokenize.TokenError, RecursionError, IndexError, ...: NumPy evaluates the header
-        raise ValueError(f"its header makes no sense: {error}") from error
+        raise ValueError(f"its header is invalid: {error}") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not unpickled")
     if any(type(n) is not int or n < 0 for n in shape):
@@ -217,26 +226,31 @@ def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
 
 # Writing
 
-OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"}  # that are copied, not computed with
+OF_NUMPY = {
+    "bool": "BOOL",
+    "uint32": "U32",
+    "uint64": "U64",
+    "complex64": "C64",
+}  # dtypes that are copied, not computed with
 
 
 def as_safetensors(spec: TensorSpec) -> TensorSpec:
-    """Return what an array of NumPy is in a .safetensors file; ValueError if it can't be in one."""
+    """Return the spec of a NumPy array in a .safetensors file; raise ValueError if it can't be in one."""
     name = OF_NUMPY.get(spec.dtype, spec.dtype)
     if not name[:1].isupper():
-        raise ValueError(f"array {spec.name!r} is {spec.dtype}, which a .safetensors file can't hold")
+        raise ValueError(f"array {spec.name!r} is {spec.dtype}, which fastq does not write")
     return replace(spec, dtype=name)
 
 
 class Header:
-    """What a .safetensors file begins with, known before any data: where each tensor goes.
+    """The start of a .safetensors file, written before any data, with the position of each tensor.
 
-    ValueError if two tensors have the same name or one has a name that none can have, or the header is too long.
+    Raise ValueError if two tensors have the same name, a name is reserved, or the header is too long.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
         self.specs: dict[str, TensorSpec] = {}
-        # wide elements first, which aligns all of them, as the safetensors library does
+        # wide elements first, which aligns all tensors, as in the safetensors library
         for spec in sorted(specs, key=lambda it: (-it.nbytes / it.size if it.size else -math.inf, it.name)):
             if spec.name in self.specs:
                 raise ValueError(f"two tensors would be named {spec.name!r}")
@@ -252,7 +266,7 @@ class Header:
 
 
 class SafetensorsWriter:
-    """Writes the tensors of a `Header` into a file, in any order, each whole or some rows after the other."""
+    """Writes the tensors of a `Header` to a file in any order, each as a whole or row by row."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file, self._header = file, header
@@ -260,7 +274,7 @@ class SafetensorsWriter:
         file.write(header.raw)
 
     def write(self, name: str, array: Array) -> None:
-        """Write a tensor; ValueError if its shape or dtype is not the promised one."""
+        """Write a tensor; raise ValueError if its shape or dtype differs from the header."""
         spec = self._header.specs[name]
         if array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
             raise ValueError(f"{name!r} is {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
@@ -273,20 +287,58 @@ class SafetensorsWriter:
         return data.nbytes
 
     def take(self, name: str, nbytes: int) -> int:
-        """Return where the next bytes of a tensor go, and count them."""
+        """Return the position of the next bytes of a tensor, and count them."""
         self._next[name] += nbytes
         return self._next[name] - nbytes
 
     def write_raw(self, data: NDArray[np.uint8], start: int) -> None:
-        """Write bytes at a place of the file."""
+        """Write bytes at a position of the file."""
         self._file.seek(start)
         self._file.write(data.data)
 
     def finish(self) -> None:
-        """Pass if all tensors are whole; else ValueError."""
+        """Raise ValueError unless all tensors are complete."""
         for name, spec in self._header.specs.items():
             if (nbytes := self._next[name] - self._header.starts[name]) != spec.nbytes:
                 raise ValueError(f"{name!r} has {nbytes:,} bytes, not {spec.nbytes:,}")
+
+
+class NpzWriter:
+    """Writes tensors into a .npz file, each of them whole; `numpy.load` reads it."""
+
+    def __init__(self, archive: zipfile.ZipFile, header: Header, metadata: Mapping[str, str]) -> None:
+        self._archive, self._specs, self._metadata = archive, header.specs, metadata
+        for spec in self._specs.values():
+            if spec.dtype in ML_FLOATS:
+                raise ValueError(f"{spec.name!r} is {spec.dtype}, which .npz files do not hold; write .safetensors")
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write a tensor, and return its bytes."""
+        spec, data = self._specs[name], bytes_of(rows)
+        self._write(name, numpy_dtype(spec.dtype), spec.shape, data)
+        return data.nbytes
+
+    def _write(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: NDArray[np.uint8]) -> None:
+        described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        # of a fixed date, so that the same tensors are the same bytes
+        with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(member, described)
+            member.write(data.data)
+
+    def finish(self) -> None:
+        """Write the metadata."""
+        text = np.array(json.dumps(dict(self._metadata)))
+        self._write(METADATA, text.dtype, (), bytes_of(text))
+
+
+@contextmanager
+def writer_of(file: BinaryIO, out: Path, header: Header, metadata: Mapping[str, str]) -> Iterator[Any]:
+    """Return what writes tensors in the form of the suffix of `out`."""
+    if out.suffix == ".npz":
+        with zipfile.ZipFile(file, "w") as archive:  # it ends the archive while the file is open, after errors, too
+            yield NpzWriter(archive, header, metadata)
+    else:
+        yield SafetensorsWriter(file, header)
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

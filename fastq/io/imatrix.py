@@ -1,9 +1,9 @@
-"""Importance matrices: how much each column of a model's weights counts, from files of llama-imatrix and of tensors.
+"""Importance matrices: weights for the columns of a model's matrices, from files of llama-imatrix and of tensors.
 
-llama-imatrix measures the mean of the squares of what each column of a matrix is multiplied with. Its newer files are
-GGUF files that hold, for each tensor, sums of squares and how many there were; older ones have a format of their own,
-with means already multiplied by the number of calls. A .safetensors or .npz file has the means themselves, by the name
-of the weight or of its module, as `Calibrator.importance` gives them.
+llama-imatrix measures the mean square of the activations that multiply each column of a matrix. Its newer files are
+GGUF files with sums of squares and counts for each tensor; older files have their own format, with means that are
+already multiplied by the number of calls. A .safetensors or .npz file has the means themselves, as from
+`Calibrator.importance`, by the name of the weight or of its module.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from fastq.operations.file_parts import as_path
 from fastq.system.arguments import counting
 
 Weights = NDArray[np.float32]
-Say = Callable[[str], None]  # told in one line each what an importance matrix lacks, and what of it is not used
-Names = tuple[tuple[str, int | None], ...]  # of tensors, with which of their matrices it is; None: all
+Say = Callable[[str], None]  # called with a line on each entry that an importance matrix lacks, or that is not used
+Names = tuple[
+    tuple[str, int | None], ...
+]  # names of tensors, each with the index of a matrix in it; None: all matrices
 SUMS, COUNTS = ".in_sum2", ".counts"
 
 
@@ -37,45 +39,45 @@ SUMS, COUNTS = ".in_sum2", ".counts"
 class Imatrix:
     """An importance matrix."""
 
-    # for each tensor its columns; for one of several matrices those of each, as rows or in turn
+    # for each tensor a weight per column; with several matrices one row for each, or one after the other
     values: dict[str, Weights]
-    datasets: list[str] = field(default_factory=list)  # what it was computed from
-    chunks: int = 0  # from how many pieces of text
-    uncounted: dict[str, int] = field(default_factory=dict)  # of how many matrices of a tensor nothing was counted
+    datasets: list[str] = field(default_factory=list)  # the text that it was computed from
+    chunks: int = 0  # number of pieces of text
+    uncounted: dict[str, int] = field(default_factory=dict)  # number of matrices in a tensor without counts
 
 
 class Wanted(NamedTuple):
-    """A matrix, or several of one tensor, whose columns are weighed."""
+    """One or several matrices of a tensor whose columns have weights."""
 
-    names: Names  # under which an importance matrix may have it; the first that it has counts
+    names: Names  # names in an importance matrix; the first that exists counts
     shape: tuple[int, ...]
-    group: int = 0  # how many neighbours share a scale, of which one counts at least; 0 if none needs to
-    may_differ: bool = False  # whether it may have other columns there, and is as good as lacking then
+    group: int = 0  # number of neighbours that share a scale, at least one of which must count; 0 if none must
+    may_differ: bool = False  # whether it may have other columns there, and then counts as missing
 
 
 def load_imatrix(path: str | os.PathLike[str]) -> dict[str, Weights]:
-    """Return the importance of the columns of each tensor that a file tells.
+    """Return the importance of the columns of each tensor in a file.
 
     Parameters
     ----------
     path : str or path
-        What llama-imatrix wrote, of its newer format, which is GGUF, or of the older one; or a .safetensors or .npz
-        file of floats by the name of the weight, the mean of the squares of what each column is multiplied with.
+        A file of llama-imatrix in its newer format, which is GGUF, or in the older one; or a .safetensors or .npz file
+        with the mean squares of the inputs of each column, by the name of the weight.
 
     Returns
     -------
     dict of str to ndarray of float32
-        By the names in the file, shape (columns,), or of experts (matrices, columns), which the older format has one
-        after the other. Of matrices that were never counted all are 1.
+        Weights by the names in the file, of shape (columns,), or for experts (matrices, columns), which the older
+        format stores one after the other. Matrices that were never counted have 1 everywhere.
 
     Raises
     ------
     TypeError
-        If path is neither.
+        If path is not a string or a path.
     ValueError
         If the file has another format, ends too early, or has values that are negative or not finite.
     OSError
-        If it can't be read.
+        If the file can't be read.
 
     Examples
     --------
@@ -91,7 +93,7 @@ def load_imatrix(path: str | os.PathLike[str]) -> dict[str, Weights]:
 
 
 def read(path: Path) -> Imatrix:
-    """Return the importance matrix of a file; errors as of `load_imatrix`."""
+    """Return the importance matrix of a file; raise the errors of `load_imatrix`."""
     if not path.is_file():
         raise ValueError(f"importance matrix {path.name} is not a file")
     suffix = path.suffix.lower()
@@ -114,10 +116,10 @@ def read(path: Path) -> Imatrix:
 
 
 def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str], say: Say) -> dict[str, Weights]:
-    """Return the importance of the columns of what is wanted, by its keys, a row for each matrix.
+    """Return the importance of the columns of the wanted matrices by their keys, a row for each matrix.
 
-    `known` are other names that may stand in the matrix unused. What it lacks, or has and is not used, is told with
-    names. ValueError if it has nothing for any.
+    `known` are other names that may be unused in the matrix. Missing and unused entries are reported by name. Raise
+    ValueError if no entry matches.
     """
     found, used, partly, flat = {}, set(known), {}, []
     for key, want in wanted.items():
@@ -139,14 +141,14 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
             )
     if not found:
         raise ValueError(
-            f"the importance matrix is that of another model: it has none of {len(wanted):,} tensors, such as "
+            f"the importance matrix belongs to another model: it lacks all {len(wanted):,} tensors, such as "
             f"{next(iter(wanted))!r}, but has {next(iter(imatrix.values))!r}"
         )
     for what, about in (
         ("lacks, or has with other columns:", [key for key in wanted if key not in found]),
-        ("has what no tensor is called, which is not used:", [name for name in imatrix.values if name not in used]),
-        ("has matrices that were never counted, which are weighed alike:", list(partly.values())),
-        ("has 0 for all columns of some blocks, which are weighed alike, in", flat),
+        ("has names that no tensor has, which are not used:", [name for name in imatrix.values if name not in used]),
+        ("has matrices that were never counted, whose columns get equal weights:", list(partly.values())),
+        ("has 0 for all columns of some blocks, which get equal weights, in", flat),
     ):
         if about:
             say(f"the importance matrix {what} {some_of([repr(name) for name in about])}")
@@ -167,7 +169,7 @@ def _from_gguf(source: GgufSource) -> Imatrix:
 
 
 def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
-    """Return sums over counts, and how many counts are 0, as of experts that were never chosen: ones for them."""
+    """Return sums divided by counts, and the number of counts that are 0; experts that were never chosen get ones."""
     for part, other in ((SUMS, COUNTS), (COUNTS, SUMS)):
         if name + part not in source.tensors:
             raise ValueError(f"{name + other!r} is there without {name + part!r}")

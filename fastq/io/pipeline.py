@@ -1,14 +1,12 @@
-"""One way for all conversions of files, directories and GGUF files: tensor by tensor, some rows in memory at a time.
+"""The pipeline of all conversions of files, directories and GGUF files: tensor by tensor, some rows at a time.
 
-A conversion says what becomes of each tensor of its source, as a `Task`: pieces of work, each of which reads some rows
-and returns what is stored for them. Here they are run, written and measured, with progress told.
+A conversion has a `Task` for each tensor of its source: pieces of work, each of which reads some rows and returns the
+rows to store. Here the pieces are run, written and measured, and progress is reported.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,16 +18,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 import fastq
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec
+from fastq.io.containers import Header, TensorSpec, writer_of
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 Shape = tuple[int, ...]
 PIECE = 1 << 20  # elements squared together; bounds the temporaries
-NAMED = 3  # names in a line at most
-WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
-Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
+NAMED = 3  # most names in a line
+WORKERS = 4  # most pieces at a time: the serial parts of one overlap with kernels of others
+Progress = Callable[[int, int], None]  # called with the bytes and tensors of the source that are done
 
 
 class Errors(NamedTuple):
@@ -40,7 +38,7 @@ class Errors(NamedTuple):
     largest: float
 
     def with_more(self, other: Errors) -> Errors:
-        """Return those of rows and others."""
+        """Return the sums of both."""
         return Errors(self.noise + other.noise, self.signal + other.signal, max(self.largest, other.largest))
 
     @property
@@ -52,49 +50,52 @@ class Errors(NamedTuple):
 
 
 def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
-    """Measure what values became."""
+    """Measure the errors of converted values."""
     return sums_of(fastq.compare(values, approximation), values)
 
 
 def sums_of(measured: Comparison, values: Array) -> Errors:
-    """Return the sums behind what was measured of values."""
+    """Return the sums of the errors of values."""
     noise = measured.mse * values.size
-    if not noise:
-        rows = values.reshape(1, -1) if values.ndim < 2 else values
-        step = max(PIECE * len(rows) // max(values.size, 1), 1)
-        parts = (np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step))
-        return Errors(0.0, float(sum(parts)), measured.max_abs_error)
-    return Errors(noise, noise * 10 ** (measured.sqnr_db / 10), measured.max_abs_error)
+    signal = noise * 10 ** (measured.sqnr_db / 10) if noise else signal_of(values)
+    return Errors(noise, signal, measured.max_abs_error)
+
+
+def signal_of(values: Array) -> float:
+    """Return the sum of the squares of values."""
+    rows = values.reshape(1, -1) if values.ndim < 2 else values
+    step = max(PIECE * len(rows) // max(values.size, 1), 1)
+    return float(sum(np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step)))
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of a tensor: a line of a table."""
+    """The result for a tensor: a row of a table."""
 
-    name: str  # of the tensor; the shape of a sum is None
+    name: str  # name and shape of the tensor; a total has shape None
     shape: Shape | None
-    before: int  # bytes, and numbers
+    before: int  # bytes, and number of elements
     after: int
-    source: str  # what it was (in GGUF files, else empty), and how it was quantized, or why it was not
+    source: str  # its old type (in GGUF files, else empty), and its scheme, or why it was not quantized
     target: str
-    errors: Errors | None = None  # none where nothing was measured
+    errors: Errors | None = None  # None without measured errors
     weighted: bool = False  # whether an importance matrix was used
     size: int = 0
-    remark: str = ""  # what was done to its values that is no quantization
+    remark: str = ""  # changes of its values other than quantization
 
     @property
     def sqnr_db(self) -> float | None:
-        """Signal to quantization noise ratio in decibels, where it was measured."""
+        """Signal to quantization noise ratio in decibels, if it was measured."""
         return None if self.errors is None else self.errors.sqnr_db
 
     @property
     def max_abs_error(self) -> float | None:
-        """The largest error, where it was measured."""
+        """The largest error, if it was measured."""
         return None if self.errors is None else self.errors.largest
 
 
 def total_of(rows: Sequence[Converted]) -> Converted:
-    """Return the line of sums, and of the largest error."""
+    """Return the total: the sums, and the largest error."""
     errors = None
     for row in rows:
         if row.errors is not None:
@@ -104,21 +105,12 @@ def total_of(rows: Sequence[Converted]) -> Converted:
 
 
 def count_text(number: int, noun: str) -> str:
-    """Return a number with its noun, which has an s but after 1."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def nearest(pattern: str, names: Iterable[str]) -> str:
-    """Return, for an error, what a pattern may have meant: one that finds its text within names, or names alike."""
-    names, plain = list(names), re.sub(r"[*?\[\]]", "", pattern).strip(".")
-    if within := [name for name in names if plain and plain in name]:
-        return f"; '*{plain}*' fits {len(within)}: {', '.join(within[:3])}{', ...' if len(within) > 3 else ''}"
-    found = difflib.get_close_matches(plain, names, 3, 0.4)
-    return f"; nearest are {', '.join(found)}" if found else ""
-
-
 def some_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many others there are."""
+    """Return the first of some names, and the number of the others."""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     return f"{', '.join(names[:NAMED])}{more}"
 
@@ -130,7 +122,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 class Piece(NamedTuple):
-    """What is stored for some rows, by the names of tensors that they are appended to; their bytes in the source."""
+    """The data to store for some rows, by the names of the tensors that grow by it; their bytes in the source."""
 
     stored: dict[str, Array]
     nbytes: int
@@ -140,7 +132,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What a tensor of the source, or a matrix in it, is to become: fields as in `Converted`, and the work."""
+    """The conversion of a tensor of the source, or of a matrix in it: fields as in `Converted`, and the work."""
 
     name: str
     shape: Shape
@@ -153,7 +145,7 @@ class Task:
 
 
 def copied(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
-    """Return what copies a tensor, whose bytes `raw` returns."""
+    """Return the task that copies a tensor whose bytes `raw` returns."""
     work = [lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)]
     return Task(spec.name, spec.shape, spec.nbytes, target, work, [spec])
 
@@ -166,10 +158,10 @@ class Output(Protocol):
 
 
 def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_parallel: bool = False) -> list[Converted]:
-    """Do what is to be done with each tensor of a source, in their order, and return what became of them.
+    """Run the tasks of all tensors of a source in their order, and return the results.
 
     `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
-    on some pieces at a time, which takes the memory of several.
+    on some pieces at a time, which takes the memory of several pieces.
     """
     done = []
     with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
@@ -194,7 +186,7 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
 
 
 def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
-    """Yield pieces in their order, while threads work on as many that follow."""
+    """Yield pieces in their order, while threads work on the following ones."""
     begun: deque[Future[Piece]] = deque()
     for work in pieces:
         begun.append(executor.submit(work))
@@ -205,15 +197,14 @@ def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]
 
 
 def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Header:
-    """Return what the file begins with that some tasks write."""
+    """Return the header of the file that some tasks write."""
     return Header((spec for each in tasks for task in each for spec in task.specs), metadata)
 
 
 def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:
-    """Write a .safetensors file, which appears whole or not at all."""
+    """Write a .safetensors or a .npz file, which appears whole or not at all."""
     header = header_of(tasks, metadata)
-    with replacing(out) as file:
-        writer = SafetensorsWriter(file, header)
+    with replacing(out) as file, writer_of(file, out, header, metadata) as writer:
         rows = run(tasks, writer, progress)
         writer.finish()
     return rows
@@ -224,7 +215,7 @@ def naming(
     message: Callable[[Exception], str],
     kinds: type[Exception] | tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError),
 ) -> Iterator[None]:
-    """Turn what goes wrong with a tensor into a ValueError that names it."""
+    """Turn an error about a tensor into a ValueError that names it."""
     try:
         yield
     except kinds as error:

@@ -1,10 +1,10 @@
-"""A file of tensors into a file of quantized ones and back, one tensor in memory at a time."""
+"""Quantize a file of tensors into another file and back, with one tensor in memory at a time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.names import imatrix_names
-from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, spec_of
+from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of
 from fastq.io.imatrix import Imatrix, Say, Wanted, weigh
-from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, nearest, write_file
+from fastq.io.patterns import check_patterns, fits, nearest
+from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, write_file
 from fastq.io.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
-from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
+from fastq.io.tensors import OF_MODEL, PIECE, Tensor, is_shard, tensors_in
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
 
@@ -28,27 +29,27 @@ LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127
 
 @dataclass(frozen=True)
 class Selection:
-    """Which floating tensors to quantize."""
+    """The floating-point tensors to quantize."""
 
     include: tuple[str, ...] = ("*",)  # patterns: names fit one of `include` and none of `exclude`
     exclude: tuple[str, ...] = ()
-    # whether those of fewer than two dimensions are quantized too: biases, and weights of norms, whose errors count
+    # whether tensors of fewer than two dimensions are quantized too: biases and weights of norms, whose errors count
     # far more than their bytes
     vectors: bool = True
-    like: Mapping[str, Scheme] | None = None  # schemes by name, in place of one for all: others are left alone
+    like: Mapping[str, Scheme] | None = None  # schemes by name, instead of one for all: other tensors are left alone
 
     def scheme_for(self, name: str, scheme: Scheme) -> Scheme:
-        """Return the scheme of a tensor, where `scheme` is that for all."""
+        """Return the scheme of a tensor; `scheme` is the one for all."""
         return scheme if self.like is None else self.like.get(name, scheme)
 
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
-        """Return why a tensor is left alone; empty if it is not."""
+        """Return why a tensor is left alone, or an empty text if it is not."""
         if spec.dtype not in FLOATS:
             return spec.dtype
         if not spec.size:
             return "no elements"
-        included = any(fnmatchcase(spec.name, pattern) for pattern in self.include)
-        if not included or any(fnmatchcase(spec.name, pattern) for pattern in self.exclude):
+        included = any(fits(spec.name, pattern) for pattern in self.include)
+        if not included or any(fits(spec.name, pattern) for pattern in self.exclude):
             return "by name"
         if self.like is not None and spec.name not in self.like:
             return "not suggested"
@@ -58,11 +59,10 @@ class Selection:
         return "a scalar" if not spec.shape and in_blocks else ""
 
     def check_names(self, names: Collection[str]) -> None:
-        """Raise ValueError if a pattern is for no tensor."""
-        for pattern in (*self.include, *self.exclude):
-            if names and not any(fnmatchcase(name, pattern) for name in names):
-                what = " to quantize" if pattern in self.include else ""
-                raise ValueError(f"no tensor{what} has a name that fits {pattern!r}{nearest(pattern, names)}")
+        """Raise ValueError if a pattern matches no tensor."""
+        if names:
+            check_patterns("--include", self.include, names, "tensor to quantize")
+            check_patterns("--exclude", self.exclude, names, "tensor")
         for name in self.like or ():
             if name not in names:
                 raise ValueError(f"it has no tensor {name!r}, which has a scheme{nearest(name, names)}")
@@ -70,11 +70,11 @@ class Selection:
     def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
         """Raise ValueError if all tensors that a pattern includes are left alone."""
         for pattern in self.include:
-            named = [spec for name, spec in tensors.items() if fnmatchcase(name, pattern)]
+            named = [spec for name, spec in tensors.items() if fits(name, pattern)]
             reasons = [self.reason_against(spec, scheme) for spec in named]
             if all(reasons):
                 why = "excluded" if reasons[0] == "by name" else reasons[0]
-                raise ValueError(f"nothing that fits {pattern!r} is quantized: {named[0].name!r} is {why}")
+                raise ValueError(f"nothing that matches {pattern!r} is quantized: {named[0].name!r} is {why}")
 
 
 def quantize_file(
@@ -90,12 +90,12 @@ def quantize_file(
 ) -> list[Converted]:
     """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
 
-    The scheme is fitted to each tensor's number of dimensions; `nan` is "raise" or "zero"; `imatrix` weighs the errors
-    of columns where ranges are searched for, and `say` is told what it lacks. ValueError names the tensor that can't be
-    quantized; after any error `out` is as it was.
+    The scheme is adapted to each tensor's number of dimensions; `nan` is "raise" or "zero"; `imatrix` weighs the errors
+    of columns in a search for ranges, and `say` is called with its missing entries. Raise ValueError naming the tensor
+    that can't be quantized; after any error `out` is as it was.
     """
     if KEY in source.metadata or is_shard(source):
-        way = "fastq dequantize turns it back" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
+        way = "fastq dequantize restores it" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
         raise ValueError(f"it is quantized already; {way}")
     selection.check_names(source.tensors)
     specs = source.tensors.values()
@@ -107,7 +107,7 @@ def quantize_file(
     }
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
-        shaped = "" if selection.vectors else " and two dimensions or more (--all takes others too)"
+        shaped = "" if selection.vectors else " and two dimensions or more (--all includes others)"
         raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
     selection.check_effect(source.tensors, scheme)
     tasks = []
@@ -126,7 +126,7 @@ def quantize_file(
 def _weighed(
     source: TensorSource, schemes: Mapping[str, Scheme], imatrix: Imatrix, say: Say
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the importance of the elements of tensors whose ranges are searched for: as `fastq.quantize` takes it."""
+    """Return the importance of elements for tensors whose ranges are searched, as an argument of `fastq.quantize`."""
     wanted = {}
     for name, scheme in schemes.items():
         shape, fitted = source.tensors[name].shape, scheme.fitted(len(source.tensors[name].shape))
@@ -134,7 +134,7 @@ def _weighed(
             wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
     if not wanted:
         raise ValueError(
-            "an importance matrix counts in the search of range mse, which is for no tensor of two dimensions or more"
+            "an importance matrix is used by --range mse only, which no tensor of two dimensions or more has"
         )
     found = weigh(imatrix, wanted, set(source.tensors), say)
     for name, rows in found.items():
@@ -155,7 +155,7 @@ def _record(
         with naming(lambda error: _failure(spec.name, x, error)):
             chosen = fastq.choose_qparams(x, **arguments, **_options(importance)).tensor_scale
         tensor_scale = None if chosen is None else float(chosen)
-    arguments.pop("range")  # codes and scales tell all of it
+    arguments.pop("range")  # codes and scales determine all of it
     return Record(**arguments, original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale)
 
 
@@ -180,21 +180,43 @@ def _quantized(
 
 
 def _as_input(x: Array, nan: str) -> Array:
-    """`x` with NaN replaced if they may be."""
+    """Return `x` with NaN replaced if that is allowed."""
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 
 def _failure(name: str, x: Array, error: Exception) -> str:
     count = np.count_nonzero(np.isnan(x))
-    reason = f"has {count} NaN; --nan zero takes them as 0" if count else f"can't be quantized: {error}"
+    reason = f"has {count} NaN; --nan zero treats them as 0" if count else f"can't be quantized: {error}"
     return f"tensor {name!r} {reason}"
 
 
-def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
-    """Write what `source` was quantized from to `out`, .safetensors or if it is one tensor .npy; return how many.
+def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **options: Any) -> Converted:
+    """Write a bit of each number of a .npy file, as `fastq.binarize` packs them by its options, to another .npy file.
 
-    ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as it
-    was.
+    ValueError if its numbers can't be binarized; after any error `out` is as it was.
+    """
+    (spec,) = source.tensors.values()
+    x = np.atleast_1d(source.load(spec.name))
+    lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
+    dtype, step = np.dtype(options["dtype"]), max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
+    with replacing(out) as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": lengths})
+        for start in range(0, len(x), step):
+            rows = x[start : start + step]
+            with naming(lambda error: _failure(spec.name, x, error)):
+                bits = fastq.binarize(rows, **options)
+            file.write(bytes_of(bits).data)
+            progress(rows.nbytes, 0)
+    progress(0, 1)
+    after = math.prod(lengths)
+    return Converted(spec.name, spec.shape, spec.nbytes, after, "", "bits", size=spec.size)
+
+
+def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
+    """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
+
+    Raise ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as
+    it was.
     """
     if is_shard(source):
         raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
@@ -209,7 +231,7 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
         with replacing(out) as file:
             (values,) = _restored(tensors[0]).stored.values()
             np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-            file.write(values.data)  # NumPy's own way to write them says of a full disk how many were written
+            file.write(values.data)  # np.save reports a full disk only as a number of written bytes
         return 1
     tasks = []
     for tensor in tensors:
@@ -225,7 +247,7 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
 
 
 def _restored(tensor: Tensor) -> Piece:
-    """Return the values of a tensor in its original dtype: halves saturate where rounding steps beyond them."""
+    """Return the values of a tensor in its original dtype: half precision saturates if rounding would exceed it."""
     values = tensor.values()
     if (largest := LARGEST.get(tensor.original)) is not None:
         values = np.clip(values, -largest, largest)

@@ -1,8 +1,9 @@
-"""Schemes, by which tensors of a file are quantized, and records, which read them back with what is stored for them.
+"""Schemes, by which tensors of a file are quantized, and records, by which stored tensors are read back.
 
-Those are the ones of compressed-tensors (fastq/layouts/compressed_tensors.py), with scales in the dtype of the tensor.
-Records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or `QParams.save`
-(fastq/operations/array_file.py) has what its one array means under the same key, and names its "format" there.
+Stored tensors have the layout of compressed-tensors (fastq/layouts/compressed_tensors.py), with scales in the dtype of
+the tensor. Records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or
+`QParams.save` (fastq/operations/array_file.py) describes its one array under the same key, and names its "format"
+there.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 
 KEY = "fastq"
 VERSION = 1
-NONSENSE = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)  # what lies end in
+NONSENSE = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)  # ends of names
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What reads a quantized tensor back, next to the stored tensors."""
+    """The data that is needed to read a quantized tensor back, in addition to the stored tensors."""
 
     dtype: str
     axis: Axis
     block_size: int
     symmetric: bool
     convention: str
-    original_dtype: str  # what the tensor was, as safetensors spells it
+    original_dtype: str  # dtype of the original tensor, by its name in safetensors
     shape: tuple[int, ...]
-    # what every scale is multiplied with, where the format has such a number. Its reciprocal, which is stored too,
-    # does not give it back exactly
+    # the number that multiplies every scale, if the format has one. Its reciprocal, which is stored too, does not
+    # determine it exactly
     tensor_scale: float | None = None
 
     @property
@@ -54,7 +55,7 @@ class Record:
 
     @property
     def form(self) -> StoredForm:
-        """How the tensor is stored."""
+        """The stored form of the tensor."""
         qtype, scales = self.qtype, self.original_dtype
         if qtype.scale_element:  # compressed-tensors stores powers of two as bytes, though safetensors has a name
             name = safetensors_dtype(FLOAT_FORMATS[qtype.scale_element].dtype) or "U8"
@@ -74,7 +75,7 @@ def to_metadata(records: Mapping[str, Record]) -> str:
 
 
 def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
-    """Return the records in a file's metadata; ValueError if there are none, or they cannot be read."""
+    """Return the records in a file's metadata; raise ValueError if they are missing or cannot be read."""
     if KEY not in metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     unreadable = KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError
@@ -83,7 +84,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
         saved = SAVED.get(content.get("format"))
         if saved is None:
             if content["version"] != VERSION:
-                raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
+                raise ValueError(f"version {content['version']} is not {VERSION}, the one that fastq reads")
             return {name: _record(entry) for name, entry in content["tensors"].items()}
     raise ValueError(f"{saved[0]} wrote it, and {saved[1]} reads it")
 
@@ -119,18 +120,18 @@ def _record(entry: dict[str, Any]) -> Record:
 
 
 def _told_of(name: str) -> AbstractContextManager[None]:
-    """Turn errors that a record makes because its fields do not fit each other into one that tells of it."""
-    return naming(lambda error: f"its {KEY!r} metadata for {name!r} makes no sense: {error}", NONSENSE)
+    """Turn errors about fields of a record that do not fit each other into an error about the record."""
+    return naming(lambda error: f"its {KEY!r} metadata for {name!r} is invalid: {error}", NONSENSE)
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
-    """Return the tensors that are stored for the tensor `name`; ValueError if no tensor has such a record."""
+    """Return the tensors that are stored for the tensor `name`; raise ValueError if the record is invalid."""
     with _told_of(name):
         return [spec_of(stored_name(name, part), *spec) for part, spec in record.form.specs().items()]
 
 
 def stored_name(name: str, part: str) -> str:
-    """Return the name of a stored tensor: of those of `m.weight`, which a layout calls weight, weight_scale, .."""
+    """Return the name of a stored tensor; for `m.weight` layouts use weight, weight_scale, .."""
     return name + part.removeprefix("weight")
 
 
@@ -144,7 +145,7 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 
 
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
-    """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
+    """Return the quantized array whose stored tensors `load` returns by name; raise ValueError if they are invalid."""
     with _told_of(name):
         form, qtype, tensor_scale = record.form, record.qtype, None
         codes, scale, zero_point = form.read(lambda part: load(stored_name(name, part)))
@@ -175,22 +176,22 @@ class Scheme:
     axis: Axis = None  # channel axis, or the axis along which blocks run
     block_size: int = 0  # elements in a block; 0 without blocks
     symmetric: bool = False  # whether zero lies in the middle of the codes
-    range: str = "minmax"  # how ranges are taken
-    convention: str = "onnx"  # whose arithmetic to follow
+    range: str = "minmax"  # the method for ranges
+    convention: str = "onnx"  # name of the convention
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `fastq.quantize`."""
         return dict(vars(self))
 
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
-        """Return the same for values of a dtype: scales of half precision are rounded to it, as files hold them."""
+        """Return the arguments for values of a dtype: scales are rounded to half precision, as in files."""
         row = as_convention(self.convention)
         if row.stored_type != "compute" or row.rounded_to(dtype).scale:
             return self.arguments()
         return {**self.arguments(), "convention": replace(row, stored_type="input")}
 
     def columns_alike(self, shape: tuple[int, ...]) -> int:
-        """Return how many neighbours along the last axis of an array share a scale; 0 if it has scales of its own."""
+        """Return the number of neighbours along the last axis that share a scale; 0 if each has its own."""
         last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
         alike = last == (self.block_size > 0)
         return (self.block_size if last and not shape[-1] % self.block_size else shape[-1]) if alike else 0
@@ -200,7 +201,7 @@ class Scheme:
 
         A channel of a vector is a single element, so vectors get one scale each; scalars always do.
 
-        ValueError if an array of two or more dimensions lacks the axis.
+        Raise ValueError if an array of two or more dimensions lacks the axis.
         """
         if ndim < (1 if self.block_size else 2):
             return replace(self, axis=None, block_size=0)

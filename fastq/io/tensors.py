@@ -1,4 +1,4 @@
-"""Tensors of files and of folders of files, plain and quantized ones alike: what they are, their values, by name."""
+"""Tensors of files and of folders of files, plain and quantized, by name, with their properties and values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from fastq.io.checkpoints.finding import StoredWeights, stored_weights
 from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_gguf
-from fastq.io.pipeline import count_text, listed, naming, nearest
+from fastq.io.patterns import nearest
+from fastq.io.pipeline import count_text, listed, naming
 from fastq.io.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.layouts.tensors import without_zero_scales
 from fastq.operations import array_file
@@ -31,9 +32,9 @@ from fastq.system.arguments import shown
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
 SUFFIXES = *SOURCES, ".gguf"
-# ends of names of what is stored for a quantized matrix
+# ends of names of the stored tensors of a quantized matrix
 PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
-OF_MODEL = "fastq convert {} OUT --dequantize turns the model back"
+OF_MODEL = "fastq convert {} OUT --dequantize restores the model"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 
@@ -41,18 +42,18 @@ PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 class Tensor:
     """A tensor of a file."""
 
-    name: str  # as the file has it; of a quantized one that of the tensor that it was
+    name: str  # shape in the file; for a quantized tensor that of the original
     shape: tuple[int, ...]
-    scheme: str  # its dtype, or how it was quantized
-    nbytes: int  # bytes in the file, of scales and zero points too
-    # whether its values are measured: fastq lacks some blocks of GGUF, and BOOL, U32, U64 and C64 are only loaded
+    scheme: str  # its dtype, or its scheme
+    nbytes: int  # bytes in the file, including scales and zero points
+    # whether its values can be measured: not for unknown blocks of GGUF, nor for BOOL, U32, U64 and C64
     has_numbers: bool
-    load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or codes and parameters of a quantized one
-    original: str  # dtype of the tensor that it was, as safetensors spells it
+    load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or the codes and parameters of a quantized tensor
+    original: str  # dtype of the original tensor, by its name in safetensors
     is_quantized: bool = True
-    raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, where it is one tensor of the file
-    decode: Callable[[], Array] | None = None  # returns its values, where they are not those of what `load` returns
-    weight: StoredWeight | None = None  # of a model's quantized one
+    raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, if it is one tensor of the file
+    decode: Callable[[], Array] | None = None  # returns its values, if they differ from the result of `load`
+    weight: StoredWeight | None = None  # the stored tensors of a quantized weight of a model
 
     def values(self) -> Array:
         """Return the values."""
@@ -63,7 +64,7 @@ class Tensor:
             return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
 
     def codes(self) -> Array | QuantizedArray:
-        """Return codes and parameters where there are such of the tensor's shape, else the values."""
+        """Return codes and parameters if they have the tensor's shape, else the values."""
         return self.values() if self.decode else self.load()
 
 
@@ -72,9 +73,9 @@ def tensors_of(
 ) -> dict[str, Tensor]:
     """Return the tensors of a file, of a model directory or of the files in a folder, by name.
 
-    What is stored for a quantized one is one tensor; with `as_stored` not by the config.json of a model, which tells
-    that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
-    folder has no such file, or two tensors have one name.
+    The stored tensors of a quantized one count as one tensor; with `as_stored`, the config.json of a model, which also
+    describes files next to it, is ignored. `say` is called with notes about a model. Raise ValueError if a file can't
+    be read, a folder has no such file, or two tensors have one name.
     """
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
@@ -91,7 +92,7 @@ def tensors_of(
 
 
 def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor]:
-    """Return tensors by name; ValueError if two have one, as a quantized matrix and a plain one can."""
+    """Return tensors by name; raise ValueError if two have the same, as a quantized matrix and a plain one can."""
     found: dict[str, Tensor] = {}
     for place, tensors in places:
         for tensor in tensors:
@@ -101,7 +102,7 @@ def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor
 
 
 def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
-    """Return the tensors of a file; an error names it where a folder was given."""
+    """Return the tensors of a file; an error names it if a folder was given."""
     with naming(lambda error: f"{'' if file == given else f'{file.name}: '}{error}", ValueError):
         if file.suffix == ".gguf":
             return list(gguf_tensors(open_gguf(file)))
@@ -112,7 +113,7 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
 
 
 def is_shard(source: TensorSource) -> bool:
-    """Return whether a file has parts of quantized matrices, and config.json next to it says of what kind."""
+    """Return whether a file has parts of quantized matrices that the config.json next to it describes."""
     is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
     return is_part and _is_quantized(source.path.parent)
 
@@ -123,7 +124,7 @@ def _is_quantized(folder: Path) -> bool:
 
 
 def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
-    """Yield the tensors of a model, or of one of its shards: of a weight those that have its codes."""
+    """Yield the tensors of a model, or of one of its shards; a weight is yielded for the tensor of its codes."""
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype
     for name, spec in (model.shards[shard] if shard else model).tensors.items():
@@ -134,14 +135,14 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 
 
 def tensor_of_weight(weight: StoredWeight, dtype: str) -> Tensor:
-    """Return a quantized weight of a model of a dtype as a tensor."""
+    """Return a quantized weight of a model with a dtype as a tensor."""
     decode = None if weight.is_direct else weight.all_values
     about = weight.name, weight.shape, weight.label, weight.nbytes
     return Tensor(*about, True, weight.whole, dtype, decode=decode, weight=weight)
 
 
 def plain_tensor(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:
-    """Return a tensor that is as its file has it."""
+    """Return a tensor that is stored unchanged."""
     known = spec.dtype in DTYPES or spec.dtype in ML_FLOATS
     ways = partial(source.load, spec.name), spec.dtype, False, partial(source.raw, spec.name)
     return Tensor(spec.name, spec.shape, spec.dtype, spec.nbytes, known, *ways)
@@ -150,7 +151,7 @@ def plain_tensor(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor
 def tensors_in(source: TensorSource) -> Iterator[Tensor]:
     """Yield the tensors of a file: quantized ones by its records, then the others.
 
-    ValueError unless it holds exactly what its records say.
+    Raise ValueError unless it has exactly the tensors of its records.
     """
     if are_of_array(source.metadata):
         yield _array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
@@ -170,15 +171,15 @@ def tensors_in(source: TensorSource) -> Iterator[Tensor]:
 
 
 def _array(path: Path, nbytes: int) -> Tensor:
-    """Return what `QuantizedArray.save` wrote as a tensor of the name of its file."""
+    """Return a file of `QuantizedArray.save` as a tensor with the name of the file."""
     load = partial(array_file.read, path, QuantizedArray)
-    q = load()  # read again when it is needed: a folder may have many
+    q = load()  # read again when it is needed, since a folder may have many
     about = name_of(path), q.shape, _scheme(q, str(q.dtype), q.convention), nbytes
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
 def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
-    """Yield the tensors of a GGUF file that are no scales of others."""
+    """Yield the tensors of a GGUF file that are not scales of others."""
     for name, spec in source.valued.items():
         about, known, raw = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.raw
         decode = partial(source.values, name)
@@ -187,7 +188,7 @@ def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
 
 
 def _q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
-    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, of values too small for another, is 1."""
+    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, for values that are too small, becomes 1."""
     form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
     blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
@@ -205,20 +206,20 @@ def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Conventio
 
 @dataclass(frozen=True)
 class Extent:
-    """What the numbers of a tensor are like."""
+    """Statistics of the numbers of a tensor."""
 
-    lo: float | None  # the smallest and the largest that is finite; None where none is
+    lo: float | None  # the smallest and the largest finite number; None without finite numbers
     hi: float | None
-    nan: int  # how many are no numbers, or infinite
+    nan: int  # number of NaN and of infinities
     infinite: int
-    # indices on the first axis of two or more whose largest magnitude is six times the median of all, or more
+    # indices on the first of two or more axes whose largest magnitude is at least six times the median
     outliers: tuple[int, ...]
 
 
 def extent_of(values: Array) -> Extent:
-    """Return what the numbers of an array are like, piece by piece."""
+    """Return the statistics of an array, computed piece by piece."""
     shape = (values.shape[0], math.prod(values.shape[1:])) if values.ndim > 1 else (1, values.size)
-    # what has its first axis fastest in memory is not copied: in which order a row is, does not matter here
+    # arrays in Fortran order are not copied: the order within a row does not matter here
     rows = values.T.reshape(shape[::-1]).T if values.flags.f_contiguous and values.ndim > 1 else values.reshape(shape)
     height, width = max(PIECE // max(shape[1], 1), 1), max(min(PIECE, shape[1]), 1)
     found = np.zeros((4, shape[0]))
@@ -238,10 +239,10 @@ def extent_of(values: Array) -> Extent:
 
 
 def _row_ends(rows: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the finite extremes of each row, inf and -inf where there are none, and how many are NaN and infinite."""
+    """Return the finite extremes of each row, inf and -inf without any, and the counts of NaN and infinities."""
     numbers = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
     lo, hi = numbers.min(axis=1), numbers.max(axis=1)
-    if np.isfinite(lo).all() and np.isfinite(hi).all():  # as almost always, in a fifth of the time
+    if np.isfinite(lo).all() and np.isfinite(hi).all():  # almost always so, and in a fifth of the time
         return lo, hi, np.zeros(len(rows)), np.zeros(len(rows))
     nan, infinite = np.isnan(numbers), np.isinf(numbers)
     finite = ~(nan | infinite)
@@ -262,7 +263,7 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         return self._read(name)
 
     def _read(self, name: str) -> QuantizedArray | Array:
-        """Return a tensor that is there."""
+        """Return an existing tensor."""
         return self._tensors[name].load()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -270,12 +271,12 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         return self[name] if name in self._tensors else default
 
     def stored(self, name: str) -> CompressedWeight | None:
-        """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
+        """Return the stored tensors of a quantized weight in the layout of compressed-tensors, else None."""
         tensor = self._tensors.get(name)
         return tensor.weight.compressed if tensor and tensor.weight else None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tensors  # that of a mapping reads the tensor
+        return name in self._tensors  # Mapping.__contains__ reads the tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -291,10 +292,10 @@ class ByName(Mapping[str, QuantizedArray | Array]):
 
 
 class Tensors(ByName):
-    """The tensors of a file or a model directory, by name; one is read when it is asked for.
+    """The tensors of a file or a model directory, by name; each is read when it is looked up.
 
-    What `fastq.load` returns. Quantized tensors are `QuantizedArray`, all others are arrays, read-only and mapped where
-    the file allows it. No file stays open: the map of an array ends with the array.
+    This is what `fastq.load` returns. Quantized tensors are `QuantizedArray`, all others are arrays, read-only and
+    mapped if the file allows it. No file stays open: the map of an array ends with the array.
 
     Examples
     --------
@@ -316,17 +317,17 @@ class Tensors(ByName):
 
 
 def open_tensors(path: Path) -> Tensors:
-    """Return the tensors of a file or of a directory; ValueError if it can't be read."""
+    """Return the tensors of a file or of a directory; raise ValueError if it can't be read."""
     with naming(lambda error: f"path can't be read: {shown(str(path))}: {error}"):
         found = path if path.is_dir() else as_path(path)
         return Tensors(found, tensors_of(found))
 
 
 class Checkpoint(ByName):
-    """A quantized model, of which a tensor is read when it is asked for.
+    """A quantized model; each tensor is read when it is looked up.
 
-    Quantized weights are `QuantizedArray` under the names of their modules, all else are arrays under the names of
-    tensors. Arrays are mapped, not read.
+    Quantized weights are `QuantizedArray` under the names of their modules, all other tensors are arrays under their
+    own names. Arrays are mapped, not read.
 
     Examples
     --------
@@ -355,17 +356,17 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Returns
     -------
     Checkpoint
-        A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns);
-        where blocks have several rows the matrix is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
-        Experts in one tensor have a first axis for them; those of gpt-oss are (experts, outputs, inputs), as stored.
-        Of a GGUF file those of Q8_0 are, under their whole names where another tensor has that of the module, while
-        other blocks are read as their values in float32. All other tensors are arrays under their own names, read-only
-        and mapped. `config` is that of config.json, or the metadata.
+        A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns). A
+        matrix with two-dimensional blocks has shape (rows / b, b, columns / b, b) and is padded with zeros. Experts in
+        one tensor have a first axis; those of gpt-oss are (experts, outputs, inputs), as stored. In a GGUF file tensors
+        of Q8_0 are `QuantizedArray`, under their full names if another tensor has the name of the module; other blocks
+        are read as their values in float32. All other tensors are arrays under their own names, read-only and mapped.
+        `config` has the contents of config.json, or the metadata.
 
     Raises
     ------
     TypeError, ValueError
-        If there are none, the files are damaged, or store weights in a way that is not known here.
+        If path has no such files, the files are damaged, or they store weights in an unknown way.
 
     Examples
     --------
@@ -385,7 +386,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         fields = file.fields.items()
         return Checkpoint(path, tensors, {key: each.value() for key, each in fields if each.type_name != "array"})
     if not path.is_dir():
-        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}")
+        way = "; fastq.load opens files of tensors" if path.suffix in SOURCES else ""
+        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}{way}")
     model = ModelFolder(path)
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype

@@ -1,4 +1,4 @@
-"""Addresses of kernels: shipped with the package, else compiled; each is named by what it is made of, without Numba."""
+"""Addresses of kernels: shipped with the package, else compiled; each is named by its origin, without Numba."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def kernel_address(
     nan: str = "raise",
     range_scheme: str = "",
     block: int = 0,
+    together: bool = True,
     rule: Rule = ONNX,
     code: StorageFormat | None = None,
     scale_format: StorageFormat | None = None,
@@ -33,4 +34,4 @@ def kernel_address(
     Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
     named where a dtype does not say them.
     """
-    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, norm)
+    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, together, norm)

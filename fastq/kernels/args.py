@@ -1,4 +1,4 @@
-"""What callers of kernels know: numeric arguments, one record passed by its address; operands; sizes."""
+"""The arguments of kernels: numeric arguments, one record passed by its address; operands; sizes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from fastq.system.cpu import REGISTER_BITS
 STRAIGHT, STAGED, WHOLE_ROWS = 1, 2, 3
 PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
 
-# Elements of a short run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements,
-# compared with runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast,
-# decoded 2.3, 2.8, 1.6, 2.0, `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
+# Most elements of a short run, which fill no register, except for `compare`: decision D27
 LONGEST = 15
 RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
+BATCHED_REGISTERS = 16  # of a run at most whose parameters are prepared with those of others: decision D26
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block of the loop over blocks
 COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
 COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 # Elements at most of rows that are taken as one where many have the same parameters, which kernels repeat: see
-# `rows_as_one` in fastq/dispatch/planner.py. int8 by 16 columns to float32, one thread, compared with parameters
-# repeated in Python: 2**15 elements 4.9 times as fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
+# `rows_as_one` in fastq/dispatch/planner.py, and decision D38
 MOST_ROW = 512
 GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
@@ -32,7 +30,7 @@ GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 TOTALS, SUM_LANES = 8, 8
 AT_A_TIME = 8  # elements, which sums take as one Vec or two
 MOST_ERROR = 2.0**53  # of a candidate of a search for ranges
-# Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
+# Bins are at least as wide as the smallest normal number of float64: 1 / width is a number too.
 LEAST_EXPONENT = -1022
 # Number of histograms in which neighbours are counted, so that no addition waits for one to the same bin: counting is
 # unrolled for all of them.
@@ -55,8 +53,8 @@ _FIELDS = [
     ("partial_stride", np.int64),
     # where ranges are searched for: how many are tried, the address of their shares of the whole range, numbers of the
     # type to compute in, and how many of them are in a row; the address of the weights of elements, float32, and after
-    # how many elements they begin anew, 0 where there is one for all; how often it is searched, each time around what
-    # was found, by another row of shares; whether errors are those around what was found
+    # how many elements they repeat, 0 if there is one for all; the number of searches, each around the best range of
+    # the one before, with another row of shares; whether errors are those around that range
     *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period", "stages", "is_around")),
 ]
 KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
@@ -65,8 +63,9 @@ KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
 # they belong to, in C order; and of each axis of the traversal, the fastest first, how many elements it has and how
 # many places these are apart. The last axis has no end.
 NOISE_KEY, NOISE_FIRST, NOISE_AXES = range(3)
-NOISE_BITS = 23  # of a random number: with the 8 bits of a step and a sign they fill an int32
+NOISE_BITS = 15  # of a random number: with the 16 bits of a step and a sign they fill an int32
 ENDLESS = 1 << 62
+DRAWN_TOGETHER = 4096  # elements: their numbers, of two bytes, stay in the first cache
 
 IN_TILE = {"streaming": 0}  # of a kernel whose launch is cut into tiles: its runs are short
 IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same sums all that it gets at once
@@ -104,7 +103,7 @@ class RequantizeOperands(NamedTuple):
 
 
 class ChannelOperands(NamedTuple):
-    """Pointers of what makes those words: of multipliers, a zero point and biases."""
+    """Pointers to the source of those words: multipliers, a zero point and biases."""
 
     multiplier: Any
     zero_point: Any
@@ -127,6 +126,24 @@ class CopyOperands(NamedTuple):
 
     src: Any
     dst: Any
+
+
+class CastOperands(NamedTuple):
+    """Pointers of a cast of floats to integers, in units of one scale from one zero point on."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class UnpackOperands(NamedTuple):
+    """Pointers of a conversion of integers to floats by one scale and one offset."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
 
 
 class BitRoundOperands(NamedTuple):

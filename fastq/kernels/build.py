@@ -24,6 +24,7 @@ from fastq.kernels.args import (
     BitPairOperands,
     BitRoundOperands,
     CandidateOperands,
+    CastOperands,
     CopyOperands,
     ElementOperands,
     ErrorOperands,
@@ -34,6 +35,7 @@ from fastq.kernels.args import (
     PartialOperands,
     RequantizeOperands,
     SearchOperands,
+    UnpackOperands,
     WeightedOperands,
 )
 from fastq.kernels.bitpack import Bits, LowBits
@@ -55,6 +57,8 @@ _HOMES = {
     ElementOperands: "convert",
     NoisyOperands: "convert",
     CopyOperands: "repack",
+    CastOperands: "cast",
+    UnpackOperands: "unpack",
     BitRoundOperands: "bitround",
     BitPairOperands: "bit_pairs",
     ErrorOperands: "errors",
@@ -104,7 +108,7 @@ def operands_of(context, builder, sig, kernel, addresses):
 
 
 def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
-    """Return the type of the float arguments: that in which parameters are kept, float64 where those are no numbers."""
+    """Return the type of the float arguments: that in which parameters are kept, float64 if those are not numbers."""
     scale = pointer_types(operands).get("scale")
     if scale is None or isinstance(scale.dtype, types.Integer):
         return types.float64
@@ -143,7 +147,7 @@ def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
 
 @functools.cache
 def element_type(kind: ElementType) -> types.Type:
-    """Return the Numba type of what a kernel's pointer points to."""
+    """Return the Numba type of the target of a kernel's pointer."""
     if isinstance(kind, StorageFormat) and not kind.element:
         return Bits(kind.bits, kind.signed, kind.highest_first) if kind.dense else LowBits(kind.bits, kind.signed)
     name = kind.element if isinstance(kind, StorageFormat) else kind.name
@@ -167,6 +171,7 @@ def kernel_address(
     nan: str,
     range_scheme: str,
     block: int,
+    together: bool,
     norm: float,
 ) -> int:
     """Compile a loop for operands and what `KernelSpec` says; see `fastq.kernels.addresses`."""
@@ -179,20 +184,20 @@ def kernel_address(
     codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
     # no row of an AArch64 stores codes past the cache, and loops that do would spill its registers
     streams = hasattr(operands, "dst") and not (codes and TARGET.is_arm)
-    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
+    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, together, norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
 def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bool) -> int:
     """Compile the cast of floats to integers for operands and what `CastSpec` says."""
     spec = lazy.module("fastq.kernels.body.cast").CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
-    return compile_kernel("body.cast.cast", ElementOperands(*map(element_type, operands)), spec)
+    return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
 def unpack_address(operands: Any, gaps: bool) -> int:
     """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
     spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
-    return compile_kernel("body.unpack.unpack", ElementOperands(*map(element_type, operands)), spec)
+    return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
 def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:

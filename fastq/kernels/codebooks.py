@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
@@ -73,12 +74,30 @@ def _from_memory(builder, index, count: int, table: tuple[int, ...]):
     return found
 
 
+@v.instruction(lambda table, index: table(table, index))
+def permuted(context, builder, sig, table, index):
+    """Take for each lane of an index the lane of a table that its last bits name: a table that repeats every eight."""
+    count = index.type.count
+    table = builder.bitcast(table, index.type)
+    if not _WORDS:
+        where = cgutils.alloca_once_value(builder, table)
+        index, found = builder.and_(index, v.splat(builder, _I32(7), index.type)), table
+        for lane in map(_I32, range(count)):
+            place = builder.gep(where, [_I32(0), builder.extract_element(index, lane)])
+            found = builder.insert_element(found, builder.load(place), lane)
+    else:
+        part = v.emit_shuffle(builder, table, list(range(_WORDS)))
+        parts = [v.emit_shuffle(builder, index, list(range(at, at + _WORDS))) for at in range(0, count, _WORDS)]
+        found, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
+        for other in others:
+            found = v.emit_shuffle(builder, found, list(range(count)), other)
+    return builder.bitcast(found, llvm_type(sig.return_type))
+
+
 def _emit_look_up(builder, index, table: tuple[int, ...]):
     """Emit look-ups of the int32 lanes of an index in a table of words, whose number is a power of two.
 
-    One thread of a Zen 5, beside tables of at most two registers: dynamic8 by given scales 2.5 times as fast, by own
-    ranges 1.5, decoded 2.0, which it is 0.86 times with registers that the index does not fill; compiled for AVX2 1.3,
-    1.2, 1.0, where 16 registers take as long as 2.
+    Up to 16 pairs of registers are looked up in: decision D6.
     """
     most = 16 if _PERMUTE_TWO and index.type.count >= _WORDS else 8
     emit = _by_registers if len(table) <= most * _WORDS else _from_memory
@@ -144,8 +163,7 @@ def encode_by_table(x, form):
 def _rounded_up(x):
     """Return float lanes as float32, rounded up: above a number of float32 is then what was above it before.
 
-    float64 to dynamic8, one thread of a Zen 5, beside comparisons of float64: by given scales 1.9 times as fast, by own
-    ranges 1.5.
+    Comparisons of float32 are faster than those of float64: decision D7.
     """
     if v.lane_type(x) == types.float32:
         return x

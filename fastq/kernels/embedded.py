@@ -1,6 +1,6 @@
 """Convert arrays and scalars under one scale, in functions that other people's compiled code calls.
 
-Loops and formulas are those of kernels. Checks here are of what only run time tells; types were checked before.
+Loops and formulas are those of kernels. Checks here are of run-time values; types were checked before.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Requantization(Constants):
 
 
 class CodeBounds(NamedTuple):
-    """What loops and formulas read of `Args` where there is one run."""
+    """The fields of `Args` that loops and formulas read for a single run."""
 
     lowest: Any
     highest: Any
@@ -95,7 +95,7 @@ def _check(message: str) -> Any:
 @traced
 def check_nan(conversion, found):
     """Raise the error for NaN in compiled code; `fastq.dispatch.refusal` has that of calls from Python."""
-    _check(f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0")(found ^ True)
+    _check(f"{conversion.argument} has NaN; pass nan='zero' to treat them as 0.0")(found ^ True)
 
 
 @v.instruction(lambda array, element: types.CPointer(named_type(element))(array, element))
@@ -117,7 +117,7 @@ def convert_with(conversion, x, scale, zero_point, out):
 
 @traced
 def checked_scale(conversion, scale):
-    """Return a scale in the type of scales; it is finite there, and positive unless it is to be multiplied with."""
+    """Return a scale in the type of scales; it is finite there, and positive unless codes are decoded with it."""
     dtype, signed, may_be_zero = conversion.scale, conversion.spec.rule.signed, conversion.spec.op == "dequantize"
     value = v.convert(only_element(scale), dtype)
     size, zero = v.absolute(value) if signed else value, v.constant(0, value)
@@ -169,7 +169,7 @@ def convert_by_range(conversion, x, out):
 
 @traced
 def parameters_of_range(conversion, lo, hi, nan):
-    """Return scale and zero point of a range; refuse what has none."""
+    """Return scale and zero point of a range; refuse ranges without them."""
     if conversion.spec.nan == "raise":
         check_nan(conversion, nan)
     spec, name = spec_of(conversion), conversion.argument

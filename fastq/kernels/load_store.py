@@ -17,7 +17,7 @@ _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integer
 
 @traced
 def prefetch_distance(where):
-    """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
+    """Return how far ahead to prefetch from a pointer whose elements are converted, in elements."""
     return prefetch_ahead() if where.dtype.bitwidth > 8 else _prefetch_codes()
 
 
@@ -108,8 +108,8 @@ def stream_elements(where, index, value):
 def in_granules(dtype) -> bool:
     """Return whether elements may be streamed a granule at a time: of narrower ones LLVM stores some into the cache.
 
-    It merges what narrows them with a store of a granule, which is then no streaming one, 20 times slower beside others
-    of the same line.
+    It merges what narrows them with a store of a granule, which is then no streaming one, and slow next to others of
+    the same line: decision D15.
     """
     return int(dtype.bitwidth) >= 32
 

@@ -21,7 +21,7 @@ HAS_HALF = TARGET.has("f16c") or TARGET.is_arm
 class Minifloat(v.Element):
     """Type of floats of a format, one with a sign, or of the table of its numbers.
 
-    With `saturate` a conversion gives the largest finite number for what is larger; `dense` floats of fewer than 8 bits
+    With `saturate` a conversion gives the largest finite number for larger ones; `dense` floats of fewer than 8 bits
     share bytes.
     """
 
@@ -154,7 +154,7 @@ def _half(name: str) -> Minifloat | None:
 
 @traced
 def _canonical(x):
-    """Replace every NaN by the quiet NaN of its sign: what CPUs make of its other bits differs."""
+    """Replace every NaN by the quiet NaN of its sign: CPUs differ in its other bits."""
     word = v.bitcast(x, types.int32)
     quiet = (word & v.constant(-(1 << 31), word)) | v.constant(0x7FC00000, word)
     return v.select(v.is_nan(x), v.bitcast(quiet, types.float32), x)
@@ -216,7 +216,7 @@ def _exponent_of(size, form):
 
 @traced
 def round_magnitude(x, form):
-    """Round lanes of magnitudes to numbers of a Minifloat: what `decode` makes of a saturating `encode`."""
+    """Round lanes of magnitudes to numbers of a Minifloat, like `decode` after a saturating `encode`."""
     row, (_, mantissa, _) = form.row, _SOURCES[x.dtype]
     bounded = v.minimum(x, v.constant(row.max, x))
     exponent = _exponent_of(bounded, form)

@@ -10,7 +10,8 @@ from fastq.kernels.args import NOISE_AXES, NOISE_BITS, NOISE_FIRST, NOISE_KEY
 
 _REGISTER = v.Vec(types.uint32, v.REGISTER_BITS // 32)
 _REGISTERS = v.Vec(types.uint32, 4 * _REGISTER.n)  # that wait for products together
-SLACK = _REGISTERS.n  # numbers that may be written too many
+SLACK = 2 * _REGISTERS.n  # numbers that may be written too many
+_GOLDEN = 0x9E3779B9
 
 
 @njit
@@ -19,11 +20,16 @@ def draw(numbers, noise, start, stop):
     i, extent, step = start, noise[NOISE_AXES], noise[NOISE_AXES + 1]
     while i < stop:
         place = _place(noise, i)
-        low, high = place & 0xFFFFFFFF, place >> 32
+        low = place & 0xFFFFFFFF
         end = min(stop, (i // extent + 1) * extent, i + ((1 << 32) - low + step - 1) // step)
-        key = _key_above(noise[NOISE_KEY], high)
-        first = v.convert(low * _GOLDEN, types.uint32) + v.convert(key, types.uint32)
-        _draw_along(v.advance(numbers, i - start), end - i, first, step * _GOLDEN, v.convert(key >> 32, types.uint32))
+        key = _key_above(noise[NOISE_KEY], place >> 33)
+        upper, into = v.convert(key >> 32, types.uint32), v.advance(numbers, i - start)
+        first = v.convert((place >> 1 & 0xFFFFFFFF) * _GOLDEN, types.uint32) + v.convert(key, types.uint32)
+        if step == 1 and place & 1 == 0:
+            _draw_pairs(v.cast_pointer(into, types.uint32), end - i, first, upper)
+        else:
+            end = end if step > 1 else i + 1  # from there on numbers are pairs
+            _draw_apart(into, end - i, low & 1, step, first, upper)
         i = end
 
 
@@ -48,48 +54,61 @@ def _place(noise, i):
     return place + rest * noise[k + 1]
 
 
-_GOLDEN = 0x9E3779B9
+@njit
+def _draw_pairs(words, many, first, key):
+    """Write the words of `many` numbers, two each, of places that follow each other; see `_hashed`."""
+    golden = v.constant(_GOLDEN, first)
+    mixed, k, last = v.ramp(_REGISTERS) * golden + first, 0, (many + 1) // 2
+    while k <= last - v.count(_REGISTERS):
+        v.store(words, k, _hashed(mixed, key))
+        mixed = mixed + v.constant(v.count(_REGISTERS) * _GOLDEN & 0xFFFFFFFF, first)
+        k += v.count(_REGISTERS)
+    few = v.ramp(_REGISTER) * golden + v.first(mixed)
+    while k < last:
+        v.store(words, k, _hashed(few, key))
+        few = few + v.constant(v.count(_REGISTER) * _GOLDEN & 0xFFFFFFFF, first)
+        k += v.count(_REGISTER)
 
 
 @njit
-def _draw_along(numbers, many, first, step, key):
-    """Write `many` numbers, of places whose words begin with one, are a step apart, and have the same key above."""
+def _draw_apart(numbers, many, odd, step, first, key):
+    """Write `many` numbers, one of each word, of places a step apart, the first of which is odd or not."""
     apart, k = v.convert(step, types.uint32), 0
-    places, after = v.ramp(_REGISTERS) * apart + first, v.convert(v.count(_REGISTERS) * step, types.uint32)
-    while k <= many - v.count(_REGISTERS):
-        v.store(numbers, k, _hashed(places, key))
-        places = places + after
-        k += v.count(_REGISTERS)
-    few = v.ramp(_REGISTER) * apart + v.first(places)
-    after = v.convert(v.count(_REGISTER) * step, types.uint32)
+    places = v.ramp(_REGISTER) * apart + v.convert(odd, types.uint32)
+    one, golden = v.constant(1, places), v.constant(_GOLDEN, places)
     while k < many:
-        v.store(numbers, k, _hashed(few, key))
-        few = few + after
+        words = _hashed((places >> one) * golden + first, key)
+        half = words >> ((places & one) << v.constant(4, places))
+        v.store(numbers, k, v.convert(half & v.constant(_MASK & 0xFFFF, half), types.int16))
+        places = places + v.convert(v.count(_REGISTER) * step, types.uint32)
         k += v.count(_REGISTER)
+
+
+_MASK = ((1 << NOISE_BITS) - 1) * 0x10001  # of two numbers
 
 
 @traced
 def _hashed(word, key):
-    """Mix words, to which the lower word of a key has been added, with its upper one, and take their higher bits.
+    """Mix words, to which the lower word of a key has been added, with its upper one: two numbers, in two halves.
 
     The shifts and factors are those of lowbias32, the permutation of two multiplications whose output bits depend most
     evenly on all input bits (Wellons' search). The key comes between its rounds, so that what keys give are not shifted
     copies. Words of places a power of two apart differ in few bits, which two rounds do not make independent: of 2**20
     numbers, pairs 1024 apart had a chi-square 3700 deviations off. So words are multiples of the golden ratio, which
-    costs nothing where places are a step apart.
+    costs nothing where places follow each other.
     """
     word = (word ^ (word >> v.constant(16, word))) * v.constant(0x21F0AAAD, word)
     word = (word ^ (word >> v.constant(15, word)) ^ key) * v.constant(0xD35A2D97, word)
-    return v.convert((word ^ (word >> v.constant(15, word))) >> v.constant(32 - NOISE_BITS, word), types.int32)
+    return (word ^ (word >> v.constant(15, word))) & v.constant(_MASK, word)
 
 
 @traced
 def drawn(spec, operands, i, x):
     """Load the numbers of the lanes of x, the elements from i on; None where rounding needs none."""
-    return v.load(operands.noise, i, v.with_lane_type(x, types.int32)) if spec.rule.draws else None
+    if not spec.rule.draws:
+        return None
+    return v.convert(v.load(operands.noise, i, v.with_lane_type(x, types.int16)), types.int32)
 
-
-# --- rounding ---------------------------------------------------------------------------------------------------------
 
 STEPS = 2.0**NOISE_BITS  # what a step is divided into
 
@@ -98,16 +117,7 @@ STEPS = 2.0**NOISE_BITS  # what a step is divided into
 def round_at_random(x, numbers):
     """Round `x` to int32, with numbers of `draw`: down from a multiple of 1 / STEPS plus as many of these.
 
-    Magnitudes are below 2**8: the sum is within int32.
+    Magnitudes are below 2**16: the sum is within int32.
     """
     whole = v.round_to_int32(x * v.constant(STEPS, x)) + numbers
     return whole >> v.constant(NOISE_BITS, whole)
-
-
-@traced
-def round_widely_at_random(x, numbers):
-    """Round as `round_at_random` to a float, of any magnitude that has a code."""
-    units, step = v.rint(x * v.constant(STEPS, x)), v.constant(STEPS, x)
-    whole = v.floor(units * v.constant(1 / STEPS, x))
-    above = (units - whole * step) + v.convert(numbers, v.lane_type(x))
-    return v.select(above < step, whole, whole + v.constant(1, x))

@@ -1,4 +1,4 @@
-"""What a kernel works on: typed operands, numeric arguments in registers, and the units that one call visits."""
+"""The input of a kernel: typed operands, numeric arguments in registers, and the units that one call visits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Units(NamedTuple):
     slot: Any
 
 
-# `KERNEL_ARGS` in registers: from memory they would be read anew after each store, which might have changed it.
+# `KERNEL_ARGS` in registers: from memory they would be read again after each store, which might have changed it.
 # `streaming` is one of three modes there
 Args = namedtuple("Args", (*ARG_NAMES, "staging", "whole_rows"))  # type: ignore[misc]
 
@@ -46,6 +46,12 @@ def without_streaming(args):
 
 
 @traced
+def with_results(operands, dst):
+    """Return operands whose results are elsewhere."""
+    return operands._replace(dst=dst)
+
+
+@traced
 def parameter_bits(operands):
     """Return pointers to the bits of scales and of zero points."""
     return _as_bits(operands.scale), _as_bits(operands.zero_point)
@@ -63,7 +69,7 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
 
 @traced
 def register_lanes(operands):
-    """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
+    """Vec type of elements of the first operand: the widest of elements, results and scales fills a register."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
     elements, scale = [dtypes[name].bitwidth for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale")
     widest = widest_bits(elements, None if scale is None else scale.bitwidth)

@@ -96,7 +96,7 @@ def _least(spec, compute):
 def _usable(spec, scale, lo, size, steps, compute):
     """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable.
 
-    The range is of a `size` that is so many `steps`.
+    The range has a `size` of `steps` steps.
     """
     ranged, scale = spec.rule.range, scale_in_half(spec, scale)
     if ranged.reaches and not ranged.rounds_scale:
@@ -106,7 +106,7 @@ def _usable(spec, scale, lo, size, steps, compute):
 
 @njit
 def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
-    """Look once where all are normal numbers: blocks of 32 take 1.1 times as long with what others need."""
+    """Look once where all are normal numbers, and only else do what others need: decision D9."""
     normal = _is_normal(spec, scale, compute)
     if not v.any_lane(normal ^ True):
         return scale, normal
@@ -121,7 +121,7 @@ def _is_normal(spec, scale, compute):
 
 @traced
 def _reaching(spec, scale, size, steps, compute):
-    """Round a scale that has few digits up, where `size` is more than half a step beyond so many steps."""
+    """Round a scale with few digits up if `size` is more than half a step beyond `steps` steps."""
     if not spec.rule.range.reaches:
         return scale
     normal, unit = _ends_of_few_digits(spec, compute)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # rounding at random, of codes of at most 8 bits and of any
-AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"
+AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"  # codes of at most 8 bits, and of more
 
 
 class RangeRule(NamedTuple):
-    """How a range becomes scale and zero point."""
+    """The rule from a range to scale and zero point."""
 
     # first and last code that parameters are made for, where these are not the bounds of codes
     codes: tuple[float, float] | None = None
@@ -30,14 +30,14 @@ class RangeRule(NamedTuple):
     rounding: str = "half_even"  # of the zero point; "": none, it is a float
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False
-    # zero point beside a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
+    # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
     # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it)
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
 
 
 class Rule(NamedTuple):
-    """How values become codes, and codes values; the default is that of ONNX."""
+    """The rule from values to codes and back; the default is that of ONNX."""
 
     # "divide", "reciprocal" (product with the rounded 1 / scale, the scale rounded first), "reciprocal_of_double"
     # (product with 1 / scale taken in float64, then rounded), or "range" (quotient by the range of all codes, times
@@ -64,7 +64,7 @@ class Rule(NamedTuple):
     @property
     def clamps_values(self) -> bool:
         """Whether values can be clamped instead of codes."""
-        return self.corrects and self.is_nearest
+        return self.corrects and self.rounding != WIDELY_AT_RANDOM
 
     @property
     def is_nearest(self) -> bool:

@@ -19,11 +19,11 @@ class KernelSpec(Constants):
     # "minmax", "histogram", "quantize", "dequantize", "fake" (both), "compare", "repack", "binarize", "bitround",
     # "granular_bitround", or "bit_pairs"
     op: str
-    # "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN, or its block a scale of NaN (see
+    # "raise": report NaN; "zero": treat it as 0.0; "keep": give it the code of NaN, or its block a scale of NaN (see
     # `keeps_nan_in_scale`); "omit": count it in no histogram
     nan: str = "raise"
-    # "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what they
-    # belong to
+    # "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": computed from the range of the
+    # elements that share them
     range_scheme: str = ""
     block: int = 0  # elements in every block, for the loop over blocks that fill registers; 0: known only at run time
     rule: Rule = ONNX  # the arithmetic
@@ -32,13 +32,15 @@ class KernelSpec(Constants):
     # for the whole array, which then takes the place of the zero point; else ""
     scale_kind: str = ""
     streams: bool = False  # whether large results go past the cache
+    together: bool = True  # whether runs may be short enough to be visited together
     norm: float = 2.0  # which power of errors is summed where ranges are searched for
 
     @property
     def nan_widens_range(self) -> bool:
         """Whether NaN in a range counts as 0.0 where a scale is not that of a range with 0.0 in it anyway.
 
-        A scale that becomes NaN is one of them: its range is looked at for infinities, and that of NaN alone has none.
+        A scale that becomes NaN is one of them: its range is checked for infinities, and a range of NaN only does not
+        have any.
         """
         if self.keeps_nan_in_scale:
             return True
@@ -54,7 +56,7 @@ class KernelSpec(Constants):
 
     @property
     def omits_nan(self) -> bool:
-        """Whether NaN is no element."""
+        """Whether NaN does not count as an element."""
         return self.nan == "omit"
 
     @property
@@ -86,7 +88,7 @@ def nan_mask_of_two(spec, x, y):
 
 @traced
 def parameter_nan_mask(spec, x):
-    """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
+    """Mask of the lanes whose NaN must be known when scale and zero point are computed."""
     return v.is_nan(x) if v.is_float(x) and spec.nan_widens_range else False
 
 
@@ -95,7 +97,7 @@ def parameter_nan_mask(spec, x):
 
 @traced
 def compute_lanes(spec, scale, registers):
-    """Vec type of the type to compute in that fills so many registers, a literal."""
+    """Vec type of the compute type that fills `registers`, a literal."""
     compute = computes_in(spec, scale)
     return v.Vec(compute, registers * v.REGISTER_BITS // compute.bitwidth)
 

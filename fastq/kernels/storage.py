@@ -13,12 +13,12 @@ from fastq.system.cpu import REGISTER_BITS
 
 
 def codes_in_group(bits: int) -> int:
-    """Return the least number of codes of so many bits that fills whole bytes."""
+    """Return the least number of codes of `bits` bits that fills whole bytes."""
     return 8 // math.gcd(bits, 8)
 
 
 class StorageFormat(NamedTuple):
-    """How codes lie in memory, where a dtype does not say all of it."""
+    """The layout of codes in memory, if a dtype does not determine it."""
 
     bits: int  # width of a code
     signed: bool  # whether it is two's complement

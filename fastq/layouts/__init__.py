@@ -1,15 +1,15 @@
-"""Lay quantized weights out as the tensors that other systems keep, and back.
+"""Lay quantized weights out as the tensors of other systems, and read them back.
 
-A weight here is that of a linear layer, of shape (N, K): N outputs, K inputs, blocks along the inputs.
+A weight belongs to a linear layer and has shape (N, K): N outputs, K inputs, blocks along the inputs.
 
 | layout | tensors | codes |
 |---|---|---|
 | "gptq" | qweight (K * bits / 32, N), qzeros (G, N * bits / 32), scales (G, N), g_idx (K,) | along K, words of int32 |
-| "gptq_v2" | the same, with zero points in qzeros as they are; those of "gptq" are less by one | the same |
-| "awq" | qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 to a word of int32, in another order |
-| "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes |
-| "bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte |
-| "compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
+| "gptq_v2" | the same, with unchanged zero points in qzeros; in "gptq" they are smaller by one | the same | | "awq" |
+qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 in a word of int32, in another order | |
+"matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes | |
+"bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte | |
+"compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ def to_tensors(
     Parameters
     ----------
     q : QuantizedArray
-        Shape (N, K), blocks along the last axis or one scale for each row. Integers of a width that the layout has,
-        signed ones become unsigned together with their zero points, for "compressed_tensors" unsigned ones signed; for
-        "bitsandbytes" nf4 or fp4 in blocks along the last axis, of any shape; for "compressed_tensors" also
-        float8_e4m3fn, MX formats and nvfp4.
+        Array of shape (N, K), with blocks along the last axis or one scale for each row. Integers of a width that the
+        layout supports: signed codes become unsigned together with their zero points, and for "compressed_tensors"
+        unsigned codes become signed. For "bitsandbytes" nf4 or fp4 in blocks along the last axis, of any shape; for
+        "compressed_tensors" also float8_e4m3fn, MX formats and nvfp4.
     layout : str
         A name of `LAYOUTS`.
     scale_dtype : dtype, optional
-        Of the scales: float16 by default for "gptq" and "awq", which is a rounding; as they are for the others,
-        but float32 instead of float64 for "compressed_tensors".
+        Dtype of the scales. The default is float16 for "gptq" and "awq", which rounds them, and their own dtype for
+        other layouts, with float32 instead of float64 for "compressed_tensors".
     g_idx : array_like of int, optional
-        For GPTQ, which block each of the K inputs belongs to, where inputs were ordered by activation. Column k of q
-        is then input ``np.argsort(g_idx, kind="stable")[k]``.
+        For GPTQ, the block of each of the K inputs, if inputs were ordered by activation. Column k of q is then input
+        ``np.argsort(g_idx, kind="stable")[k]``.
     nested : NestedScale, optional
-        For "bitsandbytes", its scales quantized in their turn.
+        For "bitsandbytes", the quantized scales.
 
     Returns
     -------
     dict of str to ndarray
-        By the names that the system gives them. "matmul_nbits" has no zero_points where the scheme is symmetric.
+        Tensors by the names that the system uses. "matmul_nbits" has no zero_points if the scheme is symmetric.
 
     Raises
     ------
     TypeError, ValueError
-        If the layout has no place for what q is; the message says what would have one.
+        If the layout does not support q; the message says what it supports.
 
     Examples
     --------
@@ -113,31 +113,31 @@ def from_tensors(
     block_size: int = 0,
     sort_inputs: bool = False,
 ) -> QuantizedArray:
-    """Return the quantized weight that the tensors of another system stand for.
+    """Return the quantized weight in the tensors of another system.
 
     Parameters
     ----------
     tensors : mapping of str to array_like
-        By the names that the system gives them.
+        Tensors by the names that the system uses.
     layout : str
         A name of `LAYOUTS`.
     dtype : str or QType, optional
         The code format: "uint4" by default, for "bitsandbytes" "nf4", for "compressed_tensors" "int4".
     shape : tuple of int, optional
-        Shape of the weight, where the tensors do not tell: for "matmul_nbits" if K is not a multiple of the block size,
-        and for "bitsandbytes".
+        Shape of the weight, if the tensors do not determine it: for "matmul_nbits" if K is not a multiple of the block
+        size, and for "bitsandbytes".
     block_size : int, optional
-        Elements in a block, where the tensors do not tell: for "bitsandbytes", by default 64; for GPTQ without g_idx,
-        for AWQ and compressed-tensors, where the last block is shorter.
+        Elements in a block, if the tensors do not determine it: for "bitsandbytes", by default 64; for GPTQ without
+        g_idx, AWQ and compressed-tensors, if the last block is shorter.
     sort_inputs : bool
-        For GPTQ whose g_idx orders inputs by activation: return inputs in the order of their blocks. Column k of the
-        result is input ``np.argsort(g_idx, kind="stable")[k]``.
+        For GPTQ with a g_idx that orders inputs by activation: whether to return inputs in the order of their blocks.
+        Column k of the result is input ``np.argsort(g_idx, kind="stable")[k]``.
 
     Returns
     -------
     QuantizedArray
-        Shape (N, K), with scales of float32; dequantized in float32, the values that the system computes with but for
-        the rounding of its own products. A scale of 0 becomes 1, with the codes of zeros.
+        Array of shape (N, K), with float32 scales. Its float32 values are those that the system computes with, except
+        for the rounding of the system's own products. A scale of 0 becomes 1, with the codes of zeros.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""Tensors of compressed-tensors: codes as they are, in bytes or in words of int32, scales, and what else there is.
+"""Tensors of compressed-tensors: codes, plain, in bytes or in words of int32, scales, and the others.
 
 A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed`: integers in
 words of int32, with `m.weight_shape`, floats in bytes. Then `m.weight_scale`, and unless the scheme is symmetric
 `m.weight_zero_point`. Scales have shape (1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups) for
-groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers of two, plus 127. Where scales
-are in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is the reciprocal of that.
+groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers of two, plus 127. If scales are
+multiples of one scale for the whole tensor (nvfp4), `m.weight_global_scale` is its reciprocal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 
 Shape = tuple[int, ...]
 
-FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # of matrices that models store
+FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # formats of matrices in models
 SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # their dtypes in files
 OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
 BIAS = 127  # of the exponents of powers of two
@@ -36,17 +36,17 @@ BIAS = 127  # of the exponents of powers of two
 
 @dataclass(frozen=True)
 class StoredForm:
-    """How a tensor is stored: its codes, which of them share a scale, and what the scales are."""
+    """The stored form of a tensor: its codes, the granularity of its scales, and their dtype."""
 
     qtype: QType  # as in `fastq.QuantizedArray`
     shape: Shape
     axis: Axis
     block_size: int
     symmetric: bool
-    scale_dtype: str  # of stored scales, as safetensors spells it
-    packing: str  # of rows of codes: none "", in "bytes", or in "words" of int32 that hold code - qmin
-    block: Shape = ()  # rows and columns that share a scale, where blocks have several rows
-    has_global_scale: bool = False  # whether scales are in units of one for the tensor
+    scale_dtype: str  # dtype of stored scales, by its name in safetensors
+    packing: str  # packing of rows of codes: none "", in "bytes", or in "words" of int32 that hold code - qmin
+    block: Shape = ()  # rows and columns that share a scale, if blocks have several rows
+    has_global_scale: bool = False  # whether scales are multiples of one scale for the tensor
 
     @property
     def codes(self) -> str:
@@ -62,7 +62,7 @@ class StoredForm:
 
     @property
     def stored_parameter_shape(self) -> Shape:
-        """Shape of the scale in a file: as many dimensions as the tensor, or (1,) for the whole of it."""
+        """Shape of the scale in a file: with the rank of the tensor, or (1,) for one scale."""
         if self.block or self.block_size:
             return self.parameter_shape
         kept = granularity(self.axis, 0, len(self.shape)).kept
@@ -95,7 +95,7 @@ class StoredForm:
         return -(-length * self.qtype.bits // 32)
 
     def folded(self, matrix: Array) -> Array:
-        """Return a matrix as `fastq` quantizes it: in blocks, where they have rows, that zeros fill up."""
+        """Return a matrix in the shape to quantize: if blocks have several rows, in blocks padded with zeros."""
         if not self.block:
             return matrix
         padding = [(0, -n % b) for n, b in zip(matrix.shape, self.block, strict=True)]
@@ -104,7 +104,7 @@ class StoredForm:
         return filled.reshape(rows // height, height, columns // width, width)
 
     def unfolded(self, matrix: Array) -> Array:
-        """Return the matrix of which `folded` made blocks."""
+        """Return the matrix from the blocks of `folded`."""
         if not self.block:
             return matrix
         whole = matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
@@ -113,7 +113,7 @@ class StoredForm:
     # Writing
 
     def write(self, codes: Array, scale: Array, zero_point: Array | None) -> dict[str, Array]:
-        """Return what is stored for rows: codes as `fastq` has them, scales in the dtype in which they are stored."""
+        """Return the stored tensors of rows, given codes as in `fastq`, and scales in their stored dtype."""
         if self.packing == "words":
             stored = _to_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
         else:
@@ -124,7 +124,7 @@ class StoredForm:
         return arrays
 
     def stored_zero_points(self, codes: Array) -> Array:
-        """Return what is stored for zero points, which are codes: words along the last axis but one, if they are."""
+        """Return the stored zero points, which are codes: if packed, in words along the last axis but one."""
         if not self._packs_zero_point:
             return codes
         columns = np.swapaxes(codes, -1, -2)
@@ -132,14 +132,14 @@ class StoredForm:
         return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], self.qtype), -1, -2))
 
     def constants(self, global_scale: float | None) -> dict[str, Array]:
-        """Return what is stored once for a tensor."""
+        """Return the data that is stored once for a tensor."""
         arrays = {"weight_shape": np.array(self.shape, "<i8")} if self.packing == "words" else {}
         return arrays | ({"weight_global_scale": np.array([global_scale], "f4")} if self.has_global_scale else {})
 
     # Reading
 
     def zero_points(self, stored: Array) -> Array:
-        """Return zero points as codes: stored as `specs` has them or, by older writers, as integers one by one."""
+        """Return zero points as codes, from the form in `specs` or, from older writers, from plain integers."""
         packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
             *outer, rows, columns = scales
@@ -147,15 +147,15 @@ class StoredForm:
             codes = unpack(codes, self.qtype, shape=(*outer, columns, rows)) if self.qtype.packed else codes
             return np.swapaxes(codes, -1, -2)
         if stored.dtype.kind == "c":
-            raise ValueError(f"weight_zero_point is {stored.dtype}, which no zero point is")
+            raise ValueError(f"weight_zero_point is {stored.dtype}, which is not a dtype of zero points")
         numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
         codes = numbers.astype(self.qtype.storage)
         if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
-            raise ValueError(f"weight_zero_point has numbers that are no codes of {self.qtype}")
+            raise ValueError(f"weight_zero_point has numbers that are not codes of {self.qtype}")
         return codes
 
     def read(self, load: Callable[[str], Array]) -> tuple[Array, Array, Array | None]:
-        """Return codes, scales and zero points that `load` returns by name, as `QuantizedArray` has them."""
+        """Return codes, scales and zero points for a `QuantizedArray` from the tensors that `load` returns by name."""
         codes, scale = load(self.codes), load("weight_scale").reshape(self.parameter_shape)
         if self.packing == "words":
             codes = _from_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
@@ -169,7 +169,7 @@ class StoredForm:
         return codes, scale, np.asarray(zero_point.reshape(self.parameter_shape), order="C")
 
     def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
-        """Return the form of some rows of a matrix and what loads them; `start` is a multiple of blocks and words."""
+        """Return the form of some rows of a matrix and their loader; `start` is a multiple of blocks and words."""
         height = {
             self.codes: (1, 1),
             "weight_scale": (1, self.block[0] if self.block else 1),
@@ -209,10 +209,10 @@ def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
 
 
 def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
-    """Return how a scheme stores a matrix in a model of a dtype."""
+    """Return the stored form of a matrix for a scheme, in a model of a dtype."""
     weights, strategy = scheme.weights, scheme.weights.strategy
     axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
-    is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits have a byte each there
+    is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits take one byte each there
     packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""
     scales = SCALES.get(weights.scale_dtype, dtype)
     granularity = axis, weights.group_size, weights.symmetric
@@ -220,7 +220,7 @@ def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
 
 
 def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0) -> NDArray[np.float32]:
-    """Return what codes are multiplied with, in float32, by the stored scales."""
+    """Return the float32 factors of codes from the stored scales."""
     if weights.scale_dtype == E8M0:
         return np.ldexp(np.float32(1), stored.astype(np.int32) - BIAS)
     scale = stored.astype(np.float32)
@@ -230,9 +230,9 @@ def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0
 def array_of(
     codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
 ) -> QuantizedArray:
-    """Return a matrix, or what `StoredForm.folded` made of it, by its codes and stored parameters.
+    """Return a matrix, or its blocks from `StoredForm.folded`, from its codes and stored parameters.
 
-    Its code format is one that has powers of two for scales itself, where it has such scales.
+    If its scales are powers of two, its code format is one with such scales.
     """
     qtype, scale, convention = form.qtype, scale_values(stored, weights, factor), "compressed-tensors"
     if weights.scale_dtype == E8M0:
@@ -245,7 +245,7 @@ def array_of(
 
 
 def as_signed(q: QuantizedArray) -> QuantizedArray:
-    """Return a matrix of unsigned codes as one of signed codes, which alone are stored, with the same values.
+    """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored.
 
     It is symmetric if all zero points are then 0. Other arrays are returned as they are.
     """
@@ -261,9 +261,9 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
 
 
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
-    """Return how compressed-tensors stores a quantized matrix, or the blocks of one that `StoredForm.folded` made.
+    """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.folded`.
 
-    ValueError if it has no format for it; `name` is what the message calls it.
+    Raise ValueError without such a scheme; `name` is its name in the message.
     """
     code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
     kept, size = granularity(q.axis, q.block_size, q.ndim).kept, q.block_size
@@ -286,24 +286,24 @@ def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
     raise ValueError(f"{name} is {found}, which compressed-tensors has no format for")
 
 
-_AS_A_WHOLE = "give the mapping of open_checkpoint itself, not a dict of it"
+_AS_A_WHOLE = "pass the mapping of open_checkpoint itself, not a dict of it"
 
 
 def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
-    """Return the shape of a matrix, where it is in blocks of rows that of all of them."""
+    """Return the shape of a matrix, which may be in two-dimensional blocks."""
     if not scheme.weights.block:
         return q.shape
     rows, height, columns, width = q.shape
     last_row, last_column = np.asarray(q.codes)[-1, -1], np.asarray(q.codes)[:, :, -1, -1]
     if not (last_row.astype(np.float32).any() and last_column.astype(np.float32).any()):
-        what = f"{name} ends with a row or column of zeros, which may be what fills up its last block"
+        what = f"{name} ends with a row or column of zeros, which may be the padding of its last block"
         raise ValueError(f"{what}: {_AS_A_WHOLE}")
     return rows * height, columns * width
 
 
-@np.errstate(over="ignore")  # of a number that scales are then not in units of
+@np.errstate(over="ignore")  # the scale of the tensor does not count then
 def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
-    """Return scales in float8 and the number that they are divided by, which give scales of float32 exactly."""
+    """Return float8 scales and the number that divides them, which give the float32 scales exactly."""
     form = FLOAT_FORMATS["float8_e4m3fn"]
     numbers, codes = np.unique(scale), np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
     stored = codes.astype(np.float32)
@@ -314,14 +314,14 @@ def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
         found = np.searchsorted(table, numbers).clip(max=codes.size - 1)
         if 0 < factor < np.inf and np.array_equal(table[found], numbers):
             return codes[np.searchsorted(table, scale)], factor
-    what = f"{name} has scales that no float8_e4m3fn numbers over one number are, as nvfp4 has them"
+    what = f"{name} has scales that are not float8_e4m3fn numbers divided by one number, as nvfp4 requires"
     raise ValueError(f"{what}: {_AS_A_WHOLE}, or quantize to 'nvfp4'")
 
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
-    """Return what a scheme stores of a quantized matrix in a model of a dtype, or in float32 where scales would change.
+    """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change.
 
-    ValueError if a scale could not be read as it is stored; `name` is what the message calls the matrix.
+    Raise ValueError if a stored scale could not be read; `name` is the name of the matrix in the message.
     """
     form, scale = form_of(scheme, _matrix_shape(q, scheme, name), dtype), np.asarray(q.scale)
     factor = np.float32(1)
@@ -333,10 +333,10 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
         with np.errstate(over="ignore", divide="ignore"):  # refused below
             factor = np.float32(1) / np.float32(q.tensor_scale)
         if not 0 < factor < np.inf:
-            wanted = "whose reciprocal, which is stored, must be positive and finite in float32"
+            wanted = "whose stored reciprocal must be positive and finite in float32"
             raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {wanted}")
     else:
-        with np.errstate(over="ignore"):  # of float16 float32 is taken, of float32 it is refused
+        with np.errstate(over="ignore"):  # float16 falls back to float32, float32 is refused
             rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
         scale = rounded if (rounded.astype(scale.dtype) == scale).all() else single
     held, integers = scale.astype(np.float32), scheme.weights.kind == "int"
@@ -364,7 +364,7 @@ def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 
 
 def _read(given: Reading) -> QuantizedArray:
-    """Return the weight of some tensors, whose dtypes and shapes tell how they are stored."""
+    """Return the weight in some tensors, whose dtypes and shapes determine their form."""
     codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
     words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
     rows, columns = codes.shape

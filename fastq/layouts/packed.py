@@ -1,7 +1,7 @@
-"""Layouts of codes in words of int32, as GPTQ and AWQ have them, in bytes, as MatMulNBits, and in halves of bytes.
+"""Layouts of codes in words of int32 (GPTQ and AWQ), in bytes (MatMulNBits), and in halves of bytes.
 
-GPTQ packs along the inputs, and in its first version has zero points less one; AWQ packs along the outputs, in an order
-of its own. bitsandbytes has the first of two codes in the high half of a byte.
+GPTQ packs along the inputs, and its first version stores zero points minus one. AWQ packs along the outputs in its own
+order. bitsandbytes stores the first of two codes in the high half of a byte.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array
 
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # which of eight outputs is in the lowest four bits of a word, in the next, ..
-NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers know no other number
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # index of the output in the lowest four bits of a word, in the next, ..
+NESTED_BLOCK = 256  # nested scales that share a scale: readers accept no other number
 
 
 def _write_words(q: QuantizedArray, how: Writing) -> dict[str, Array]:
@@ -54,13 +54,13 @@ def _read_words(given: Reading) -> QuantizedArray:
         raise ValueError(f"scales has shape {scales.shape}, but the other tensors need shape (blocks, {outputs})")
     zeros = shared.from_words(given.of_shape("qzeros", "int32", len(scales), outputs * bits // 32), bits, 1, row.order)
     if row.zero_points_less and (zeros == (1 << bits) - 1).any():
-        why = f"readers of 'gptq' take them for 0 or for {1 << bits}"
+        why = f"readers of 'gptq' read them as 0 or as {1 << bits}"
         raise ValueError(f"qzeros has zero points of which all bits are set: {why}")
     indexed = row.has_g_idx and "g_idx" in given.tensors
     g_idx = given.of_shape("g_idx", "int32", inputs) if indexed else None
     size = given.block_size
     if not size and g_idx is not None and g_idx.size and g_idx.min() >= 0 and g_idx.max() < len(scales):
-        largest = int(np.bincount(g_idx).max())  # inputs of the largest block, which only the last may fall short of
+        largest = int(np.bincount(g_idx).max())  # inputs of the largest block; only the last may be shorter
         size = largest if -(-inputs // largest) == len(scales) else 0
     block_size = shared.checked_block_size(size, inputs, len(scales))
     in_order = np.arange(inputs) // block_size
@@ -126,7 +126,7 @@ def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     scale, _ = parameters_of(q)
     codes, row = q.unpacked().reshape(-1), q.dtype.codebook
     assert row is not None
-    zero = row.order[np.searchsorted(row.thresholds, 0.0)]  # what the half of a last byte stands for
+    zero = row.order[np.searchsorted(row.thresholds, 0.0)]  # the value in the unused half of the last byte
     codes = np.pad(codes, (0, codes.size % 2), constant_values=zero)
     numbers = np.array(row.values, np.float32)
     tensors = {"weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1)}
@@ -150,7 +150,7 @@ def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 
 def _read_halves(given: Reading) -> QuantizedArray:
     if given.shape is None:
-        raise TypeError("from_tensors needs shape, that of the weight, for layout 'bitsandbytes'")
+        raise TypeError("from_tensors needs the shape of the weight for layout 'bitsandbytes'")
     shape, size, block_size = given.shape, math.prod(given.shape), given.block_size or 64
     if not size or (len(shape) > 1 and shape[-1] % block_size):
         raise ValueError(f"shape {shape} has rows that blocks of {block_size} don't fill: read it as {(size,)}")
@@ -169,7 +169,7 @@ def _read_halves(given: Reading) -> QuantizedArray:
         scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
         if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
             wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
-            raise ValueError(f"absmax must be {wanted}, where it is nested")
+            raise ValueError(f"absmax must be {wanted} if it is nested")
         params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
         quantized = QuantizedArray(absmax.reshape(-1), params, (absmax.size,))
         scale = NestedScale(quantized, float(offset.reshape(-1)[0]), absmax.shape).dequantize()

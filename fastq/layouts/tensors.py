@@ -1,4 +1,4 @@
-"""What layouts share: codes with their parameters as rows and blocks, words of int32, tensors by name."""
+"""Shared parts of layouts: codes with their parameters as rows and blocks, words of int32, tensors by name."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ from fastq.system.dtypes import Array
 
 @dataclass(frozen=True)
 class Layout:
-    """How a system lays quantized weights out."""
+    """The layout of quantized weights in a system."""
 
-    name: str  # name of the layout, and whose it is
+    name: str  # name of the layout, and its system
     system: str
-    formats: tuple[str, ...]  # code formats that it has, the usual one first
+    formats: tuple[str, ...]  # code formats that it supports, the usual one first
     write: Callable[[QuantizedArray, Writing], dict[str, Array]]  # from a QuantizedArray to tensors, and back
     read: Callable[[Reading], QuantizedArray]
-    has_g_idx: bool = False  # whether a tensor says which block an input belongs to
-    zero_points_less: int = 0  # what is taken from zero points before they are stored
-    nests_scales: bool = False  # whether scales may be quantized in their turn
-    order: tuple[int, ...] = ()  # which neighbours a word has from its lowest bits on, if not those that follow
+    has_g_idx: bool = False  # whether a tensor has the block of each input
+    zero_points_less: int = 0  # number that is subtracted from zero points when they are stored
+    nests_scales: bool = False  # whether scales may be quantized, too
+    order: tuple[
+        int, ...
+    ] = ()  # order of neighbours in a word from its lowest bits on, if they do not follow each other
 
 
 def check_format(qtype: QType, row: Layout, name: str) -> None:
-    """Pass if a layout has codes of a format, signed ones of the same width too; else ValueError."""
+    """Raise ValueError unless a layout supports codes of a format, or their signed form of the same width."""
     if qtype.name not in (*row.formats, *(name[1:] for name in row.formats if name[0] == "u")):
         raise ValueError(f"{name} must be one of {', '.join(row.formats)} for layout {row.name!r}, not {qtype}")
 
 
 class Writing(NamedTuple):
-    """How to write: the layout, and the options of `to_tensors`."""
+    """The options of writing: the layout, and the options of `to_tensors`."""
 
     row: Layout
     scale_dtype: np.dtype[Any] | None
@@ -52,7 +54,7 @@ class Writing(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What to read: the layout, tensors, and the options of `from_tensors`."""
+    """The input of reading: the layout, tensors, and the options of `from_tensors`."""
 
     row: Layout
     tensors: dict[str, Array]
@@ -83,7 +85,7 @@ class Reading(NamedTuple):
         return scales
 
     def matrix(self, name: str, dtype: str = "") -> Array:
-        """Return a tensor with two dimensions; ValueError if it has others."""
+        """Return a tensor with two dimensions; raise ValueError if it has another number."""
         found = self.get(name, dtype)
         if found.ndim != 2 or not found.size:
             raise ValueError(f"{name} must be a matrix with elements, not of shape {found.shape}")
@@ -98,7 +100,7 @@ class Reading(NamedTuple):
 
 
 class BlockedWeight(NamedTuple):
-    """Unsigned codes of shape (N, K), scales and zero points of shape (N, G), and how many inputs a block has."""
+    """Unsigned codes of shape (N, K), scales and zero points of shape (N, G), and the number of inputs in a block."""
 
     codes: Array
     scale: Array
@@ -121,10 +123,10 @@ class BlockedWeight(NamedTuple):
 
 
 def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
-    """Return an array that was stored, with the codes of zeros and a scale of 1 where its scale is 0.
+    """Return a stored array; where a scale is 0, with the codes of zeros and a scale of 1.
 
-    That is what ``(code - zero_point) * 0`` is. Groups of zeros have such scales, and experts that calibration never
-    met. ValueError, with the name of the scales, if others are not positive and finite.
+    The values are the same as ``(code - zero_point) * 0``. Groups of zeros have such scales, and experts that
+    calibration never met. Raise ValueError, with the name of the scales, if other scales are not positive and finite.
     """
     scale = np.asarray(q.scale, np.float32)
     size = np.abs(scale) if as_convention(q.convention).signed_scale else scale
@@ -140,7 +142,7 @@ def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
 
 
 def _of_elements(parameters: Array, q: QuantizedArray) -> Array:
-    """Return the parameter of each element of an array, in a shape that goes with its own."""
+    """Return the parameter of each element of an array, in a shape that broadcasts with it."""
     where = granularity(q.axis, q.block_size, q.ndim)
     if q.block_size:
         axis = where.kept[0]
@@ -149,9 +151,9 @@ def _of_elements(parameters: Array, q: QuantizedArray) -> Array:
 
 
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
-    """Return the scale and the zero point of each block of an array; those of one element serve for all.
+    """Return the scale and the zero point of each block of an array; single numbers serve for all.
 
-    TypeError or ValueError if they are not those of an array of this shape.
+    Raise TypeError or ValueError if they do not fit an array of this shape.
     """
     params = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
@@ -161,7 +163,7 @@ def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
 
 
 def weight_of(q: QuantizedArray, row: Layout) -> BlockedWeight:
-    """Return what the layouts of integers are made from."""
+    """Return the input of the layouts of integers."""
     check_format(q.dtype, row, "the dtype of q")
     if q.ndim != 2:
         raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {row.name!r}, not {q.ndim}")
@@ -178,7 +180,7 @@ def weight_of(q: QuantizedArray, row: Layout) -> BlockedWeight:
 
 
 def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -> Array:
-    """Return scales in the dtype asked for, else in the default, else in their own, in C order."""
+    """Return scales in C order in the requested dtype, else in the default, else in their own."""
     wanted = dtype or (np.dtype(default) if default else scale.dtype)
     with np.errstate(over="ignore", under="ignore"):
         stored = np.ascontiguousarray(scale, wanted)
@@ -220,7 +222,7 @@ def from_words(words: Array, bits: int, axis: int, order: tuple[int, ...] = ()) 
 
 
 def checked_block_size(given: int, inputs: int, blocks: int) -> int:
-    """Return how many inputs a block has, as given or by the number of blocks; ValueError if it does not fit."""
+    """Return the number of inputs in a block, as given or from the number of blocks; else raise ValueError."""
     size = given or -(-inputs // blocks)
     if -(-inputs // size) != blocks:
         raise ValueError(f"block_size {size} does not cut {inputs} inputs into {blocks} blocks")

@@ -8,7 +8,7 @@ from fastq.system import lazy
 def init() -> None:
     """Register with Numba, which calls this entry point before it compiles anything.
 
-    Nothing is done before fastq's functions were imported: other users of Numba need not wait for that. Functions that
+    Nothing happens before fastq's functions are imported, so that other users of Numba need not wait. Functions that
     are imported later are registered when they are looked up, see `fastq.__getattr__`.
     """
     if "fastq.operations.quantize" in sys.modules:

@@ -1,8 +1,8 @@
 """Write quantized arrays and parameters to .safetensors files, and read them back exactly.
 
 The tensors are `codes`, `scale`, `zero_point` and `tensor_scale` as they are in memory, so that any reader of
-safetensors finds them; what they mean is JSON under the key "fastq" of the file's metadata. Its "format" says that it
-is this one: files of many tensors, which `fastq quantize` writes, have records of fastq/io/records.py under the same
+safetensors finds them. Their meaning is JSON under the key "fastq" of the file's metadata, with a "format" for this
+kind of file. Files of many tensors, which `fastq quantize` writes, have records of fastq/io/records.py under the same
 key, without a "format".
 """
 
@@ -95,21 +95,21 @@ def _stored(array: Array) -> tuple[str, Array]:
 
 
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
-    """Read a file, of which nothing is believed that does not fit the rest.
+    """Read a file, and check each of its fields against the others.
 
-    ValueError if it is no file of that kind; the message is one line.
+    Raise ValueError if it is not a file of that kind; the message is one line.
     """
     with opened(path, kind.__name__) as file:
         return _read(file, kind)
 
 
 def holds_many(path: Path) -> bool:
-    """Return whether a file has tensors by their names, not one array; by its suffix where its header can't tell."""
+    """Return whether a file has tensors by name instead of one array; an unreadable header is judged by the suffix."""
     try:
         with path.open("rb") as file:
             meaning = json.loads(_read_header(file)["__metadata__"][KEY])
         return "tensors" in meaning and "format" not in meaning
-    except Exception:  # damaged, of another program, or not there: what reads it says so
+    except Exception:  # damaged, written by another program, or missing: the reader says so
         return path.suffix in _OF_MANY
 
 
@@ -117,7 +117,7 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     header = _read_header(file)
     metadata = header.pop("__metadata__", {})
     if KEY not in metadata:
-        raise ValueError("it holds nothing that fastq saved")
+        raise ValueError("it was not saved by fastq")
     meaning = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
     if "tensors" in meaning and "format" not in meaning:
         raise ValueError("fastq quantize wrote it, and fastq.load reads it")
@@ -126,7 +126,7 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None
     names = {"scale", "zero_point"} | {"tensor_scale"} & header.keys() | ({"codes"} if shape is not None else set())
     if header.keys() != names:
-        raise ValueError(f"it has tensors {sorted(header)} in place of {sorted(names)}")
+        raise ValueError(f"it has tensors {sorted(header)} instead of {sorted(names)}")
     qtype = qtype_of(meaning.pop("dtype"), meaning.pop("bits"))
     arrays = {name: _as_elements(*stored) for name, stored in _tensors(file, header).items()}
     params = _params(meaning, qtype, arrays)
@@ -140,15 +140,15 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
 def _read_header(file: BinaryIO) -> dict[str, Any]:
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(file.fileno()).st_size - 8):
-        raise ValueError("it has no header of safetensors")
+        raise ValueError("it has no safetensors header")
     header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
     if not isinstance(header, dict):
-        raise ValueError("its header is not an object of JSON")
+        raise ValueError("its header is not a JSON object")
     return header
 
 
 def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Array]]:
-    """Return the tensors, which have to fill the rest of the file in the order of the header."""
+    """Return the tensors, which must fill the rest of the file in the order of the header."""
     arrays: dict[str, tuple[str, Array]] = {}
     at, start = file.tell(), 0
     size = os.fstat(file.fileno()).st_size - at
@@ -157,7 +157,7 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
         elements = np.dtype(NUMPY[dtype] if dtype in NUMPY else f"<u{_width(dtype)}")
         stop = start + math.prod(shape) * elements.itemsize
         if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop] or stop > size:
-            raise ValueError(f"tensor {name} does not lie where its shape and the tensors before it say")
+            raise ValueError(f"the position of tensor {name} does not follow from its shape and the tensors before it")
         arrays[name], start = (dtype, read_array(file, shape, elements)), stop
     if start != size:
         raise ValueError(f"{size - start} bytes are left over")
@@ -166,7 +166,7 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
 
 def _width(dtype: str) -> int:
     if dtype not in ML_FLOATS:
-        raise ValueError(f"dtype {shown(dtype)} of a tensor is none of {', '.join((*NUMPY, *ML_FLOATS))}")
+        raise ValueError(f"a tensor has dtype {shown(dtype)}, which is not one of {', '.join((*NUMPY, *ML_FLOATS))}")
     return 2 if dtype == "BF16" else 1
 
 
@@ -197,7 +197,7 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
 
 
 def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:
-    """Pass if codes and parameters are those of an array of some shape; else TypeError or ValueError."""
+    """Raise TypeError or ValueError unless codes and parameters belong to an array of the shape."""
     checked_qparams(params, shape, params.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
     qtype = params.dtype

@@ -1,4 +1,4 @@
-"""Calibrate: ranges of what comes piece by piece, on one machine or many."""
+"""Calibrate: ranges of data that arrives piece by piece, on one machine or many."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def _dispatch(name: str) -> Any:
 
 
 class Calibrator:
-    """Ranges and histograms of arrays that come piece by piece, from which parameters are taken.
+    """Ranges and histograms of data that arrives piece by piece, and the parameters for it.
 
-    What is kept is small and exact: however the data is split, in whatever order and on whatever machine pieces are
-    taken and calibrators merged, the result is the same to the bit.
+    A calibrator keeps little and is exact: the result is the same to the bit however the data is split, and in whatever
+    order and on whatever machines pieces are added and calibrators merged.
 
     Parameters
     ----------
     dtype : str, dtype or QType
-        Code format; one without blocks of its own.
+        Code format, without blocks of its own.
     axis : int, tuple of int or None
         Channel axis or axes, as in `quantize`; each channel has a histogram of its own.
     symmetric : bool
-        Whether as many codes are used below the zero point as above it.
+        Whether there are as many codes below the zero point as above it.
     convention : str or Convention
         Whose arithmetic the parameters follow.
     bins : int, optional
-        Bins of a histogram on either side of 0: a power of two from 16 to 2**20; by default 4096, with an axis 1024.
-        A channel takes ``16 * bins`` bytes, which 4096 channels make 64 MiB by default; `update` needs the same once
-        more while it adds, and half of it for what is added.
+        Number of histogram bins on either side of 0: a power of two from 16 to 2**20; by default 4096, or 1024 with an
+        axis. Each channel takes ``16 * bins`` bytes, so 4096 channels take 64 MiB by default. While it runs, `update`
+        needs two and a half times as much memory.
     nan : {"raise", "zero", "keep", "omit"}
-        Refuse NaN, or take it for 0.0; "keep", for formats that have a NaN, takes it for 0.0 in ranges; "omit" leaves
-        it out, as padding that is no data.
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0, "keep" (for formats with a NaN) treats it as
+        0.0 in ranges, and "omit" leaves it out, such as padding that is not data.
 
     Raises
     ------
@@ -99,29 +99,31 @@ class Calibrator:
 
     dtype = Forwarded[QType]("_scheme.dtype", "The code format.")
     axis = Forwarded[Axis]("_scheme.axis", "Channel axis or axes.")
-    symmetric = Forwarded[bool]("_scheme.symmetric", "Whether as many codes are used below the zero point as above it.")
+    symmetric = Forwarded[bool](
+        "_scheme.symmetric", "Whether there are as many codes below the zero point as above it."
+    )
     convention = Forwarded[str | Convention]("_scheme.convention", "Whose arithmetic the parameters follow.")
     bins = Forwarded[int]("_bins", "Bins of a histogram on either side of 0.")
     nan = Forwarded[str]("_nan", "What becomes of NaN.")
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """How many elements were seen, of each channel."""
+        """The number of elements seen, for each channel."""
         return np.asarray(self._known.counts.sum(axis=-1))
 
     @property
     def minimum(self) -> Array:
-        """The smallest element seen, of each channel, in the compute type."""
+        """The smallest element seen, for each channel, in the compute type."""
         return self._rounded(self._known.lo)
 
     @property
     def maximum(self) -> Array:
-        """The largest element seen, of each channel, in the compute type."""
+        """The largest element seen, for each channel, in the compute type."""
         return self._rounded(self._known.hi)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many elements lie in which bin: shape ``(*channels, 2 * bins)``."""
+        """The number of elements in each bin: shape ``(*channels, 2 * bins)``."""
         return self._known.counts.copy()
 
     @property
@@ -136,21 +138,22 @@ class Calibrator:
     @property
     def _known(self) -> Histogram:
         if self._seen is None:
-            raise ValueError("this Calibrator has seen no array yet: call update")
+            raise ValueError("this Calibrator has no data yet: call update")
         return self._seen
 
     def update(self, x: ArrayLike) -> None:
-        """Add the elements of an array to what was seen.
+        """Add the elements of an array.
 
         Parameters
         ----------
         x : array_like
-            Of float16, bfloat16, float32, float64 or an integer dtype, finite, with the channels of those before.
+            Finite elements of dtype float16, bfloat16, float32, float64 or an integer dtype; with the same channels as
+            earlier arrays.
 
         Raises
         ------
         TypeError, ValueError, AxisError
-            If x is not as described, or has NaN that is refused; what was seen stays as it was.
+            If x is not as described, or has NaN that is refused; the calibrator is then unchanged.
         """
         x, axis = as_array(x, "x"), self.axis
         nan = "zero" if self._nan == "keep" else self._nan
@@ -160,21 +163,21 @@ class Calibrator:
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
         known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)
         if seen.lo.shape != known.lo.shape:
-            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {known.lo.shape}")
+            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, earlier arrays {known.lo.shape}")
         self._seen, self._compute = _dispatch("histogram").merged(known, seen), max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
-        """Add what another calibrator has seen; ``a | b`` makes a new one of both.
+        """Add the data of another calibrator; ``a | b`` returns a new calibrator with the data of both.
 
         Parameters
         ----------
         other : Calibrator
-            Made with the same arguments.
+            A calibrator with the same arguments.
 
         Raises
         ------
         TypeError, ValueError
-            If it is none, or made with other arguments, or has other channels.
+            If other is not a Calibrator, or has other arguments or channels.
         """
         if not is_a(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
@@ -190,14 +193,14 @@ class Calibrator:
         self._add(other._seen, other._compute, "other")
 
     def _rule(self, name: str) -> Any:
-        """Return an argument by its name; of a convention its row, which may have been given by name."""
+        """Return an argument by its name; for a convention, its row."""
         given = getattr(self, name)
         return as_convention(given) if name == "convention" else given
 
     def __or__(self, other: Calibrator) -> Calibrator:
         if not is_a(other, Calibrator):
             return NotImplemented
-        both = copy.copy(self)  # what was seen is replaced, never written to
+        both = copy.copy(self)  # the data is replaced, never written to
         both.merge(other)
         return both
 
@@ -208,26 +211,26 @@ class Calibrator:
     def clipping_range(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
     ) -> tuple[Array, Array]:
-        """Return the least and the largest number that a method keeps, of each channel; what is beyond is clipped.
+        """Return the smallest and the largest number that a method keeps, for each channel; numbers beyond are clipped.
 
         Parameters
         ----------
         method : {"minmax", "percentile", "mse", "entropy"}
-            How the range is taken: all of it; what holds a share of the elements; what has the least squared error;
-            what tells most of the distribution. No range goes beyond what was seen. Percentile and entropy are computed
-            as onnxruntime does.
+            How to choose the range: "minmax" takes all of it, "percentile" keeps a share of the elements, "mse" has the
+            least squared error, and "entropy" keeps most of the information about the distribution. No range is wider
+            than the data. "percentile" and "entropy" are computed as in onnxruntime.
         percentile : float
-            Percent of the elements that "percentile" keeps, from 0 to 100.
+            Percentage of the elements that "percentile" keeps, from 0 to 100.
         quantized_bins : int
-            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to 2**20. All of the
-            range is taken where the histogram has no more bins.
+            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to 2**20. If the histogram has
+            no more bins than this, the whole range is taken.
         grid : int
-            How many ranges "mse" tries: those of minimum and maximum times 1 / grid, 2 / grid, .., 1. From 1 to 10,000.
+            Number of ranges that "mse" tries, from 1 to 10,000: minimum and maximum times 1 / grid, 2 / grid, .., 1.
 
         Returns
         -------
         lo, hi : ndarray
-            In the compute type, with the shape of the channels.
+            The range, in the compute type and the shape of the channels.
 
         Raises
         ------
@@ -249,26 +252,26 @@ class Calibrator:
 
     @property
     def _complete(self) -> Histogram:
-        """What was seen, of each channel something."""
+        """The data; every channel must have elements."""
         seen = self._known
         if len(none := np.argwhere(seen.lo > seen.hi)):
             first = f"the first of which is [{', '.join(map(str, none[0]))}]"
             of = f" of {len(none)} of {seen.lo.size} channels, {first}" if seen.lo.ndim else ""
-            raise ValueError(f"this Calibrator has seen no elements yet{of}: call update")
+            raise ValueError(f"this Calibrator has no elements yet{of}: call update")
         return seen
 
     def importance(self) -> Array:
-        """Return the mean of the squares of the elements, of each channel: what errors of the columns of weights count.
+        """Return the mean of the squares of the elements, for each channel: the importance of columns of weights.
 
-        With the last axis for channels these are the columns of activations, and of the weights that they are
-        multiplied with: ``importance=`` of `quantize`, ``imatrix=`` of `fastq.gguf.quantize`.
+        If the channel axis is the last one, channels are the columns of activations and of the weights that they are
+        multiplied with. Pass the result as ``importance=`` to `quantize` or as ``imatrix=`` to `fastq.gguf.quantize`.
 
         Returns
         -------
         ndarray
-            In the compute type, which is float64 of arrays of float64 (an ``imatrix=`` is float32), with the shape of
-            the channels. Each element counts as the middle of its bin, half a bin from it at most: with 1024 bins that
-            is less than a thousandth of the largest magnitude.
+            Means in the shape of the channels and in the compute type, which is float64 for float64 arrays (an
+            ``imatrix=`` must be float32). Each element counts as the middle of its bin, at most half a bin away: with
+            1024 bins that is less than a thousandth of the largest magnitude.
 
         Raises
         ------
@@ -290,19 +293,19 @@ class Calibrator:
     def qparams(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
     ) -> QParams:
-        """Return the scale and the zero point that what was seen asks for.
+        """Return the scale and the zero point for the data.
 
         Parameters
         ----------
         method, percentile, quantized_bins, grid
-            How the range is taken: see `clipping_range`.
+            How to choose the range: see `clipping_range`.
 
         Returns
         -------
         QParams
-            For "minmax" those that `choose_qparams` takes from all arrays together, in float32 or float64: no scale is
-            rounded to the dtype of half-precision arrays, as conventions with ``stored_type="input"`` or
-            ``operation_type="input"`` have it.
+            For "minmax" the same as `choose_qparams` of all arrays together, in float32 or float64. Scales are not
+            rounded to the dtype of half-precision arrays, not even for conventions with ``stored_type="input"`` or
+            ``operation_type="input"``.
 
         Raises
         ------
@@ -313,17 +316,17 @@ class Calibrator:
         return self._scheme.of_ranges(*ends)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.
+        """Write the data and the arguments of this calibrator to a file, which appears whole or not at all.
 
         Parameters
         ----------
         path : str or path
-            An existing file is replaced. Equal calibrators have equal files.
+            File to write; an existing file is replaced. Equal calibrators have equal files.
 
         Raises
         ------
         TypeError, ValueError, OSError
-            If path is not as described or can't be written, or the format or convention is none that a file can name.
+            If path is not as described or can't be written, or a file can't store the format or convention.
         """
         arguments = {name: getattr(self, name) for name in _ARGUMENTS}
         content = calibrator_file.Content(arguments, self._seen, self._compute.name)
@@ -331,7 +334,7 @@ class Calibrator:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibrator:
-        """Read a calibrator from a file of `save`. Nothing in it is run.
+        """Read a calibrator from a file of `save`. No code in the file is run.
 
         Parameters
         ----------
@@ -341,12 +344,12 @@ class Calibrator:
         Returns
         -------
         Calibrator
-            As it was saved.
+            The calibrator that was saved.
 
         Raises
         ------
         TypeError, ValueError, OSError
-            If path is not as described, can't be read, or is no file of a calibrator.
+            If path is not as described, can't be read, or is not a calibrator file.
         """
         path = as_path(path)
         arguments, seen, compute = calibrator_file.read(path)
@@ -364,7 +367,7 @@ class Calibrator:
 
 
 def side_by_side(grid: Any, axes: int) -> Calibrator:
-    """Return a calibrator of the channels of others, which are in nested lists, one level for each channel axis."""
+    """Return a calibrator with the channels of others, given as nested lists with one level for each channel axis."""
     first: Any = grid
     for _ in range(axes):
         first = first[0]

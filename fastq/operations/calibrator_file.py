@@ -30,7 +30,7 @@ _DOUBLES, _INTEGERS = np.dtype("<f8"), np.dtype("<i8")
 
 
 class Content(NamedTuple):
-    """What a file holds: arguments of a calibrator, and what it has seen, with the compute type."""
+    """The contents of a file: the arguments of a calibrator, its data, and the compute type."""
 
     arguments: dict[str, Any]
     seen: Histogram | None
@@ -57,9 +57,9 @@ def write(path: Path, content: Content) -> None:
 
 
 def read(path: Path) -> Content:
-    """Read a file, of which nothing is believed that does not fit the rest.
+    """Read a file, and check each of its fields against the others.
 
-    ValueError if it is no file of a calibrator; the message is one line.
+    Raise ValueError if it is not a calibrator file; the message is one line.
     """
     with opened(path, "Calibrator") as file:
         return _read(file)
@@ -87,7 +87,7 @@ def _read(file: BinaryIO) -> Content:
     seen = _checked(_seen(file, shape, as_int(arguments["bins"], "bins"), rest))
     for ends in (seen.lo, seen.hi) if compute == "float32" else ():
         if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
-            raise ValueError("minima and maxima are no float32")
+            raise ValueError("minima and maxima are not float32")
     return Content(arguments, seen, compute)
 
 
@@ -100,7 +100,7 @@ def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histo
 
 
 def _checked(seen: Histogram) -> Histogram:
-    """Return histograms that some data can have: the bins of minimum and maximum have elements, none lies beyond."""
+    """Return histograms if they are possible: the bins of minimum and maximum have elements, those beyond none."""
     counts, bins = seen.counts, seen.counts.shape[-1] // 2
     total = counts.sum(axis=-1, dtype=np.float64)
     if (counts < 0).any() or (total >= MOST_ELEMENTS).any():

@@ -1,4 +1,4 @@
-"""The public functions that other people's compiled code can call: importing this has Numba know them."""
+"""The public functions that users' compiled code can call; importing this module registers them with Numba."""
 
 from fastq.dispatch import compiled
 from fastq.operations.dequantize import dequantize_linear

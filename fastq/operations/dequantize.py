@@ -27,23 +27,23 @@ def dequantize_linear(
     Parameters
     ----------
     codes : array_like of int8, uint8, int16, uint16, int32 or a dtype of ml_dtypes
-        One code an element; int32 as biases and sums of products have it, without a zero point.
+        One code per element; int32 is for biases and sums of products, without a zero point.
     scale, zero_point
-        As in `quantize_linear`, but that a scale may be 0; the product is taken in float64 for scales of float64, else
-        in float32.
+        As in `quantize_linear`, except that a scale may be 0; the product is computed in float64 for float64 scales,
+        else in float32.
     dtype : float16, bfloat16, float32 or float64, optional
-        Output dtype; that of `out`, else the scale's by default, float32 where values have no such dtype.
+        Output dtype; by default that of `out`, else that of the scale, or float32 if values cannot have that dtype.
     axis, block_size
         As in `quantize_linear`.
     out : ndarray, optional
-        Where to write; the codes' shape.
+        Array to write to, in the shape of the codes.
     convention : str or Convention
-        As in `quantize_linear`; one that keeps scales in float64 has the product taken in the output dtype.
+        As in `quantize_linear`; if it keeps scales in float64, the product is computed in the output dtype.
 
     Returns
     -------
     ndarray
-        Values, the codes' shape; `out` if given.
+        Values in the shape of the codes; `out` if given.
 
     Raises
     ------
@@ -67,17 +67,17 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     Parameters
     ----------
     q : QuantizedArray
-        Codes and parameters; for codes beside raw parameters see `dequantize_linear`, for blocks of GGUF
+        Codes and parameters; for codes with raw parameters see `dequantize_linear`, for blocks of GGUF
         `fastq.gguf.dequantize`.
     dtype : float16, bfloat16, float32 or float64, optional
-        Output dtype; that of `out`, else the compute type of the parameters by default.
+        Output dtype; by default that of `out`, else the compute type of the parameters.
     out : ndarray, optional
-        Where to write; shape ``q.shape``.
+        Array to write to, of shape ``q.shape``.
 
     Returns
     -------
     ndarray
-        Values, shape ``q.shape``; `out` if given.
+        Values of shape ``q.shape``; `out` if given.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What files of calibrators, quantized arrays and parameters share: paths, conventions as JSON, elements of arrays."""
+"""Shared parts of the files of calibrators, arrays and parameters: paths, conventions as JSON, array elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import native, reason, shown
 
-# By the format that a file names: what wrote it, and what reads it
+# by the format that a file names: its writer and its reader
 SAVED = {
     "fastq.QuantizedArray": ("QuantizedArray.save", "fastq.load"),
     "fastq.QParams": ("QParams.save", "fastq.QParams.load"),
@@ -24,7 +24,7 @@ SAVED = {
 
 
 def as_name(path: Any) -> Path:
-    """Return a path of whatever may have such a name, or of nothing so far; TypeError or ValueError if it is none."""
+    """Return a path to anything or to nothing yet; raise TypeError or ValueError if `path` is not a path."""
     try:
         name = os.fspath(path)
     except Exception as error:
@@ -37,9 +37,9 @@ def as_name(path: Any) -> Path:
 
 
 def as_path(path: Any) -> Path:
-    """Return a path of a file, or of none so far.
+    """Return a path of a file that may not exist yet.
 
-    TypeError or ValueError if it is none, or that of a folder, a pipe or a device.
+    Raise TypeError or ValueError if it is not a path, or is that of a folder, a pipe or a device.
     """
     if (found := as_name(path)).exists() and not found.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
@@ -57,7 +57,7 @@ def _can_be_encoded(name: str) -> bool:
 def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
     """Open a file to read an object of some kind from it.
 
-    ValueError if what reads it finds that it is no such file; the message is one line.
+    Raise ValueError if the reader finds that it is not such a file; the message is one line.
     """
     with path.open("rb") as file:
         try:
@@ -69,7 +69,7 @@ def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
 
 
 def qtype_entry(qtype: QType) -> dict[str, Any]:
-    """Return a code format as JSON takes it."""
+    """Return a code format as an object for JSON."""
     return {"dtype": qtype.format, "bits": qtype.bits if qtype.container else None}
 
 
@@ -79,7 +79,7 @@ def qtype_of(name: Any, bits: Any) -> QType:
 
 
 def convention_entry(convention: str | Convention) -> str | dict[str, Any]:
-    """Return a convention as JSON takes it: its name, or the fields of a row of the user's own."""
+    """Return a convention as an object for JSON: its name, or the fields of a user's own row."""
     return asdict(convention) if isinstance(convention, Convention) else convention
 
 
@@ -91,14 +91,14 @@ def convention_of(entry: Any) -> Any:
 
 
 def with_tuples(value: Any) -> Any:
-    """Return the tuples that JSON has made lists of."""
+    """Return tuples for the lists that JSON made from them."""
     return tuple(map(with_tuples, value)) if isinstance(value, list) else value
 
 
 def read_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the elements that follow in a file, in the byte order of the machine.
 
-    ValueError if the file ends before.
+    Raise ValueError if the file ends early.
     """
     found = np.empty(shape, dtype)
     if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]

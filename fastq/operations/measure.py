@@ -16,21 +16,21 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype; may hold infinities.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype; may have infinities.
     axis, block_size
-        What is kept, as in `quantize`: each channel or block has a minimum and a maximum of its own.
+        As in `quantize`: each channel or block has its own minimum and maximum.
     nan : {"raise", "zero"}
-        Refuse NaN, or take it for 0.0.
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0.
 
     Returns
     -------
     lo, hi : ndarray
-        Of x's dtype, shape as the scale of `quantize`; -0.0 is returned as 0.0.
+        Minima and maxima in the dtype of x and the shape of the scale of `quantize`; -0.0 is returned as 0.0.
 
     Raises
     ------
     TypeError, ValueError, AxisError
-        If an argument is not as described, x has NaN (unless ``nan="zero"``), or nothing to take a minimum of.
+        If an argument is not as described, x has NaN (unless ``nan="zero"``), or a part is empty and has no minimum.
 
     Examples
     --------
@@ -45,28 +45,28 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
 
 
 def magnitudes(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
-    """Return the smallest magnitude but 0 and the largest one: what a float format has to hold, in one pass.
+    """Return the smallest nonzero and the largest magnitude in one pass: the range that a float format must cover.
 
-    Divided by a scale, they say what becomes 0 and what is clipped: float8_e4m3fn holds numbers from 2**-9 to 448.
+    Divided by a scale, they show whether numbers become 0 or are clipped: float8_e4m3fn has numbers from 2**-9 to 448.
 
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32 or float64; may hold infinities.
+        Array of dtype float16, bfloat16, float32 or float64; may have infinities.
     axis, block_size
-        What is kept, as in `quantize`: each channel or block has magnitudes of its own.
+        As in `quantize`: each channel or block has its own magnitudes.
     nan : {"raise", "zero"}
-        Refuse NaN, or take it for 0.0.
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0.
 
     Returns
     -------
     smallest, largest : ndarray
-        Of x's dtype, shape as the scale of `quantize`; both 0 where all elements are.
+        Magnitudes in the dtype of x and the shape of the scale of `quantize`; both are 0 if all elements are 0.
 
     Raises
     ------
     TypeError, ValueError, AxisError
-        If an argument is not as described, x has NaN (unless ``nan="zero"``), or nothing to take a magnitude of.
+        If an argument is not as described, x has NaN (unless ``nan="zero"``), or a part is empty and has no magnitude.
 
     Examples
     --------
@@ -81,19 +81,19 @@ def magnitudes(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
-    """Measure how far an approximation is from an array, in one pass and without temporaries.
+    """Measure the errors of an approximation of an array, in one pass and without temporaries.
 
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype.
     q : QuantizedArray or array_like
         The approximation: codes of x, or an array of floats of x's shape.
 
     Returns
     -------
     Comparison
-        Errors in float64. Sums are taken in memory order, so that threads do not change a bit of them.
+        Errors in float64. Sums are computed in memory order, so that threads do not change a bit.
 
     Raises
     ------

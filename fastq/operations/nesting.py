@@ -1,4 +1,4 @@
-"""Quantize the scales of blocks in their turn: double quantization."""
+"""Quantize the scales of blocks, too: double quantization."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NestedScale:
     Attributes
     ----------
     quantized : QuantizedArray
-        The scales less `offset` in one row, "dynamic8" codes in blocks.
+        The scales minus `offset` as one row of "dynamic8" codes in blocks.
     offset : float
         The mean of the scales, exact in float32.
     shape : tuple of int
@@ -52,9 +52,9 @@ class NestedScale:
         return self.quantized.codes.nbytes + self.quantized.scale.nbytes + 4
 
     def dequantize(self) -> NDArray[np.float32]:
-        """Return the scales: values of the codes plus the offset, in float32.
+        """Return the scales in float32: the values of the codes plus the offset.
 
-        Of scales near 0 they may be 0 or less; codebook formats take such scales.
+        Scales near 0 may become 0 or negative; codebook formats accept such scales.
 
         Returns
         -------
@@ -67,20 +67,20 @@ class NestedScale:
 
 
 def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None = None) -> NestedScale:
-    """Quantize scales less their mean to 8 bits, as the double quantization of bitsandbytes (QLoRA, arXiv:2305.14314).
+    """Quantize scales minus their mean to 8 bits, like bitsandbytes' double quantization (QLoRA, arXiv:2305.14314).
 
-    Codes of the array itself are taken with the scales as they were; what reads them multiplies with
-    `NestedScale.dequantize`. With blocks of 64 a weight then takes 4.127 bits instead of 4.5.
+    The codes of the array are computed with the original scales; readers multiply with `NestedScale.dequantize`. With
+    blocks of 64, a weight takes 4.127 bits instead of 4.5.
 
     Parameters
     ----------
     scale : array_like of float32
-        Scales of the blocks of an array, any shape; blocks of scales run along them in C order.
+        Scales of the blocks of an array, of any shape; blocks of scales run along them in C order.
     block_size : int
         Scales in a block.
     offset : float, optional
-        What is taken from the scales first; by default their mean: the exact sum rounded to float64, divided by their
-        number, and rounded to float32.
+        Number that is subtracted from the scales; by default their mean: the exact sum rounded to float64, divided by
+        their number, and rounded to float32.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None 
     TypeError
         If the scales are not float32.
     ValueError
-        If there are none, one is not finite, or block_size is not positive.
+        If scale is empty or not finite, or block_size is not positive.
 
     Examples
     --------
@@ -109,5 +109,5 @@ def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None 
     with np.errstate(over="ignore"):
         rest = scales.reshape(-1) - mean
     if not np.isfinite(rest).all():
-        raise ValueError(f"scale less the offset {mean} must be finite in float32")
+        raise ValueError(f"scale minus the offset {mean} must be finite in float32")
     return NestedScale(quantize(rest, "dynamic8", axis=0, block_size=size), float(mean), scales.shape)

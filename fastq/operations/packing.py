@@ -15,16 +15,16 @@ from fastq.system.arguments import as_shape
 def pack(
     codes: ArrayLike, dtype: str | QType | DTypeLike, *, axis: int = -1, bitorder: str = "little"
 ) -> NDArray[np.uint8]:
-    """Pack codes along an axis without gaps, the last byte of each row padded with zeros.
+    """Pack codes along an axis without gaps; the last byte of each row is padded with zeros.
 
-    Code k of a row has the bits from ``k * bits`` on of the row's bytes, counted from the lowest bit of the first byte:
-    what ONNX does for 4 and 2 bits, compressed-tensors for any width, and `numpy.packbits` with the same bit order
-    for 1.
+    Code k of a row starts at bit ``k * bits`` of the row's bytes, counted from the lowest bit of the first byte. ONNX
+    does the same for 4 and 2 bits, compressed-tensors for any width, and `numpy.packbits` with the same bit order for
+    1.
 
     Parameters
     ----------
     codes : array_like of integers
-        Codes of the format, one an element; for float formats of fewer than 8 bits arrays of ml_dtypes.
+        Codes of the format, one per element; for float formats of fewer than 8 bits arrays of ml_dtypes.
     dtype : str, QType or dtype
         A format of fewer than 8 bits: "int4", "uint4", "int2", "float4_e2m1fn", ...
     axis : int
@@ -62,12 +62,12 @@ def unpack(
     axis: int = -1,
     bitorder: str = "little",
 ) -> NDArray[Any]:
-    """Return packed codes one an element: the inverse of `pack`.
+    """Return packed codes with one code per element: the inverse of `pack`.
 
     Parameters
     ----------
     packed : array_like of uint8
-        What `pack` returns.
+        Bytes as `pack` returns them.
     dtype : str, QType or dtype
         As in `pack`.
     shape : tuple of int
@@ -109,25 +109,25 @@ def binarize(
     nan: str = "raise",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Keep one bit of each element, whether it is positive, and pack eight of them in a byte.
+    """Keep one bit of each element, whether it is positive, and pack eight bits into a byte.
 
-    ``np.packbits(x > 0, axis, bitorder)`` in one pass: with the defaults the bytes that sentence-transformers calls
-    "ubinary", with ``dtype="int8"`` those that it calls "binary". Each row begins on a whole byte.
+    This is ``np.packbits(x > 0, axis, bitorder)`` in one pass. The defaults give the "ubinary" bytes of
+    sentence-transformers, ``dtype="int8"`` its "binary" bytes. Each row begins on a whole byte.
 
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype, any shape and memory layout.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype, of any shape and memory layout.
     axis : int
         The axis along which neighbours share a byte.
     dtype : {"uint8", "int8"} or dtype
-        Of the bytes; those of int8 are less by 128.
+        Dtype of the bytes; int8 bytes are smaller by 128.
     bitorder : {"big", "little"}
         Whether the first of eight elements is in the highest or the lowest bit.
     nan : {"raise", "zero"}
-        Refuse NaN, or take it for 0.0, which is not positive.
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0, which is not positive.
     out : ndarray, optional
-        Where to write the bytes: their shape and dtype.
+        Array to write to, with the shape and dtype of the bytes.
 
     Returns
     -------

@@ -34,52 +34,55 @@ def quantize(
     rounding: str | None = None,
     rng: Any = None,
 ) -> QuantizedArray:
-    """Quantize an array, with parameters computed from it or given.
+    """Quantize an array with parameters that are computed from it or given.
 
-    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, or as the convention has it, with the parameters
-    of `choose_qparams`; where a block fits the cache it is read once.
+    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, with the parameters of `choose_qparams`; other
+    conventions round differently. A block that fits the cache is read only once.
 
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype, any shape and memory layout.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype, of any shape and memory layout.
     dtype : str, QType or dtype
         The code format: "int8", "uint4", "float8_e4m3fn", "nf4", "mxfp4" or another of ``fastq.formats.qtypes.QTYPES``.
     qparams : QParams, optional
         Parameters to use instead; they carry dtype, axis, block_size, symmetric and convention.
     axis : int, tuple of int or None
-        The channel axis or axes, each index with parameters of its own; None: one set for the array. With a
+        The channel axis or axes: each index along them has its own parameters; None: one set for the array. With a
         `block_size`, the axis along which blocks run.
     block_size : int
         Elements in a block; the last one of each row may be shorter. 0: no blocks.
     symmetric : bool
-        Zero point in the middle and as many codes below it as above.
+        Whether the zero point is in the middle, with as many codes below it as above.
     convention : str or Convention
-        Whose arithmetic to follow: a name of ``fastq.CONVENTIONS``, or a `Convention` of your own.
+        System whose arithmetic to follow: a name of ``fastq.CONVENTIONS``, or your own `Convention`.
     nan : {"raise", "zero", "keep"}
-        Refuse NaN, take it for 0.0, or keep it, in formats whose codes or scales have a NaN.
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0, "keep" keeps it in formats whose codes or
+        scales have a NaN.
     saturate : bool
-        Whether what is too large for a float format with a NaN becomes its largest number, or infinity or NaN.
+        Whether numbers too large for a float format with a NaN become its largest number; otherwise infinity or NaN.
     out : ndarray, optional
-        Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
+        Array to write the codes to, in the shape of x and the storage dtype of the format; for packed formats in the
+        packed shape.
     bits : int, optional
-        Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
+        Use only this many bits (at least 2) of `dtype`, one code per element.
     range : {"minmax", "mse", "mse-llm-compressor"} or MSERange
-        All of what each parameter belongs to, from minimum to maximum; or of several smaller and larger ranges the one
-        that has the least error of the round trip: see `MSERange`. "mse-llm-compressor" tries other ones.
+        "minmax" uses the full range of each array, channel or block. "mse" tries smaller and larger ranges and takes
+        the one with the smallest round-trip error: see `MSERange`. "mse-llm-compressor" tries the ranges of
+        llm-compressor.
     importance : array_like, optional
-        What the squared error of an element counts where the range is searched for, as the mean of squares of the
-        activations that a column meets: a weight, finite and not negative, for each element of the axis along which
-        blocks run, else of the last axis whose elements share parameters; or an array of x's shape. Of what a
-        parameter belongs to only the ratios of weights count.
+        Weights of the squared errors in the search for a range, finite and not negative; for example the mean squares
+        of the activations of each column. One weight for each index along the axis of blocks, or without blocks along
+        the last axis whose elements share parameters; or an array in the shape of x. Within the elements that share a
+        parameter, only the ratios of weights matter.
     rounding : {None, "stochastic"}
-        To the nearest code, as the convention has it; or to either neighbour at random, to the upper one with the
-        probability of the distance from the lower one, so that means stay what they are. Which one depends on `rng`
-        and the element's index in the array alone: not on threads, memory layout, chunks or CPU. Parameters are the
-        same. Not for codes of tables, such as "nf4".
+        None rounds to the nearest code, as the convention prescribes. "stochastic" rounds to one of both neighbours at
+        random; the probability of the upper one is the distance from the lower one, which preserves means. The choice
+        depends only on `rng` and on the index of the element in the array: not on threads, memory layout, chunks or
+        CPU. Parameters are the same. Codebook formats such as "nf4" do not support it.
     rng : None, int, SeedSequence, BitGenerator or Generator
-        The seed of "stochastic", as ``numpy.random.default_rng`` takes it: an int gives the same codes at each call, a
-        generator others, for which it is advanced; None draws a seed from the system.
+        The seed of "stochastic", any argument of ``numpy.random.default_rng``: an int gives the same codes at each
+        call, a generator is advanced and gives new ones; None draws a seed from the system.
 
     Returns
     -------
@@ -132,12 +135,12 @@ def choose_qparams(
     range: str | MSERange = "minmax",
     importance: ArrayLike | None = None,
 ) -> QParams:
-    """Return the scale and zero point that `quantize` would take from an array.
+    """Return the scale and zero point that `quantize` would compute from an array.
 
-    With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric, ``scale = (hi - lo) / (qmax -
-    qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's DynamicQuantizeLinear; symmetric, ``scale =
-    max(-lo, hi) / h`` with h codes on either side of the middle one; 1 where all is zero. Other conventions: see
-    `Convention`.
+    Let lo and hi be the minimum and maximum of the values that share a parameter, extended to include 0. Asymmetric:
+    ``scale = (hi - lo) / (qmax - qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as in ONNX's
+    DynamicQuantizeLinear. Symmetric: ``scale = max(-lo, hi) / h`` with h codes on either side of the middle one. If all
+    values are 0, scale is 1. Other conventions: see `Convention`.
 
     Parameters
     ----------
@@ -147,7 +150,8 @@ def choose_qparams(
     Returns
     -------
     QParams
-        Scale of dtype float64 for float64 x, integers wider than 16 bits and conventions that keep it so, else float32.
+        The scale is float64 for float64 x, for integers wider than 16 bits and for conventions that keep it so, else
+        float32.
 
     Raises
     ------
@@ -187,17 +191,18 @@ def quantize_linear(
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype.
     scale : array_like of float
-        Positive and finite; powers of two in float8_e8m0fnu and int32 are taken too. One number of any shape for the
-        whole array, else shape (C,) for a channel axis, the kept dimensions for a tuple of axes, or x's rank: with
-        ``ceil(D / block_size)`` on the block axis, or with 1 on the axes that have none, whatever `axis` is then.
+        Positive and finite; powers of two in float8_e8m0fnu and int32 are accepted, too. One number of any shape for
+        the whole array, else shape (C,) for a channel axis, or the kept dimensions for a tuple of axes. Or the rank of
+        x: with ``ceil(D / block_size)`` on the block axis, or with 1 on axes without their own scales; `axis` is then
+        ignored.
     zero_point : array_like of int, optional
-        Codes of 0.0, the scale's shape or one number; None for zero.
+        Codes of 0.0, in the shape of the scale or one number; None for zero.
     dtype : str, QType or dtype, optional
         The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX.
     axis : int, tuple of int or None
-        As in `quantize`; not looked at where scale is one number.
+        As in `quantize`; ignored if scale is one number.
     block_size : int
         As in `quantize`.
     convention, nan, saturate, out, rounding, rng
@@ -206,7 +211,7 @@ def quantize_linear(
     Returns
     -------
     ndarray
-        Codes, x's shape, packed along the last axis for packed formats; `out` if given.
+        Codes in the shape of x, packed along the last axis for packed formats; `out` if given.
 
     Raises
     ------
@@ -244,21 +249,21 @@ def fake_quantize(
     rounding: str | None = None,
     rng: Any = None,
 ) -> Array:
-    """Quantize and dequantize in one pass: the values that the codes of x would stand for.
+    """Quantize and dequantize in one pass: return the values of the codes of x.
 
     Parameters
     ----------
     x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate
         As in `quantize`.
     out : ndarray, optional
-        Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
+        Array to write to, in the shape of x and the dtype of the result; may be x itself, which costs a copy.
     bits, range, importance, rounding, rng
         As in `quantize`.
 
     Returns
     -------
     ndarray
-        Of x's dtype for floats, else of the compute type; `out` if given.
+        Values in the dtype of x if that is a float, else in the compute type; `out` if given.
 
     Raises
     ------

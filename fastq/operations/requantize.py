@@ -1,4 +1,4 @@
-"""Requantize: int32 sums of products become codes, in the arithmetic of the system that a model runs on."""
+"""Requantize: turn int32 sums of products into codes, in the arithmetic of the system that runs the model."""
 
 from __future__ import annotations
 
@@ -28,33 +28,34 @@ def requantize(
 ) -> Array:
     """Turn int32 accumulators into codes: ``saturate(round((acc + bias) * multiplier) + zero_point)``.
 
-    How the product is taken and rounded, and so which code a sum near a tie gets, is that of the `convention`. Sums in
-    int32 wrap around, as those of compiled code do; only codes are clamped.
+    The `convention` decides how the product is computed and rounded, and so which code a sum near a tie gets. int32
+    sums wrap around, as in compiled code; only codes are clamped.
 
     Parameters
     ----------
     acc : array_like of int32
-        Sums of products of codes, less their zero points, any shape and memory layout.
+        Sums of products of codes minus their zero points, of any shape and memory layout.
     multiplier : array_like of float
-        The scale of the inputs times that of the weights, divided by that of the results: one number, or one for each
-        channel of `axis`; finite, not negative, and less than ``2**30`` in TensorFlow Lite's arithmetic.
+        The scale of the inputs times the scale of the weights, divided by the scale of the results: one number, or one
+        for each channel of `axis`. Finite, not negative, and less than ``2**30`` in TensorFlow Lite's arithmetic.
     zero_point : int
         The code of 0.0 in the results.
     dtype : {"int8", "uint8", "int16"}, QType or dtype
         The code format of the results.
     axis : int, tuple of int or None
-        The channel axis or axes, to whose indices multipliers and biases belong; None: one of each for the array.
+        The channel axis or axes: each index along them has its own multiplier and bias; None: one of each for the
+        array.
     bias : array_like of int32, optional
-        What is added to accumulators: one number, or one for each channel. For "torch" a float too, which is that of a
-        layer divided by the scales of inputs and weights, and is added in float32.
+        Number to add to accumulators: one, or one for each channel. For "torch" also a float: the bias of a layer
+        divided by the scales of inputs and weights, which is added in float32.
     clamp : tuple of int, optional
-        The first and the last code of results, which a fused activation has: ``(zero_point, 127)`` for ReLU in int8.
+        The first and the last code of the results, for a fused activation: ``(zero_point, 127)`` for ReLU in int8.
     convention : {"tflite", "tflite-single", "ruy-x86", "xnnpack", "onnxruntime", "torch"}
         Whose arithmetic to follow. "tflite": a product by 31 bits, rounded half up, shifted, and rounded again, half
         away from zero; "ruy-x86": the same half up; "tflite-single": the shifted product, rounded once, half up; the
         others: a product in float32, rounded half to even.
     out : ndarray, optional
-        Where to write the codes: acc's shape and `dtype`.
+        Array to write the codes to, in the shape of acc and of `dtype`.
 
     Returns
     -------

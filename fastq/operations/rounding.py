@@ -1,4 +1,4 @@
-"""Round: the public functions that keep as many bits of floats as they have information."""
+"""Round: the public functions that keep the bits of floats with information."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ def bitround(
     convention: str = "numcodecs",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Round floats to fewer bits of their significands, the rest of which are zeros, so that compressors work.
+    """Round floats to fewer bits and set the other bits of their significands to 0, so that compressors work.
 
-    What is returned are floats as any others: nothing decodes them. NaN stays NaN with all its bits, infinities stay.
+    The results are ordinary floats, which need no decoding. NaN keeps all its bits, and infinities stay.
 
     Parameters
     ----------
     x : array_like
-        Of float16, float32 or float64, any shape and memory layout.
+        Array of dtype float16, float32 or float64, of any shape and memory layout.
     keepbits : int, optional
-        How many bits of the mantissa are kept, those after the leading one, which is not stored: each element is the
-        nearest float that has only these. 0 to 10, 23 or 52. One of this, `digits` and `max_error` is to be given.
+        Number of mantissa bits to keep, from 0 to 10, 23 or 52; the leading bit, which is not stored, does not count.
+        Each element becomes the nearest float with only these bits. Give one of `keepbits`, `digits` and `max_error`.
     digits : int, optional
-        How many significant decimal digits are kept: 1 to 3, 7 or 15. Each element keeps as many bits as Granular
-        BitRound of netCDF-C gives it.
+        Number of significant decimal digits to keep: 1 to 3, 7 or 15. Each element keeps the number of bits that
+        Granular BitRound of netCDF-C gives it.
     max_error : float, optional
-        How far finite elements may be off. What is kept are the fewest bits for which that is so of any number up to
-        the largest finite magnitude M of x, ``2**(floor(log2(M)) - keepbits - 1) <= max_error``, and for which M stays
+        Largest absolute error of finite elements. The fewest bits are kept that guarantee it for every number up to the
+        largest finite magnitude M of x, ``2**(floor(log2(M)) - keepbits - 1) <= max_error``, and for which M stays
         finite.
     convention : {"numcodecs", "netcdf"}
-        Where a tie goes: to the float whose last kept bit is 0, as in numcodecs, xbitinfo and BitInformation.jl, or
-        away from zero, as in netCDF-C.
+        How ties are rounded: "numcodecs" takes the float whose last kept bit is 0, like numcodecs, xbitinfo and
+        BitInformation.jl; "netcdf" rounds away from zero, like netCDF-C.
     out : ndarray, optional
-        Where to write: of x's dtype and shape. ``out=x`` rounds in place.
+        Array to write to, with the dtype and shape of x. ``out=x`` rounds in place.
 
     Returns
     -------
     ndarray
-        Of x's dtype and shape, in its memory order, or `out`. What is rounded up beyond the largest finite number is
-        infinite, as IEEE 754 has it.
+        Floats with the dtype, shape and memory order of x, or `out`. Numbers that are rounded up beyond the largest
+        finite number become infinite, as in IEEE 754.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or not one of `keepbits`, `digits` and `max_error` is given.
+        If an argument is not as described, or not exactly one of `keepbits`, `digits` and `max_error` is given.
 
     Examples
     --------
@@ -69,23 +69,23 @@ def bitround(
 
 
 def bit_information(x: ArrayLike, *, axis: int = -1) -> BitInformation:
-    """Count the bits of neighbouring floats, to find how much information each bit has: which ones to keep.
+    """Count the bits of neighbouring floats to find how much information each bit has.
 
-    The mutual information of each bit and the same bit of the next element, as Kloewer et al. (2021) define it and
-    xbitinfo computes it. Bits are counted in one pass; those of a dask array chunk by chunk, at once, with the pairs
-    across chunks.
+    The information is the mutual information of each bit and the same bit of the next element, as defined by Kloewer et
+    al. (2021) and computed by xbitinfo. Bits are counted in one pass. A dask array is computed at once, chunk by chunk,
+    including the pairs across chunks.
 
     Parameters
     ----------
     x : array_like
-        Of float16, float32 or float64, any shape and memory layout. Pairs with NaN are left out.
+        Array of dtype float16, float32 or float64, of any shape and memory layout. Pairs with NaN are left out.
     axis : int
-        Along which elements are neighbours.
+        The axis along which elements are neighbours.
 
     Returns
     -------
     BitInformation
-        Its ``keepbits(0.99)`` are the bits for `bitround`; a sum of two is that of all pairs of both.
+        Counts of the bits. Pass its ``keepbits(0.99)`` to `bitround`; the sum of two results has the pairs of both.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Read what files of fastq hold."""
+"""Read files of fastq."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
 
 
 def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
-    """Read what `QuantizedArray.save` or a command of fastq wrote. Nothing in it is run.
+    """Read a file that `QuantizedArray.save` or a command of fastq wrote. No code in the file is run.
 
     Parameters
     ----------
     path : str or path
-        A file of `QuantizedArray.save`; or, with the extra `[cli]`, a file of tensors, .safetensors, .npy, .npz or
-        .gguf, a model directory, or a folder of .safetensors, .npy and .npz files.
+        A file of `QuantizedArray.save`; or, with the extra `[cli]`, a file of tensors (.safetensors, .npy, .npz or
+        .gguf), a model directory, or a folder of .safetensors, .npy and .npz files.
 
     Returns
     -------
     QuantizedArray or Tensors
-        The array as it was saved, codes and parameters bit for bit, in C order. Of all else a mapping from names to
-        tensors: quantized ones are `QuantizedArray`, read when they are asked for, all others are arrays. In GGUF files
-        those of Q8_0 are `QuantizedArray`; other blocks are read as their values. Where blocks of a matrix have several
-        rows it is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
+        From a file of `QuantizedArray.save` the array that was saved, with the same bits of codes and parameters, in C
+        order. From all other files a mapping from names to tensors, which are read when they are looked up: quantized
+        tensors are `QuantizedArray`, all others are arrays. In GGUF files tensors of Q8_0 are `QuantizedArray`; other
+        blocks are read as their values. A matrix with two-dimensional blocks has shape (rows / b, b, columns / b, b)
+        and is padded with zeros.
 
     Raises
     ------
     TypeError, ValueError, OSError
-        If path is not as described, can't be read, or holds no tensors; a tensor that is damaged when it is read.
+        If path is not as described, can't be read, or has no tensors. A damaged tensor raises when it is read.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     ...     np.array_equal(fastq.load(path).codes, q.codes)
     True
 
-    What ``fastq quantize model.safetensors model-int8.safetensors`` wrote:
+    A file that ``fastq quantize model.safetensors model-int8.safetensors`` wrote:
 
     >>> tensors = fastq.load("model-int8.safetensors")  # doctest: +SKIP
     >>> tensors["layer.weight"]  # doctest: +SKIP

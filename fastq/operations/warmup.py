@@ -12,27 +12,29 @@ from fastq.system.arguments import as_bool, as_choice
 
 
 def warmup(*names: str, native: bool = False) -> None:
-    """Have machine code ready before time matters: shipped with the package, from disk, or compiled and kept there.
+    """Prepare machine code ahead of time: take it from the package or from disk, or compile it and keep it on disk.
 
-    Calls are planned as if they were made, and nothing is computed.
+    Calls are planned but not executed: nothing is computed.
 
     Parameters
     ----------
     *names : str
-        Which works: "int8", which is the default, "int16", "int4", "float8", "microscaling", "codebooks", "textbook",
-        "frameworks", "calibration", "stores", "measures", "gguf" or "all".
+        Names of works, by default "int8"; others are "int16", "int4", "float8", "microscaling", "codebooks", "dtypes"
+        for values of float16, bfloat16 and float64, "stochastic", "textbook", "frameworks", "calibration", "stores",
+        "measures", "gguf" and "all".
     native : bool
-        Whether to make code for this very CPU, a few per cent faster than code for many; this user's processes use it
-        for these works until fastq is upgraded, and import Numba then. Others use what is shipped.
+        Whether to compile for exactly this CPU, which makes code a few per cent faster. This user's processes then
+        import Numba and use that code for these works until fastq is upgraded. Other users keep the code of the
+        package.
 
     Raises
     ------
     ValueError
-        If there is no such work.
+        If a name is not that of a work.
     TypeError
         If `native` is not a bool.
     OSError
-        If code is to be made for this CPU and there is no folder to keep it in.
+        If `native` is set and there is no folder to keep the code in.
 
     Examples
     --------
@@ -43,7 +45,7 @@ def warmup(*names: str, native: bool = False) -> None:
 
 
 def make_ready(names: tuple[str, ...], native: bool, track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
-    """Do what `warmup` does; `track` may show how far it is."""
+    """Do the work of `warmup`; `track` may show the progress."""
     for name in names:
         as_choice(name, "names", ("all", *works.WORKS))
     with callers.native_code() if as_bool(native, "native") else contextlib.nullcontext():

@@ -1,7 +1,7 @@
-"""The works that machine code is made for ahead of time: which calls each of them makes.
+"""The works whose machine code is made ahead of time, and the calls of each work.
 
-A wheel with machine code has that of all works; the pages need no other, which a test sees to. Calls are planned and
-launch nothing, so arrays of any size cost nothing, and which kernels a call takes depends on no element.
+A wheel with machine code has the code of all works. A test ensures that the pages need no other code. Calls are planned
+and not launched, so arrays of any size cost nothing; the kernels of a call do not depend on elements.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from fastq.system.dtypes import Array
 
 Function = Callable[..., object]
 
-# an example, a page of memory, weights, what outgrows caches, wide rows, a series
-SHAPES = ((4, 6), (64, 64), (256, 512), (4096, 4096), (64, 1 << 20), (1 << 16,))
+# an example, a few rows, a page of memory, weights, what outgrows caches, wide rows, a series
+SHAPES = ((4, 6), (8, 64), (64, 64), (256, 512), (4096, 4096), (64, 1 << 20), (1 << 16,))
 
 
 class Calls(NamedTuple):
-    """Calls of functions: each with each dtype of values, first argument after them, scheme and shape.
+    """Calls of functions with each dtype of the values, each second argument, each scheme and each shape.
 
     Attributes
     ----------
     functions : tuple of callable
-        Of values, an argument and the options of a scheme.
+        Functions of values, a second argument and the options of a scheme.
     dtypes : str
-        Of the values.
+        Dtypes of the values.
     arguments : str
-        Code formats.
+        Second arguments: code formats.
     schemes : tuple of dict
-        How elements share parameters.
+        Options by which elements share parameters.
     shapes : tuple
-        Of the values.
+        Shapes of the values.
     """
 
     functions: tuple[Function, ...]
@@ -59,7 +59,7 @@ class Calls(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] = SHAPES
 
     def each(self) -> list[Callable[[], object]]:
-        """Return what plans each call."""
+        """Return a function for each call, which plans it."""
         product = itertools.product(
             self.functions, self.dtypes.split(), self.arguments.split(), self.schemes, self.shapes
         )
@@ -72,7 +72,7 @@ def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any],
 
 
 def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
-    """Return codes that nobody has written, with parameters that are valid."""
+    """Return uninitialized codes with valid parameters."""
     q = quantize(x, name, **scheme)
     q.scale[...], q.zero_point[...] = 1, 0
     return q
@@ -88,6 +88,12 @@ def _fake_given(x: Array, name: str, **scheme: Any) -> None:
 
 def _back(x: Array, name: str, **scheme: Any) -> None:
     _quantized(x, name, **scheme).dequantize()
+
+
+def _back_to_others(x: Array, name: str, **scheme: Any) -> None:
+    q = _quantized(x, name, **scheme)
+    for dtype in ("float16", lazy.module("ml_dtypes").bfloat16, "float64"):
+        q.dequantize(dtype=dtype)
 
 
 def _compare(x: Array, name: str, **scheme: Any) -> None:
@@ -106,12 +112,8 @@ def _compare_values(x: Array, _: str) -> None:
     compare(x, x)
 
 
-def _pack(x: Array, name: str) -> None:
-    pack(x, name)
-
-
-def _unpack(x: Array, name: str) -> None:
-    unpack(pack(x, name), name, shape=x.shape)
+def _pack(x: Array, name: str, **options: Any) -> None:
+    unpack(pack(x, name, **options), name, shape=x.shape, **options)
 
 
 def _linear(x: Array, name: str, **options: Any) -> None:
@@ -124,9 +126,8 @@ def _bias(x: Array, _: str) -> None:
 
 def _requantize(acc: Array, convention: str, **scheme: Any) -> None:
     channels = acc.shape[scheme["axis"]] if scheme else ()
-    for bias in (None, np.zeros(channels, acc.dtype)):
-        requantize(acc, np.ones(channels), 0, "int8", bias=bias, convention=convention, **scheme)
-    requantize(acc, np.ones(channels), 0, "uint8", bias=bias, convention=convention, **scheme)
+    for bias, name in itertools.product((None, np.zeros(channels, acc.dtype)), ("int8", "uint8")):
+        requantize(acc, np.ones(channels), 0, name, bias=bias, convention=convention, **scheme)
 
 
 def _calibrate(x: Array, name: str, **options: Any) -> None:
@@ -138,8 +139,7 @@ def _cast(x: Array, name: str, **options: Any) -> None:
 
 
 def _unpack_cf(x: Array, name: str) -> None:
-    unit = np.ones(1, name)
-    for given in ((), (0,)):
+    for unit, given in itertools.product((np.ones(1, np.float32), np.ones(1)), ((), (0,))):
         lazy.module("fastq.dispatch.casting").unpack_integers(x, np.dtype(name), unit, unit, given)
 
 
@@ -147,19 +147,24 @@ def _range_of(x: Array, name: str, **scheme: Any) -> None:
     choose_qparams(x, name, **scheme)
 
 
-def _binarize(x: Array, name: str) -> None:
-    binarize(x, dtype=name)
+def _binarize(x: Array, name: str, **options: Any) -> None:
+    binarize(x, dtype=name, **options)
 
 
 def _round_bits(x: Array, _: str) -> None:
-    for options in ((7, None, None), (None, 3, None)):
-        call("bitround", x, None, None, None, None, (*options, "numcodecs"), (*map(type, options),))
+    for options in ((7, None, None, "numcodecs"), (7, None, None, "netcdf"), (None, 3, None, "numcodecs")):
+        call("bitround", x, None, None, None, None, options, (*map(type, options[:3]),))
     call("bit_information", x, None, None, None, None, (-1,), (int,))
 
 
 def _to_blocks(x: Array, name: str, **options: str) -> Array:
     blocks: Array = call("gguf_quantize", x, None, None, None, None, BlockOptions(name, **options), (str,))
     return blocks
+
+
+def _weighed(x: Array, name: str, **options: str) -> None:
+    imatrix = np.ones(x.shape[-1], x.dtype)
+    call("gguf_quantize", x, None, imatrix, None, None, BlockOptions(name, **options), (str,))
 
 
 def _from_blocks(x: Array, name: str) -> None:
@@ -174,15 +179,20 @@ ALL = (WHOLE, ROWS, COLUMNS, *BLOCKS)
 SYMMETRIC = tuple(scheme | {"symmetric": True} for scheme in ALL)
 ROUND_TRIP: tuple[Function, ...] = quantize, _given, _back
 _TEXTBOOK_SYMMETRIC: dict[str, Any] = {"convention": "textbook", "symmetric": True}
+_SMALL_BLOCKS = "Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4"  # of GGUF
+_LARGE_BLOCKS = "Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS"
+_NESTED = tuple({"axis": 1, "block_size": size} for size in (32, 64, 128, 256))  # scales of blocks
 _FLOAT_ZERO_POINT = replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")  # of the tutorial
 SEARCHED: dict[str, Any] = {"range": MSERange()}
+RANDOM: dict[str, Any] = {"rounding": "stochastic", "rng": 0}
 
 WORKS: dict[str, tuple[Calls, ...]] = {
     "int8": (
         Calls((*ROUND_TRIP, _compare), "float32", "int8 uint8", (*ALL, *SYMMETRIC)),
         Calls((quantize,), "float32", "int8", ({"axis": 1, "block_size": 16, "symmetric": True},)),
         Calls((fake_quantize, _fake_given), "float32", "int8", (*ALL[:4], *SYMMETRIC[:4])),
-        Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
+        Calls((fake_quantize,), "float32", "uint8"),
+        Calls((quantize,), "float32", "int8", tuple(scheme | SEARCHED for scheme in (ROWS, SYMMETRIC[1]))),
         Calls(ROUND_TRIP, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
     ),
     "int4": (
@@ -190,16 +200,44 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (WHOLE, ROWS, *ALL[3:]))),
         Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (*SYMMETRIC[:2], *SYMMETRIC[3:]))),
         Calls(ROUND_TRIP, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
-        Calls((_pack,), "int8", "int4"),
+        Calls((fake_quantize,), "float32", "int4", (SYMMETRIC[1], *BLOCKS[::2], SYMMETRIC[3], SYMMETRIC[5])),
+        Calls((_pack,), "int8", "int4 int2", ({}, {"axis": 0})),
+        Calls((_pack,), "uint8", "uint4 uint3 uint2 uint1", ({}, {"axis": 0})),
+        Calls((_pack,), "uint8", "uint1", ({"bitorder": "big"},)),
     ),
-    "int16": (Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),),
+    "int16": (
+        Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),
+        Calls((_linear,), "float32", "int16", (RANDOM,)),
+    ),
     "float8": (
         Calls(
             (*ROUND_TRIP, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])
         ),
+        Calls((fake_quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[0], SYMMETRIC[1])),
     ),
-    "microscaling": (Calls((*ROUND_TRIP, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),),
-    "codebooks": (Calls((*ROUND_TRIP, _compare), "float32", "nf4", (SYMMETRIC[4],)),),
+    "microscaling": (
+        Calls((*ROUND_TRIP, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),
+        Calls((fake_quantize,), "float32", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),
+    ),
+    "codebooks": (
+        Calls((*ROUND_TRIP, _compare), "float32", "nf4", (SYMMETRIC[4],)),
+        Calls((quantize, _back), "float32", "dynamic8", _NESTED, ((1, 4), (1, 1 << 16))),
+    ),
+    "dtypes": (
+        Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
+        Calls((fake_quantize, _compare), "float16 bfloat16 float64", "int8", (WHOLE, SYMMETRIC[1])),
+        Calls(ROUND_TRIP, "float16 bfloat16", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
+        Calls(ROUND_TRIP, "float16 bfloat16", "float8_e4m3fn", (SYMMETRIC[1],)),
+        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "nf4", (SYMMETRIC[4],)),
+        Calls((_back_to_others,), "float32", "int8", (WHOLE, SYMMETRIC[1])),
+        Calls((_back_to_others,), "float32", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
+    ),
+    "stochastic": (
+        Calls((quantize, fake_quantize), "float32", "int8", (RANDOM, SYMMETRIC[1] | RANDOM)),
+        Calls((quantize,), "float32", "int4", (SYMMETRIC[3] | RANDOM,)),
+        Calls((quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[1] | RANDOM,)),
+        Calls((quantize,), "float32", "mxfp4", (COLUMNS | RANDOM,)),
+    ),
     "textbook": (
         Calls(
             (*ROUND_TRIP, _compare),
@@ -218,36 +256,39 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     "frameworks": (
         Calls((_range_of, _fake_given), "float32", "uint8", ({"convention": "torch-fake-quantize"},)),
         Calls((_linear,), "float32", "float8_e4m3fn float8_e5m2", ({"saturate": False},)),
-        Calls((_bias,), "int32", "-", shapes=((64,),)),
+        Calls((_bias,), "int32", "-", shapes=((64,), *SHAPES[2:5])),
         Calls((_requantize,), "int32", "tflite tflite-single ruy-x86 onnxruntime", (WHOLE, ROWS, COLUMNS)),
-        Calls((_unpack,), "uint8", "uint4"),
     ),
     "calibration": (
         Calls((_calibrate,), "float32", "int8", ({}, {"nan": "omit"}, {"axis": 0})),
+        Calls((_calibrate,), "float16 bfloat16 float64", "int8"),
         Calls((_given,), "float32", "int8 uint8", ({"nan": "zero"},)),
     ),
     "stores": (
         Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
+        Calls((_cast,), "float32 float64", "int8 uint8 uint16 int32"),
+        Calls((_cast,), "float32", "int8 uint8 int16", ({"wraps": True},)),
         Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
-        Calls((_unpack_cf,), "int8 uint8 int16 uint16", "float32 float64"),
+        Calls((_unpack_cf,), "int8 uint8 int16 uint16 int32", "float32 float64"),
         Calls((_round_bits,), "float32 float64", "-"),
     ),
     "measures": (
-        Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8", "-", (WHOLE, ROWS, COLUMNS)),
-        Calls((_magnitudes,), "float32", "-", (WHOLE, ROWS)),
-        Calls((_compare_values,), "float32", "-"),
-        Calls((_binarize,), "float32", "uint8", shapes=SHAPES[1:]),
+        Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8 int16 int32", "-", (WHOLE, ROWS, COLUMNS)),
+        Calls((_magnitudes,), "float32 float64 float16 bfloat16", "-", (WHOLE, ROWS, COLUMNS)),
+        Calls((_compare_values,), "float32 float16", "-"),
+        Calls((_binarize,), "float32 float64 float16 bfloat16", "uint8", shapes=SHAPES[1:]),
+        Calls((_binarize,), "float32", "uint8", ({"bitorder": "little"}, {"nan": "zero"}), SHAPES[1:]),
     ),
     "gguf": (
-        Calls((_to_blocks,), "float32", "Q8_0 Q4_0 Q4_1 Q5_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
-        Calls((_to_blocks,), "float32", "Q4_0", ({"range": "mse"},), SHAPES[2:4]),
-        Calls((_from_blocks,), "float32", "Q8_0 Q4_0 Q4_K Q6_K", shapes=SHAPES[2:4]),
+        Calls((_to_blocks, _from_blocks), "float32", f"{_SMALL_BLOCKS} {_LARGE_BLOCKS}", shapes=SHAPES[3:5]),
+        Calls((_to_blocks, _weighed), "float32", "Q4_0", ({"range": "mse"},), SHAPES[3:5]),
+        Calls((_weighed,), "float32", "Q4_0 Q4_K Q6_K", shapes=SHAPES[3:5]),
     ),
 }
 
 
 def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
-    """Plan the calls of works, which compiles what they need; `track` may show how far it is."""
+    """Plan the calls of works, which compiles their kernels; `track` may show the progress."""
     with planned_only():
         for make in track([each for name in names for part in WORKS[name] for each in part.each()]):
             make()

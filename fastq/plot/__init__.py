@@ -1,4 +1,4 @@
-"""Pictures of what quantization does to an array; needs matplotlib, the extra ``[plot]``."""
+"""Pictures of the effects of quantization on an array; needs matplotlib, the extra ``[plot]``."""
 
 from fastq.plot.distributions import calibration, channels, histogram
 from fastq.plot.information import bit_information

@@ -1,4 +1,4 @@
-"""What pictures share: colours, Axes that are given or new."""
+"""Shared parts of pictures: colours, and Axes that are given or new."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fastq.system.arguments import is_a, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# colours that the colour-blind tell apart, by Okabe and Ito, on light and dark ground
+# colours by Okabe and Ito that colour-blind readers can distinguish, on light and dark ground
 BLUE, ORANGE, GREEN, VERMILLION, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 GREY = "#8C8C8C"
 
 
 def require_matplotlib() -> None:
-    """Pass if matplotlib can be imported; ImportError if not, with what to install."""
+    """Raise ImportError with the command to install matplotlib if it can't be imported."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -23,9 +23,9 @@ def require_matplotlib() -> None:
 
 
 def check_axis(ax: object) -> None:
-    """Pass if this is Axes or None: before what is drawn is measured.
+    """Check that `ax` is Axes or None, before the data is measured.
 
-    ImportError if matplotlib can't be imported; TypeError if it is neither.
+    Raise ImportError if matplotlib can't be imported; TypeError if it is neither.
     """
     require_matplotlib()
     from matplotlib.axes import Axes
@@ -35,9 +35,9 @@ def check_axis(ax: object) -> None:
 
 
 def axis_of(ax: Axes | None) -> Axes:
-    """Return the Axes to draw in: the given one, or that of a new figure.
+    """Return the Axes to draw in: the given one, or one of a new figure.
 
-    It is called when all is measured: what is refused leaves no empty figure.
+    It is called after measuring, so that refused arguments leave no empty figure.
     """
     from matplotlib import pyplot
 
@@ -45,12 +45,12 @@ def axis_of(ax: Axes | None) -> Axes:
 
 
 def finished(ax: Axes, title: str, x: str, y: str) -> None:
-    """Set the title and what the axes are."""
+    """Set the title and the labels of the axes."""
     ax.set(xlabel=x, ylabel=y)
     ax.set_title(title, fontsize="medium")
 
 
 def legend_below(ax: Axes, columns: int, place: float = -0.14) -> Axes:
-    """Put the legend below the axis, where it hides nothing, and return the Axes."""
+    """Put the legend below the axis, where it covers nothing, and return the Axes."""
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, place), ncols=columns, fontsize="small", frameon=False)
     return ax

@@ -1,4 +1,4 @@
-"""Draw how the elements of an array lie: over the grid of its codes, by channels, within ranges of a calibrator."""
+"""Draw the distribution of the elements of an array: over its codes, by channel, and within calibrated ranges."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from fastq.system.dtypes import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COUNTED = 1 << 19  # elements that are counted at most
+COUNTED = 1 << 19  # most elements that are counted
 BARS = 200
-EMPTY = 0.5  # elements: where bars begin on a logarithmic axis, which has no 0
-TICKS = 256  # codes that are drawn one by one at most: more would touch each other
-SAMPLE = 1 << 18  # elements of which errors are taken at most
-BINS = 512  # channels that are drawn at most: fewer than a default figure is wide in pixels
-NAMED = 3  # outliers whose numbers are written
-WIDE = 256  # bars of a calibrator's histogram at most, on either side of 0
-# of methods: colours, and dashes by which lines upon others are seen
+EMPTY = 0.5  # elements at the base of bars on a logarithmic axis, which has no 0
+TICKS = 256  # most codes that are drawn one by one: more would touch each other
+SAMPLE = 1 << 18  # most elements whose errors are computed
+BINS = 512  # most channels that are drawn: fewer than the pixels of a default figure
+NAMED = 3  # most outliers that are labelled
+WIDE = 256  # most bars of a calibrator's histogram, on either side of 0
+# colours and dashes of methods; dashes keep lines visible that overlap
 _LINES = {
     "minmax": (VERMILLION, "solid"),
     "percentile": (BLUE, (0, (6, 2))),
@@ -43,18 +43,18 @@ _LINES = {
 
 
 def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axes:
-    """Draw the values of an array as a histogram, above the grid of its codes; what is clipped lies in orange.
+    """Draw the values of an array as a histogram above the grid of its codes; clipped values are orange.
 
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements a random
-        sample of that size is counted.
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype, not empty. If it has more than 524,288
+        elements, a random sample of that size is counted.
     q : QuantizedArray
-        Codes of x. Where they have one scale, the axis is that of values; where they have several, that of codes, on
-        which each element is at ``x / scale + zero_point``.
+        Codes of x. With one scale the axis shows values; with several scales it shows codes, with each element at ``x /
+        scale + zero_point``.
     ax : Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw in; by default those of a new figure.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     values = np.asarray(x[places], np.float64)
     one = q.scale.size == 1
     grid = _grid(q, one)
-    # the ends of what rounds to a code: half a step beyond the first and the last
+    # the ends of the values that round to codes: half a step beyond the first and the last
     first, last = float(grid[0] - (grid[1] - grid[0]) / 2), float(grid[-1] + (grid[-1] - grid[-2]) / 2)
     values = values if one else _positions(values, q, places)
     lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())
@@ -110,7 +110,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
 
 
 def _grid(q: QuantizedArray, decoded: bool) -> Array:
-    """Return the codes in use in order, those of floats by their numbers; or what they decode to."""
+    """Return the codes in use in order, for float formats as numbers; or their values."""
     p = q.qparams
     first, last = code_ends(p)
     if p.dtype.element:
@@ -123,7 +123,7 @@ def _grid(q: QuantizedArray, decoded: bool) -> Array:
 
 
 def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> Array:
-    """Return where values lie among the codes, before they are rounded."""
+    """Return the positions of values among the codes, before rounding."""
     p = q.qparams
     where = parameter_places(p, q.shape, places)
     scale, zero_point = (as_array(each, "q")[where].astype(np.float64) for each in (p.scale, p.zero_point))
@@ -138,24 +138,25 @@ def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> A
 
 
 def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the largest magnitude of each channel, and the root mean square of its errors: where the outliers are.
+    """Draw the largest magnitude of each channel, and the root mean square of its errors, to find outliers.
 
     Parameters
     ----------
     x : array_like
-        Of one axis or more, of float16, bfloat16, float32, float64 or an integer dtype, not empty.
+        Array of one or more axes, of dtype float16, bfloat16, float32, float64 or an integer dtype, not empty.
     q : QuantizedArray, optional
-        Codes of x. Errors are those of 262,144 elements at most, drawn at random, the same places of each channel.
+        Codes of x. Errors are computed for at most 262,144 random elements, at the same places in each channel.
     axis : int, optional
-        Which axis counts channels; by default that of q if it is one, else the first.
+        The channel axis; by default that of q if it has a single one, else the first.
     ax : Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw in; by default those of a new figure.
 
     Returns
     -------
     Axes
-        A logarithmic axis of magnitudes over channels. Of more than 512 channels neighbours are drawn together by
-        the largest. Those whose largest magnitude is 6 times the median or more are marked, three of them by number.
+        Axes with magnitudes over channels, logarithmic. If there are more than 512 channels, neighbours are joined, and
+        the largest is drawn. Channels whose largest magnitude is at least 6 times the median are marked, three of them
+        by number.
 
     Raises
     ------
@@ -209,7 +210,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
 
 
 def _errors(x: Array, q: QuantizedArray, along: int) -> Array:
-    """Return the root mean square of the errors of each channel, of a sample of its elements."""
+    """Return the root mean square of the errors of each channel, from a sample of its elements."""
     others = tuple(n for a, n in enumerate(x.shape) if a != along)
     places = [place[np.newaxis] for place in sampled_places(others, max(SAMPLE // x.shape[along], 1))]
     places.insert(along, np.arange(x.shape[along])[:, np.newaxis])
@@ -238,33 +239,33 @@ def calibration(
     grid: int = 100,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the histogram of a calibrator, the range that each method takes, and what that clips.
+    """Draw the histogram of a calibrator, and for each method the range and the clipped share.
 
     Parameters
     ----------
     calibrator : Calibrator
-        It has seen some elements.
+        Calibrator with elements.
     methods : list or tuple of str
-        Which methods of `Calibrator.clipping_range`, whose ranges are drawn as pairs of lines.
+        Methods of `Calibrator.clipping_range`, whose ranges are drawn as pairs of lines.
     channel : int or tuple of int
-        Which channel is drawn, an index for each axis that is kept.
+        Index of the channel to draw, one for each axis that is kept.
     percentile, quantized_bins, grid
         Options of the methods.
     ax : Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw in; by default those of a new figure.
 
     Returns
     -------
     Axes
-        A logarithmic axis of elements in a bin over the values. The legend has the ranges, and the share of elements
-        beyond them, of the bins that lie beyond as a whole.
+        Axes with the elements per bin over the values, logarithmic. The legend has the ranges, and the share of
+        elements beyond them, counting bins that lie beyond as a whole.
 
     Raises
     ------
     ImportError
         If matplotlib is not installed.
     TypeError, ValueError
-        If an argument is not as described, or nothing was seen.
+        If an argument is not as described, or the calibrator has no elements.
 
     Examples
     --------
@@ -288,7 +289,7 @@ def calibration(
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
     ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
     counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // WIDE, 1)
-    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]  # several to a bar, so that it is seen
+    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]  # several bins per bar, so that bars are visible
     first, last = np.flatnonzero(bars)[[0, -1]]
     a = axis_of(ax)
     a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=0.5, fill=True, color=GREY, alpha=0.6)
@@ -298,7 +299,7 @@ def calibration(
     finished(a, title, "value", f"elements in a width of {width:.3g}")
     for name, (lo, hi) in ranges.items():
         colour, dashes = _LINES[name]
-        beyond = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0  # of bins that lie beyond as a whole
+        beyond = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0  # only bins that lie beyond as a whole
         beyond += counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
         label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent(float(beyond / counts.sum()))}"
         for end, text in ((lo, label), (hi, None)):
@@ -307,7 +308,7 @@ def calibration(
 
 
 def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
-    """Return a calibrator that has seen what a channel has."""
+    """Return a calibrator with the data of one channel."""
     channels = calibrator.minimum.shape
     place = tuple(as_int(k, "channel") for k in (channel if is_a(channel, tuple) else (channel,)))
     if not place and math.prod(channels) == 1:

@@ -1,4 +1,4 @@
-"""Draw how much information the bits of floats have, and which of them are kept."""
+"""Draw the information of the bits of floats, and the bits that are kept."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     Parameters
     ----------
     found : BitInformation
-        What `fastq.bit_information` returns.
+        Result of `fastq.bit_information`.
     level : float
-        The part of the information that is kept, from 0 to 1.
+        The share of the information that is kept, from 0 to 1.
     ax : Axes, optional
         Where to draw; by default a new figure.
 
     Returns
     -------
     Axes
-        Bars of information in bits, for sign, exponent and mantissa.
+        Axes with bars of information in bits, for sign, exponent and mantissa.
 
     Raises
     ------

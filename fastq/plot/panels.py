@@ -1,6 +1,6 @@
-"""Draw an array, its codes, what they decode to, and the error, side by side.
+"""Draw an array, its codes, the decoded values and the error, side by side.
 
-A cell of a picture shows the element of the largest magnitude, which is looked for band by band of rows.
+A cell of a picture shows the element with the largest magnitude, which is found band by band of rows.
 """
 
 from __future__ import annotations
@@ -27,49 +27,49 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 Pair = tuple[int, int]  # of rows and columns
-Rows = QuantizedArray | Array  # a matrix of which rows can be taken
+Rows = QuantizedArray | Array  # a matrix with rows to slice
 
-CELLS = 256  # cells a side at most: fewer than a panel of the default figure has pixels, so that none is left out
-STACKED = 4  # an array this many times wider than high has its panels under each other
-# elements decoded, and looked at together; bound the temporaries. Those of the latter stay in cache
+CELLS = 256  # most cells per side: fewer than the pixels of a panel of the default figure, so that each is visible
+STACKED = 4  # from this ratio of width to height on, panels are below each other
+# elements decoded together, and searched together; they bound the temporaries. The latter stay in cache
 BAND, AT_ONCE = 1 << 20, 1 << 18
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
-WRITTEN = 144  # numbers written into cells at most
+WRITTEN = 144  # most numbers written into cells
 SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0  # points
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.601
 
 
 def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None = None) -> NDArray[np.object_]:
-    """Draw an array, its codes, what they decode to, and the error, side by side.
+    """Draw an array, its codes, what they decode to, and the error, in four panels.
 
     Arrays of more than 256 rows or columns (of more than 64 rows, if wide and low) are drawn in cells of several
-    elements. A cell shows the element of the largest magnitude with its code and decoded value, and in the last panel
-    the largest error, so that no outlier is lost. Small arrays have their numbers written into the cells. Colours
-    follow the inverse hyperbolic sine where the largest magnitude is more than 50 times the median.
+    elements. A cell shows the element with the largest magnitude, its code and its decoded value, and in the last panel
+    the largest error, so that no outlier is lost. In small arrays numbers are written into the cells. Colours follow
+    the inverse hyperbolic sine if the largest magnitude is more than 50 times the median.
 
     Parameters
     ----------
     x : array_like
-        Of float32, float64 or an integer dtype, not empty. One dimension is drawn as a row; more than two are folded
-        into rows of the last one.
+        Array of dtype float32, float64 or an integer dtype, not empty. One dimension is drawn as a row; more than two
+        are folded into rows along the last one.
     q : QuantizedArray or array_like
-        The approximation: codes of x, or values of float32 or float64 and x's shape, which leave the second panel
-        without codes.
+        The approximation: codes of x, or values of dtype float32 or float64 in the shape of x, for which the second
+        panel has no codes.
     ax : array_like of four Axes, optional
-        Where to draw, in a figure with ``layout="constrained"`` if it shall make room for titles and colour bars; by
-        default a new figure, with the panels under each other if x is wide and low.
+        Axes to draw in; use a figure with ``layout="constrained"`` to make room for titles and colour bars. By default
+        those of a new figure, with the panels below each other if x is wide and low.
 
     Returns
     -------
     ndarray of Axes
-        Shape (4,): original, codes, decoded, error. The error is ``original - decoded``, as in `fastq.compare`.
+        Axes of shape (4,): original, codes, decoded, error. The error is ``original - decoded``, as in `fastq.compare`.
 
     Raises
     ------
     ImportError
         If matplotlib is not installed.
     TypeError, ValueError
-        If x and q are not as `fastq.compare` takes them, or `ax` is not four Axes.
+        If x and q are not arguments of `fastq.compare`, or `ax` is not four Axes.
 
     Examples
     --------
@@ -96,8 +96,8 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
-        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (1, 4, (16.0, 5.2))
-        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object)
+        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (2, 2, (8.0, 8.4))
+        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object).ravel()
     axes = given
 
     _draw_panels(axes, cells, q)
@@ -106,7 +106,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     return axes
 
 
-# What is shown
+# Texts
 
 
 def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: Pair) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | Ar
     from matplotlib.ticker import MaxNLocator
 
     rows, columns = cells.shape
-    for a in axes:  # they count elements, also where a cell shows several
+    for a in axes:  # ticks count elements, also if a cell shows several
         a.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
         a.set_aspect("equal" if _is_square(cells.shape) else "auto")
         for axis in (a.xaxis, a.yaxis):
@@ -143,7 +143,7 @@ def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | Ar
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
     _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
     if is_a(q, QuantizedArray):
-        codes = Normalize(*code_ends(q.qparams))  # all that the scheme may use, so that unused ones are seen too
+        codes = Normalize(*code_ends(q.qparams))  # all codes of the scheme, so that unused ones are visible too
         _draw(axes[1], cells, cells.codes, "cividis", codes, digits=5)
     else:
         axes[1].set_axis_off()
@@ -152,7 +152,7 @@ def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | Ar
 
 
 def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
-    """Return a colour scale: linear, or where few values are far larger, one on which the others differ too."""
+    """Return a colour scale: linear, or, if few values are far larger, one that also separates the others."""
     from matplotlib.colors import AsinhNorm, Normalize
 
     finite = values[np.isfinite(values)]
@@ -213,7 +213,7 @@ def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> No
 
 
 class Cells(NamedTuple):
-    """What each cell of the picture shows; arrays of one shape, at most CELLS a side; codes of 0 where there are none.
+    """The contents of the cells: arrays of one shape, with at most CELLS per side; codes are 0 without codes.
 
     A cell has `step` rows and columns of a matrix of shape `shape`.
     """
@@ -232,10 +232,10 @@ def _folded(a: Array) -> Array:
 
 
 def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
-    """Return what to show of an array and its approximation."""
+    """Return the contents of the cells for an array and its approximation."""
     matrix = _folded(x)
     shape = matrix.shape[0], matrix.shape[1]
-    # how many elements a cell is high and wide, so that it gets a pixel at least
+    # height and width of a cell in elements, so that it covers at least a pixel
     step = math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
     if _is_square(shape):
         step = (math.ceil(max(shape) / CELLS),) * 2
@@ -243,10 +243,10 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
     places = np.empty(shown.shape[1:], np.intp)
     approximation: Rows = q if is_a(q, QuantizedArray) else _folded(as_array(q, "q"))
     if is_a(q, QuantizedArray):
-        try:  # rows of it are decoded, if it can be cut after each `step` ones
+        try:  # rows are decoded one by one if it can be cut after each `step` of them
             approximation = q.reshape(shape)
             approximation[step[0] :]
-        except ValueError:  # parameters belong to several axes that are one here, or to blocks of rows
+        except ValueError:  # parameters belong to several axes that are merged here, or to blocks of rows
             approximation = _folded(q.dequantize())
     height = step[0] * max(BAND // (step[0] * shape[1]), 1)
     for start in range(0, shape[0], height):
@@ -267,17 +267,17 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
 
 
 def _is_stacked(shape: Pair) -> bool:
-    """Return whether panels are drawn under each other."""
+    """Return whether panels are drawn below each other."""
     return shape[1] >= STACKED * shape[0]
 
 
 def _is_square(shape: Pair) -> bool:
-    """Return whether elements are drawn as high as wide, rather than the picture filling its place."""
+    """Return whether elements are square, instead of filling the panel."""
     return shape[0] / STACKED < shape[1] < STACKED * shape[0]
 
 
 def _tiles(row: int, shape: tuple[int, ...], step: Pair) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
-    """Yield the tiles of a band, each a piece of a row of cells: where it is among the cells, and in the band."""
+    """Yield the tiles of a band, each a piece of a row of cells: its position among the cells, and in the band."""
     width = max(AT_ONCE // (step[0] * step[1]), 1)
     for k, top in enumerate(range(0, shape[0], step[0])):
         for column in range(0, math.ceil(shape[1] / step[1]), width):
@@ -292,7 +292,7 @@ def _as_float(tile: Array) -> Array:
 def _largest(tile: Array, step: Pair) -> tuple[Array, Array]:
     """Return row and column of the element of the largest magnitude in each cell of a row of cells."""
     magnitude = np.abs(tile)
-    heights = magnitude.max(axis=0)  # and of few columns the row, later: 5 times as fast as `argmax` of all
+    heights = magnitude.max(axis=0)  # 5 times as fast as `argmax` of all if columns are few
     if missing := -heights.size % step[1]:
         heights = np.append(heights, np.full(missing, -1.0, heights.dtype))
     column = heights.reshape(-1, step[1]).argmax(axis=1) + np.arange(0, heights.size, step[1])

@@ -1,4 +1,4 @@
-"""Draw what several schemes make of one array.
+"""Draw the results of several schemes for one array.
 
 Candidates are measured on a sample, with the reference: no kernel is compiled for a few numbers.
 """
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 Arguments = Mapping[str, Any]  # arguments of `fastq.quantize`
 
-SAMPLE = 1 << 16  # elements at most
-PIECE = 4096  # of an array of one axis: a row of the sample
+SAMPLE = 1 << 16  # most elements of a sample
+PIECE = 4096  # elements in a row of the sample of a one-dimensional array
 
 _ARRAY: Arguments = {}
 _CHANNELS: Arguments = {"axis": 0}
@@ -46,22 +46,22 @@ FAMILIES: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "MX": (_ARRAY, ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8")),
     "NVFP4": (_ARRAY, ("nvfp4",)),
 }
-MEASURED = 1 << 26  # elements that `compare` looks at, about; of more, whole rows
+MEASURED = 1 << 26  # about the most elements that `compare` measures; in larger arrays it measures whole rows
 
 _MARKS = tuple(zip((BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY), "osD^vP", strict=True))
 
 
 class Measured(NamedTuple):
-    """What a scheme makes of an array."""
+    """The result of a scheme for an array."""
 
-    bits: float  # bits of codes and parameters an element
+    bits: float  # bits of codes and parameters per element
     sqnr_db: float  # signal to quantization noise ratio of the sample, in decibels
 
 
 def sample_of(x: Array, scheme: Arguments) -> Array:
-    """Return whole parts of an array that have parameters of their own under a scheme, evenly spread.
+    """Return evenly spread parts of an array that have their own parameters under a scheme.
 
-    Where one scale is for all or blocks are of the last axis, parts are rows; of an array of one axis, pieces of it.
+    With one scale for all, or blocks along the last axis, parts are rows; in a one-dimensional array pieces.
     """
     blocks = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
     given = scheme.get("axis")
@@ -78,12 +78,12 @@ def sample_of(x: Array, scheme: Arguments) -> Array:
 
 
 def _evenly(count: int, wanted: int) -> Array:
-    """Return as many indices as wanted of `count`, one at least, evenly spread."""
+    """Return evenly spread indices below `count`, as many as wanted, at least one."""
     return np.linspace(0, count - 1, min(max(wanted, 1), count)).astype(np.intp)
 
 
 class Trial:
-    """An array, not empty, of which schemes are tried, each on a sample."""
+    """A nonempty array on which schemes are tried, each on a sample."""
 
     def __init__(self, x: Array) -> None:
         self.x = x
@@ -94,7 +94,7 @@ class Trial:
         return [end.item() for end in minmax(self.x)]
 
     def measured(self, scheme: Arguments) -> Measured:
-        """Return bits an element and SQNR of a sample; a scale for the whole array is that of it, or searched for."""
+        """Return bits per element and SQNR of a sample; a scale for the whole array is from its range, or searched."""
         qtype, sample, own = as_qtype(scheme["dtype"]), sample_of(self.x, scheme), 0.0
         if scheme.get("axis") is None and not qtype.block_size:
             searched = scheme.get("range", "minmax") != "minmax"
@@ -102,7 +102,9 @@ class Trial:
             q = reference.quantize(sample, qparams=params)
         else:
             q = reference.quantize(sample, **scheme)
-            has_zero_points = not (qtype.element or qtype.block_size or q.symmetric)  # such formats store none
+            has_zero_points = not (
+                qtype.element or qtype.block_size or q.symmetric
+            )  # such formats store no zero points
             own = 8 * (q.scale.nbytes + (q.zero_point.nbytes if has_zero_points else 0)) / sample.size
         return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
 
@@ -112,24 +114,25 @@ def sqnr(
 ) -> Axes:
     """Draw the signal to quantization noise ratio of one array against bits, for families of schemes.
 
-    Of arrays of more than 65,536 elements some rows are quantized, evenly spread; a scale for the whole array is that
-    of its range.
+    In arrays of more than 65,536 elements only evenly spread rows are quantized; a scale for the whole array is taken
+    from the range of the array.
 
     Parameters
     ----------
     x : array_like
-        Of one axis or more, of float16, bfloat16, float32, float64 or an integer dtype, finite and not empty.
+        Array of one or more axes, of dtype float16, bfloat16, float32, float64 or an integer dtype, finite and not
+        empty.
     schemes : mapping of str to sequence of mapping, optional
-        By the names of the legend, arguments of `fastq.quantize`, each a point: ``{"rows": [{"dtype": "int4", "axis":
+        Arguments of `fastq.quantize` by the names in the legend; each is a point: ``{"rows": [{"dtype": "int4", "axis":
         0}, {"dtype": "int8", "axis": 0}]}``. By default integers of 2 to 8 bits with one scale, a scale for each row
         and blocks of 32; float8, MX formats and NVFP4.
     ax : Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw in; by default those of a new figure.
 
     Returns
     -------
     Axes
-        Decibels over bits an element, those of scales and zero points included.
+        Axes with decibels over bits per element, including those of scales and zero points.
 
     Raises
     ------
@@ -165,11 +168,11 @@ def sqnr(
     a = axis_of(ax)
     for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
         bits, ratios = zip(*points, strict=True)
-        width = 1.5 if len(set(bits)) == len(bits) else 0.0  # formats of the same bits have no line that joins them
+        width = 1.5 if len(set(bits)) == len(bits) else 0.0  # no line joins formats with the same bits
         a.plot(bits, ratios, color=colour, marker=mark, linewidth=width, label=name)
     of_sample = f", {SAMPLE:,} elements of it measured" if x.size > SAMPLE else ""
     title = f"{' x '.join(map(str, x.shape))} {x.dtype}{of_sample}"
-    finished(a, title, "bits an element, with scales and zero points", "SQNR, dB")
+    finished(a, title, "bits per element, with scales and zero points", "SQNR, dB")
     a.grid(alpha=0.3)
     return legend_below(a, 3)
 
@@ -182,16 +185,16 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     x : array_like
         As in `fastq.compare`.
     schemes : mapping of str to QuantizedArray or array_like
-        Approximations of x by the names that are written next to them.
+        Approximations of x by the names that label them.
     ax : Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw in; by default those of a new figure.
 
     Returns
     -------
     Axes
-        A bar for each approximation, as long as its signal to quantization noise ratio, with bits an element and the
-        largest error next to it. Of a matrix of more than 67,108,864 elements only every n-th row is measured, as the
-        title says, unless blocks have several rows.
+        Axes with a bar for each approximation, as long as its signal to quantization noise ratio, with bits per element
+        and the largest error next to it. In a matrix of more than 67,108,864 elements only every n-th row is measured,
+        as the title says, unless blocks have several rows.
 
     Raises
     ------
@@ -214,9 +217,9 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
     part: list[Any] = [x, *given.values()]
-    every, wanted = 1, math.ceil(x.size / MEASURED)  # of large arrays every few rows are measured
+    every, wanted = 1, math.ceil(x.size / MEASURED)  # in large arrays every n-th row is measured
     if wanted > 1 and x.ndim > 1 and len(x) >= wanted and all(q.shape == x.shape for q in given.values()):
-        with contextlib.suppress(ValueError):  # of blocks of several rows
+        with contextlib.suppress(ValueError):  # blocks have several rows
             part, every = [each[::wanted] for each in part], wanted
     rows: list[tuple[str, Comparison, float]] = []
     for (name, q), rows_of_q in zip(given.items(), part[1:], strict=True):
@@ -233,7 +236,9 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     bars = a.barh(range(len(rows)), drawn, color=BLUE, alpha=0.85, height=0.6)
     texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
     a.bar_label(bars, texts, padding=4, fontsize="small")
-    a.set_yticks(range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows])  # else it is mathematics
+    a.set_yticks(
+        range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows]
+    )  # else matplotlib reads it as mathematics
     a.invert_yaxis()
     a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
     of_rows = f", one row in {every} measured" if every > 1 else ""

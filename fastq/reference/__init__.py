@@ -1,7 +1,7 @@
-"""The public functions in plain NumPy, written from the contract alone: what the fast ones have to equal, bit for bit.
+"""The public functions in plain NumPy, written from the contract only: the fast ones must equal them bit for bit.
 
-Arguments, results and errors are those of the functions of the same names in `fastq`. Nothing here knows the kernels or
-the layout. Parameters are spread out to one an element, so the memory needed is several times the input.
+Arguments, results and errors are those of the functions of the same names in `fastq`. Nothing here depends on the
+kernels or the layout. Parameters are expanded to one per element, so the memory needed is several times the input.
 """
 
 from fastq.reference import gguf, operations

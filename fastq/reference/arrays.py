@@ -1,4 +1,4 @@
-"""Arrays that come in, in native byte order, wide enough and without NaN; and results, rounded for the last time."""
+"""Input arrays, in native byte order, wide enough and without NaN; and results, rounded for the last time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ HALVES = ("float16", "bfloat16")
 
 def as_input(x: ArrayLike, name: str = "x") -> Array:
     """Return `x` as an array of one of the input dtypes, in native byte order."""
+    # contract 1.2 and 1.3
     x = values.as_input(x, name)
     return x.astype(native(x.dtype), copy=False)
 
@@ -31,14 +32,15 @@ def widened(x: Array) -> Array:
 
 
 def nan_as_zero(x: Array, nan: str) -> Array:
-    """Return `x` with 0 in place of NaN, which the policy "raise" refuses; with "omit" as it is."""
+    """Return `x` with 0 instead of NaN, which the policy "raise" refuses; with "omit" unchanged."""
+    # contract 14.1
     if nan == "raise":
-        check_no_nan(x, "x has {} NaN; pass nan='zero' to take them for 0.0")
+        check_no_nan(x, "x has {} NaN; pass nan='zero' to treat them as 0.0")
     return x if nan == "omit" else np.where(np.isnan(x), x.dtype.type(0), x)
 
 
 def ready_to_encode(x: Array, nan: str, qtype: QType) -> Array:
-    """Return `x` as its codes are taken from; a block with a NaN to keep has a scale that makes it zeros."""
+    """Return `x` for the computation of codes; a block with a NaN to keep has a scale that makes it zeros."""
     return x if nan == "keep" and not qtype.block_size else nan_as_zero(x, nan)
 
 
@@ -50,12 +52,14 @@ def check_no_nan(x: Array, message: str) -> None:
 
 def check_place(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise TypeError or ValueError unless a result of this shape and dtype can be written to `out`, or it is None."""
+    # contract 14.5
     if out is not None:
         values.check_out(out, shape, dtype)
 
 
 def delivered(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Return a result in `out`, or as an array of its own in its own memory order; an array even where 0-d."""
+    """Return a result in `out`, or as a new array in its own memory order; an array even if it is 0-d."""
+    # contract 14.5
     out = np.empty_like(result, dtype) if out is None else out
     if dtype.name in HALVES:
         result = floats.encoded(result, FLOAT_FORMATS[dtype.name], saturate=False).view(native(dtype))
@@ -65,6 +69,7 @@ def delivered(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
 
 
 def stored(codes: Array, qtype: QType, out: Array | None) -> Array:
-    """Return `codes` as the format keeps them: packed along the last axis if they have fewer than 8 bits."""
+    """Return `codes` as the format stores them: packed along the last axis if they have fewer than 8 bits."""
+    # contract 1.8
     packed = pack_codes(np.atleast_1d(codes), qtype, -1) if qtype.packed else codes
     return delivered(packed, packed.dtype, out)

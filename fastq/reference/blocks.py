@@ -1,4 +1,4 @@
-"""The formats with scales of their own in plain NumPy: OCP microscaling and NVFP4."""
+"""The formats with their own scales in plain NumPy: OCP microscaling and NVFP4."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from fastq.results import QParams
 from fastq.system.dtypes import Array
 
 MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
-NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, torchao's lower limit of block scales
 
 
 def chosen_scale(
     largest: Array, spoiled: NDArray[np.bool_], qtype: QType, tensor_scale: NDArray[np.float32] | None
 ) -> Array:
-    """Return the scales of blocks from their largest magnitudes; NaN where a block is `spoiled`.
+    """Return the scales of blocks from their largest magnitudes; NaN for blocks that are `spoiled`.
 
     OCP Microscaling Formats (MX) 1.0, section 6.3; for NVFP4, torchao's `nvfp4_quantize`.
     """
+    # contract 12.2 and 12.3
     row = FLOAT_FORMATS[qtype.scale_element]
     if tensor_scale is None:
         codes = _shared_exponents(largest, qtype) + row.bias
@@ -41,6 +42,7 @@ def _shared_exponents(largest: Array, qtype: QType) -> Array:
 @np.errstate(over="ignore", under="ignore")
 def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
     """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
+    # contract 12.3
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
     size, (least, most) = np.max(largest, initial=0), TENSOR_SCALES
     return np.array(min(max(size / full, least), most) if size else 1, np.float32)
@@ -61,9 +63,10 @@ def steps(p: QParams) -> NDArray[np.float64]:
 @np.errstate(over="ignore", under="ignore")
 def ratios(x: Array, scale: Array, p: QParams) -> Array:
     """Return `x` in units of codes; `scale` are the `steps`, spread over `x`. Zero where a scale is NaN."""
+    # contract 12.2 and 12.3
     ftype = x.dtype.type
     if not p.dtype.has_tensor_scale:
-        # A float32 quotient would only round what is far below the smallest element.
+        # A float32 quotient would only round numbers far below the smallest element.
         units = x.astype(np.float64) / scale * (1 if p.dtype.element else MXINT8_STEPS)
     else:
         units = x * ((ftype(1) / ftype(1 if p.tensor_scale is None else p.tensor_scale)) / scale.astype(ftype))
@@ -72,7 +75,8 @@ def ratios(x: Array, scale: Array, p: QParams) -> Array:
 
 @np.errstate(over="ignore", under="ignore")
 def value_steps(p: QParams) -> NDArray[np.float32]:
-    """Return what a code is multiplied with."""
+    """Return the factor of a code."""
+    # contract 12.4
     scale = steps(p).astype(np.float32)
     if not p.dtype.has_tensor_scale:
         return scale if p.dtype.element else scale / np.float32(MXINT8_STEPS)

@@ -1,4 +1,4 @@
-"""Calibrate: keep all that comes, and compute what the contract says from it as a whole."""
+"""Calibrate: keep all data, and apply the contract to it as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_EXPONENT = -1022
 
 
 class Calibrator:
-    """Take ranges of what comes piece by piece; arguments and errors as for `fastq.Calibrator`."""
+    """Calibrate data that arrives piece by piece; arguments and errors as for `fastq.Calibrator`."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Calibrator:
             raise ValueError(f"x has {np.count_nonzero(np.isinf(number))} infinite values")
         channels = tuple(x.shape[a] for a in kept)
         if self.pieces and self.pieces[0].shape[:-1] != channels:
-            raise ValueError(f"x has channels of shape {channels}, those before {self.pieces[0].shape[:-1]}")
+            raise ValueError(f"x has channels of shape {channels}, earlier arrays {self.pieces[0].shape[:-1]}")
         rest = [a for a in range(x.ndim) if a not in kept]
         length = int(np.prod([x.shape[a] for a in rest], dtype=np.int64))
         self.pieces.append(number.transpose(*kept, *rest).reshape(*channels, length))
         self.compute = np.float64 if compute_dtype(x.dtype).type is np.float64 else self.compute
 
     def merge(self, other: Calibrator) -> None:
-        """Keep what another calibrator has kept."""
+        """Keep the data of another calibrator."""
         if not is_a(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
         for name, rule in self._rules().items():
@@ -74,14 +74,14 @@ class Calibrator:
         return {name: getattr(self, name) for name in names} | {"convention": as_convention(self.convention)}
 
     def histogram(self) -> Histogram:
-        """Return the histogram of all that was kept, channel by channel."""
+        """Return the histogram of all data, channel by channel."""
         if not self.pieces:
-            raise ValueError("this Calibrator has seen no array yet: call update")
+            raise ValueError("this Calibrator has no data yet: call update")
         x = np.concatenate(self.pieces, axis=-1)
         lo, hi = np.full(x.shape[:-1], np.inf), np.full(x.shape[:-1], -np.inf)
         counts = np.zeros((*x.shape[:-1], 2 * self.bins), np.int64)
         for part in np.ndindex(lo.shape):
-            elements = x[part][~np.isnan(x[part])]  # there is NaN only where it is left out
+            elements = x[part][~np.isnan(x[part])]  # NaN remains only if it is left out
             if elements.size:
                 lo[part], hi[part] = elements.min() + 0.0, elements.max() + 0.0
                 counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
@@ -90,17 +90,17 @@ class Calibrator:
     def _seen_everywhere(self) -> Histogram:
         seen = self.histogram()
         if not seen.counts.any(axis=-1).all():
-            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
+            raise ValueError("this Calibrator has no elements yet of some channels: call update")
         return seen
 
     def qparams(self, method: str = "minmax", **options: Any) -> QParams:
-        """Return the parameters of the ranges that a method takes from histograms."""
+        """Return the parameters for the ranges of a method."""
         return self._parameters(*self.clipping_range(method, **options))
 
     def clipping_range(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
     ) -> tuple[Array, Array]:
-        """Return the range that a method takes from the histogram of each channel."""
+        """Return the range of a method for the histogram of each channel."""
         method = as_choice(method, "method", ("minmax", "percentile", "mse", "entropy"))
         percentile = as_float(percentile, "percentile", 0.0, 100.0)
         quantized_bins, grid = as_int(quantized_bins, "quantized_bins"), as_int(grid, "grid")
@@ -121,7 +121,7 @@ class Calibrator:
 
     @np.errstate(over="ignore", under="ignore")
     def importance(self) -> Array:
-        """Return the mean of squares of each channel, of elements moved to the middles of their bins."""
+        """Return the mean square of each channel, with elements moved to the middles of their bins."""
         lo, hi, counts = self._seen_everywhere()
         means = np.empty(lo.shape)
         for part in np.ndindex(lo.shape):
@@ -137,7 +137,7 @@ class Calibrator:
         ends = (end.astype(self.compute) + self.compute(0) for end in (lo, hi))
         return RangeParameters(self.request, np.zeros(lo.shape, bool), None).of(*ends)
 
-    @np.errstate(over="ignore", under="ignore")  # values may be infinite, and their errors too small
+    @np.errstate(over="ignore", under="ignore")  # values may be infinite, and their errors may underflow
     def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> list[Array]:
         """Try one range after the other, on the middles of bins."""
         best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
@@ -161,7 +161,8 @@ class Calibrator:
 
 
 def exponent_of(magnitude: float, bins: int) -> int:
-    """Return the least e, from -1022 on, at which magnitude < bins * 2**e."""
+    """Return the smallest e, from -1022 on, with magnitude < bins * 2**e."""
+    # contract 17.2
     e = LEAST_EXPONENT
     with np.errstate(over="ignore"):
         while magnitude >= np.ldexp(float(bins), e):
@@ -170,7 +171,8 @@ def exponent_of(magnitude: float, bins: int) -> int:
 
 
 def bins_of(x: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
-    """Return the bin of each number: floor(x / 2**e), below 0 also where the quotient underflows."""
+    """Return the bin of each number: floor(x / 2**e), negative even if the quotient underflows."""
+    # contract 17.2
     quotient = np.floor(np.ldexp(x, -exponent_of(float(np.abs(x).max()), bins)))
     return np.where(x < 0, np.minimum(quotient, -1), quotient).astype(np.int64)
 
@@ -182,7 +184,7 @@ def edges_of(lo: float, hi: float, bins: int) -> NDArray[np.float64]:
 
 
 def _used(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return a histogram without what is empty at both ends."""
+    """Return a histogram without the empty bins at both ends."""
     bins, k = counts.size // 2, 0
     while not counts[k] and not counts[-1 - k] and k < bins - 1:
         k += 1
@@ -192,7 +194,8 @@ def _used(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> tuple[NDArra
 def percentile_range(
     counts: NDArray[np.int64], edges: NDArray[np.float64], percentile: float, symmetric: bool
 ) -> tuple[float, float]:
-    """Return the range that holds a share of the elements, as onnxruntime's `HistogramCollector` does."""
+    """Return the range with a share of the elements, as in onnxruntime's `HistogramCollector`."""
+    # contract 17.5
     if symmetric:
         bins = counts.size // 2
         magnitudes = counts[bins:] + counts[:bins][::-1]
@@ -203,7 +206,8 @@ def percentile_range(
 
 
 def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> tuple[float, float]:
-    """Return the range of least divergence, step by step as onnxruntime's `get_entropy_threshold` does."""
+    """Return the range of least divergence, step by step as in onnxruntime's `get_entropy_threshold`."""
+    # contract 17.6
     middle, half = counts.size // 2, quantized_bins // 2
     ranges, divergences = [(edges[0], edges[-1])], [np.inf]
     for i in range(half, middle + 1):

@@ -28,8 +28,9 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
 def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: Array | None = None) -> Array:
     """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes.
 
-    `precision` is what the result of each operation is rounded to; `bits` to round by at random.
+    `precision` is the dtype to which each result is rounded; `bits` are random bits for rounding.
     """
+    # contract 7.1 and 8.3
     half = precision.operations
     if p.dtype.element or p.dtype.block_size:
         return _positions_by_format(x, p, half, bits)
@@ -63,7 +64,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
 def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) -> Array:
-    """Return the same for float codes and for formats with scales of their own."""
+    """Return the steps for float codes and for formats with their own scales."""
     ftype, own = compute_dtype(x.dtype).type, p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
@@ -79,7 +80,8 @@ def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) ->
 def encode(
     x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED, noise: Noise | None = None
 ) -> Array:
-    """Quantize `x` to codes one an element, in the storage dtype of the format."""
+    """Quantize `x` to unpacked codes, in the storage dtype of the format."""
+    # contract 2.2 and 7.1
     bits = None if noise is None else numbers(noise, x.shape)
     form, where, codes = p.dtype.float_format, positions(x, p, precision, bits), np.empty_like(x, p.dtype.storage)
     if form is not None:
@@ -92,7 +94,8 @@ def encode(
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may keep scales that are infinite in F
 def decode(codes: Array, p: QParams) -> Array:
-    """Dequantize codes one an element, in the compute type."""
+    """Dequantize unpacked codes, in the compute type."""
+    # contract 7.3
     if p.dtype.element or p.dtype.block_size:
         return _values_by_format(codes, p)
     row, ftype, (first, last) = rules_of(p)
@@ -108,7 +111,7 @@ def decode(codes: Array, p: QParams) -> Array:
 
 
 def _values_by_format(codes: Array, p: QParams) -> Array:
-    """Return the values of float codes and of codes with scales of the format's own."""
+    """Return the values of float codes and of codes in formats with their own scales."""
     steps = blocks.value_steps(p) if p.dtype.block_size else p.scale.astype(p.compute_dtype)
     ftype, row = steps.dtype, p.dtype.float_format
     scale = spread(steps, codes.shape, p.axis, p.block_size)
@@ -116,7 +119,8 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
 
 
 def in_half(x: Array, half: str) -> Array:
-    """Return what an operation gives, rounded once to a dtype of half precision if one is named."""
+    """Return the result of an operation, rounded once to a dtype of half precision if one is named."""
+    # contract 2.5
     if not half:
         return x
     form = FLOAT_FORMATS[half]

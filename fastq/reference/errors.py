@@ -15,6 +15,7 @@ from fastq.system.dtypes import Array
 
 def clipped_count(x: Array, p: QParams) -> int:
     """Count the elements that lie outside the range of the codes, in the compute type of the parameters."""
+    # contract 16.5
     with np.errstate(over="ignore", under="ignore"):
         x = x.astype(p.compute_dtype)
     where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype)), p.dtype.float_format
@@ -25,7 +26,8 @@ def clipped_count(x: Array, p: QParams) -> int:
 
 @np.errstate(all="ignore")
 def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
-    """Return the measures of the errors ``x - approximation``, which are taken in float64."""
+    """Return the measures of the errors ``x - approximation``, which are computed in float64."""
+    # contract 16.1, 16.2, 16.3 and 16.4
     x = x.astype(np.float64)
     error = np.abs(x - approximation.astype(np.float64))
     noise = np.sum(error**2)

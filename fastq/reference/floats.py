@@ -13,13 +13,15 @@ from fastq.system.dtypes import Array
 
 @np.errstate(over="ignore", under="ignore")
 def in_scales(x: Array, scale: Array) -> Array:
-    """Return values in units of the scales of codebooks: products with the reciprocal, at most the least one's."""
+    """Return values in units of the scales of codebooks: products with the reciprocal, limited by the least scale."""
+    # contract 10.2
     one, least = x.dtype.type(1), x.dtype.type(LEAST_SCALE)
     return np.asarray(x * (one / np.maximum(scale, least)))
 
 
 def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
     """Return the values of codes, which may be integers or of the format's dtype; the sign of NaN is kept."""
+    # contract 8.6 and 10.4
     codes = np.asarray(codes)
     if isinstance(row, Codebook):
         return np.array(row.values, np.float64)[codes.astype(np.intp)]
@@ -39,10 +41,11 @@ def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
 def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool, bits: Array | None = None) -> Array:
     """Return the codes nearest to values, ties to even, as unsigned integers; or neighbours at random by `bits`.
 
-    What rounds beyond the largest finite number, infinities among it, becomes that number, or without `saturate`
-    infinity, else NaN, in the formats that have one. NaN is only for formats that have a NaN; it keeps its sign where
-    there are two. Of a codebook it is the number at the place that counts the thresholds below a value.
+    Numbers that round beyond the largest finite number, including infinities, become that number, or without `saturate`
+    infinity, or else NaN, in formats that have one. NaN is allowed only in formats with a NaN; it keeps its sign if
+    there are two. In a codebook the index of the number is the count of thresholds below the value.
     """
+    # contract 8.2 and 10.2
     if isinstance(row, Codebook):
         return np.array(row.order, np.uint8)[np.searchsorted(np.array(row.thresholds, values.dtype), values)]
     values = np.asarray(values, np.float64)
@@ -52,13 +55,13 @@ def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool, bits: Ar
     if row.nan is not None:
         code = np.where(np.isnan(values), row.nan, code)
     sign = 1 << (row.bits - 1)
-    signed = np.signbit(values) & ((code != 0) | (row.nan != sign))  # where NaN is what -0 would be, 0 has no sign
+    signed = np.signbit(values) & ((code != 0) | (row.nan != sign))  # if NaN has the code of -0, 0 has no sign
     return np.asarray(np.where(signed, code | sign, code).astype(np.uint8 if row.bits <= 8 else np.uint16))
 
 
 @np.errstate(invalid="ignore", under="ignore")
 def magnitudes(values: Array, row: FloatFormat, bits: Array | None = None) -> NDArray[np.int64]:
-    """Return the codes nearest to the absolute values as if exponents had no end; one too many for infinity.
+    """Return the codes nearest to the absolute values as if exponents were unbounded; one too many for infinity.
 
     With `bits` they are either neighbour.
     """
@@ -73,7 +76,7 @@ def magnitudes(values: Array, row: FloatFormat, bits: Array | None = None) -> ND
 
 
 def outside(values: Array, row: FloatFormat | Codebook) -> NDArray[np.bool_]:
-    """Return which values round beyond the largest number, or lie half a step beyond the ends of a codebook."""
+    """Return a mask of values that round beyond the largest number, or lie half a step beyond a codebook."""
     if not isinstance(row, Codebook):
         return magnitudes(values, row) > row.largest
     first, last = (values.dtype.type(bound) for bound in row.bounds)

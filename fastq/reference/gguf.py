@@ -1,4 +1,4 @@
-"""`fastq.gguf` in plain NumPy, written from the contract alone; nothing here knows the kernels."""
+"""`fastq.gguf` in plain NumPy, written from the contract only; nothing here depends on the kernels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from fastq.formats.gguf import (
     BlockFormat,
     CodebookFormat,
     FloatFormat,
+    GridFormat,
     ScaledFormat,
     SuperFormat,
     TernaryFormat,
     as_block_format,
 )
-from fastq.reference import gguf_small, gguf_super
+from fastq.reference import gguf_points, gguf_small, gguf_super
 from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_least import lessen
@@ -87,7 +88,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
 
 
 def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array, tuple[int, ...]]:
-    """One row for each block, and the shape of the result, which has `made` elements for each block."""
+    """Return one row for each block, and the shape of the result, which has `made` elements for each block."""
     if not data.ndim or data.shape[-1] % width:
         raise ValueError(f"data has shape {data.shape}, but qtype {form} needs a last axis of a multiple of {width}")
     return data.reshape(-1, width), (*data.shape[:-1], data.shape[-1] // width * made)
@@ -109,6 +110,8 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
     flat = None if weights is None else weights.reshape(x.shape)
     if isinstance(form, SuperFormat):
         return gguf_super.quantize_super(x, flat, form)
+    if isinstance(form, GridFormat):
+        return gguf_points.quantize_points(x, flat, form)
     assert isinstance(form, CodebookFormat)
     return gguf_super.quantize_codebook(x, flat, form)
 
@@ -117,7 +120,7 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
 
 
 def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
-    """Blocks whose scale the importance of columns chooses; the spread of values is that of the whole row."""
+    """Return blocks whose scale depends on the importance of columns; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
     w = gguf_super.importance(lines, weights.reshape(lines.shape), 1)
     (part,), (of_part,) = gguf_super.sub_blocks(x, BLOCK), gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
@@ -129,7 +132,7 @@ def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
 
 
 def _scaled(x: Array, form: ScaledFormat) -> Numbers:
-    """Blocks whose scale is a part of their range or of their largest magnitude."""
+    """Return blocks whose scale is a fraction of their range or of their largest magnitude."""
     columns = np.ascontiguousarray(x.T)
     least, extent = np.zeros(len(x), F), at(columns, np.abs(columns).argmax(axis=0))
     if form.has_minimum:

@@ -1,19 +1,11 @@
-"""Numbers of blocks of GGUF to bytes and back, as the table of fields says, in plain NumPy: one row for each block."""
+"""Numbers of blocks of GGUF to bytes and back by the table of fields, in plain NumPy: one row for each block."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fastq.formats.gguf import (
-    CODEBOOK,
-    DOUBLED,
-    BinaryFormat,
-    BlockFormat,
-    CodebookFormat,
-    Field,
-    FloatFormat,
-    GridFormat,
-)
+from fastq.formats.gguf import CODEBOOK, DOUBLED, BinaryFormat, BlockFormat, CodebookFormat, FloatFormat, GridFormat
+from fastq.formats.gguf_fields import Field
 from fastq.system.dtypes import Array
 
 Numbers = dict[str, Array]  # integers by the names of fields, one row for each block
@@ -22,7 +14,7 @@ F = np.float32
 
 
 def pack(numbers: Numbers, form: BlockFormat) -> Array:
-    """Return the bytes of blocks; 0 where there are no numbers."""
+    """Return the bytes of blocks; bytes without numbers are 0."""
     count = len(next(iter(numbers.values())))
     blocks = np.zeros((count, form.nbytes), np.uint8)
     for field in form.fields_of(*numbers):
@@ -36,7 +28,7 @@ def pack(numbers: Numbers, form: BlockFormat) -> Array:
 
 
 def _placed(parts: Array, field: Field, width: int) -> Array:
-    """Words of the bits of numbers; axis 2 are those in one word. The highest bits of a number are not cut off."""
+    """Return words of the bits of numbers; axis 2 has the numbers in one word. The highest bits are not cut off."""
     parts = parts >> field.shift
     if field.shift + field.bits < width:
         parts &= (1 << field.bits) - 1
@@ -45,7 +37,7 @@ def _placed(parts: Array, field: Field, width: int) -> Array:
 
 
 def _fraction(digits: Array) -> Array:
-    """Numbers of which these are the digits in base 3, over 243 and in units of 1 / 256, rounded up."""
+    """Return the numbers with these digits in base 3, divided by 243, in units of 1 / 256 and rounded up."""
     powers = np.array([81, 27, 9, 3, 1])[: digits.shape[2]]
     whole: Array = (digits * powers[:, None]).sum(axis=2)
     return (-(whole * -256 // 243)).astype("<i8")
@@ -70,12 +62,13 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
 
 
 def values(blocks: Array, form: BlockFormat) -> Array:
-    """Return what blocks stand for: numbers of codes times scales, and smallest values."""
+    """Return the values of blocks: numbers of codes times scales, and smallest values."""
+    # contract 19.1, 19.4 and 21.1
     numbers = unpack(blocks, form)
     if isinstance(form, GridFormat):
         return _of_grid(numbers, form)
     if isinstance(form, BinaryFormat):
-        scale = _shared(numbers, "d", "scales", 0)[:, 0] * F(1)  # a NaN is made quiet
+        scale = _shared(numbers, "d", "scales", 0)[:, 0] * F(1)  # NaN becomes quiet
         return np.where(numbers["codes"] == 1, scale, -scale)
     of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
     if isinstance(form, FloatFormat):
@@ -95,13 +88,13 @@ _TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}
 
 
 def numbers_of(codes: Array, form: BlockFormat) -> Array:
-    """Return what codes stand for, in units of the scale."""
+    """Return the numbers of codes, in units of the scale."""
     table = _TABLES.get(type(form))
     return _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
 
 
 def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
-    """Points of a grid with signs, or with an eighth that is added to or subtracted from each coordinate."""
+    """Return points of a grid with signs, or with an eighth added to or subtracted from each coordinate."""
     points, signs, scales = form.grid.points[numbers["codes"]].astype(F), numbers["signs"], numbers["scales"].astype(F)
     count = len(points)
     if form.width("signs") == 7:
@@ -118,7 +111,7 @@ def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
 
 
 def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
-    """Parameters of sub-blocks, of a float16 unit and their codes, or the one of a block; axis 2 has one value."""
+    """Return parameters of sub-blocks from a float16 unit and codes, or the one of a block; axis 2 has one value."""
     found: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
     if codes in numbers:
         found = _negative_where_made(found * _signed(numbers[codes], zero), found)
@@ -126,18 +119,18 @@ def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
 
 
 def _negative_where_made(values: Array, *operands: Array) -> Array:
-    """Give NaN that no operand is the sign that x86-64 gives it."""
+    """Give a NaN that is not an operand the sign that it has on x86-64."""
     made = np.isnan(values) & ~np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, operands)))
     return np.where(made, -np.abs(values), values)
 
 
 def _signed(stored: Array, zero: int) -> Array:
-    """Return what bytes stand for that are stored with `zero` in addition; those of 8 bits are signed."""
+    """Return the numbers in bytes that are stored with `zero` added; 8-bit numbers are signed."""
     return (stored - zero).astype(np.int8).astype(F)
 
 
 def float_steps(scales: Array, form: FloatFormat) -> Array:
-    """Half of what scales of 8 bits stand for: codes are looked up doubled."""
+    """Return half of the values of 8-bit scales: codes are looked up doubled."""
     if form.scale == "e8m0":
         steps: Array = np.ldexp(F(1), np.minimum(scales, 255) - 128).astype(F)
         return steps
@@ -147,11 +140,11 @@ def float_steps(scales: Array, form: FloatFormat) -> Array:
 
 
 def half_bits(x: Array) -> Array:
-    """Bits of float16 parameters, one row each."""
+    """Return the bits of float16 parameters, one row for each."""
     return x.astype(np.float16)[:, None].view(np.uint16)
 
 
 def are_finite(numbers: Numbers, form: BlockFormat) -> Array:
-    """Whether the float16 parameters of each block are finite."""
+    """Return whether the float16 parameters of each block are finite."""
     halves = [numbers[of] for of in ("d", "min") if form.count(of) and form.width(of) == 16]
     return np.asarray(np.logical_and.reduce([(bits[:, 0] & 0x7C00) != 0x7C00 for bits in halves] or [np.True_]))

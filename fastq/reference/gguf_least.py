@@ -1,6 +1,6 @@
-"""Parameters of blocks of GGUF of less error than those of ggml, in plain NumPy.
+"""Parameters of blocks of GGUF with less error than those of ggml, in plain NumPy.
 
-Axis 0 of an array are the values of a sub-block and axis 1 the blocks, as in `gguf_search`; sums are taken in order.
+Axis 0 of an array has the values of a sub-block and axis 1 the blocks, as in `gguf_search`; sums are in order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastq.formats.gguf import BlockFormat, Candidates, CodebookFormat, FloatFormat, ScaledFormat
+from fastq.formats.gguf import BlockFormat, CodebookFormat, FloatFormat, ScaledFormat
+from fastq.formats.gguf_fields import Candidates
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits, numbers_of, pack, unpack, values
 from fastq.reference.gguf_search import chosen, first_largest, nearest_of_codebook, total
 from fastq.reference.gguf_small import nearest_floats
@@ -18,12 +19,12 @@ from fastq.reference.gguf_super import half, sub_blocks
 from fastq.system.dtypes import Array
 
 LESS = F(1 - 2.0**-17)  # by this factor a sum of float32 is less only if the exact one is
-LOST = F(2.0**-100)  # of squares below this, bits may be lost
+LOST = F(2.0**-100)  # squares below this may lose bits
 Parameters = tuple[Array, Array]  # a scale, as a float16 or a code of one, and a smallest value
 
 
 class Part(NamedTuple):
-    """A sub-block of each block: its values, their weights, and what a code of a scale is multiplied with."""
+    """One sub-block of each block: its values, their weights, and the factor of scale codes."""
 
     form: BlockFormat
     x: Array
@@ -31,13 +32,13 @@ class Part(NamedTuple):
     unit: Array
 
     def step(self, scale: Array) -> Array:
-        """Return what codes are multiplied with."""
+        """Return the factor of codes."""
         if isinstance(self.form, FloatFormat):
             return float_steps(scale.astype(np.int64), self.form)
         return np.asarray(self.unit * scale)
 
     def codes(self, scale: Array, low: Array) -> Array:
-        """Codes of the nearest numbers, as they are stored."""
+        """Return the stored codes of the nearest numbers."""
         step = self.step(scale)
         if isinstance(self.form, FloatFormat):
             return nearest_floats(self.x, step)
@@ -49,7 +50,7 @@ class Part(NamedTuple):
         return np.nan_to_num(whole).astype(np.int64) + self.form.zero
 
     def error(self, values: Array) -> Array:
-        """Weighted squares of what values miss."""
+        """Return the weighted squares of the errors."""
         miss = values - self.x
         return total(self.w * miss * miss)
 
@@ -60,7 +61,8 @@ class Part(NamedTuple):
 
 
 def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat) -> Numbers:
-    """Return the numbers of blocks, others for the sub-blocks in which these have less error."""
+    """Return the numbers of blocks, replaced in sub-blocks where the new ones have less error."""
+    # contract 22.1, 22.4 and 22.5
     kept, w = pack(numbers, form), np.ones_like(x) if weights is None else weights
     numbers = unpack(kept, form)
     unit = _float(numbers["d"][:, 0]) if form.count("scales") else np.ones(len(x), F)
@@ -76,7 +78,7 @@ def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat)
 
 
 def _parameters(numbers: Numbers, j: int, form: BlockFormat) -> Parameters:
-    """Parameters of sub-blocks, which `_stored` turns into numbers."""
+    """Return parameters of sub-blocks, which `_stored` turns into numbers."""
     bits = numbers["scales" if form.count("scales") else "d"][:, j]
     scale = _float(bits) if _is_half(form) else (bits - form.scale_zero).astype(F)
     return scale, _float(numbers["min"][:, 0]) if form.has_minimum else np.zeros_like(scale)
@@ -98,7 +100,7 @@ def _float(bits: Array) -> Array:
 
 
 def _searched(search: Part, scale: Array, low: Array, error: Array) -> tuple[Array, ...]:
-    """Return in which blocks there is less error than that of ggml's bytes, and parameters."""
+    """Return a mask of blocks with less error than ggml's bytes, and the parameters."""
     limit = np.where((error > LOST) & (error < np.inf), error * LESS, F(0))
     found: tuple[Array, ...] = limit, scale, low
     for tried in _trials(search, scale):

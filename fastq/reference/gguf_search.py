@@ -1,6 +1,6 @@
-"""Searches for the scales of blocks of GGUF as ggml's C code has them, in plain NumPy.
+"""Searches for the scales of blocks of GGUF as in ggml's C code, in plain NumPy.
 
-Axis 0 of an array are the values of a block and axis 1 the blocks. Each operation is in float32, and sums are added one
+Axis 0 of an array has the values of a block and axis 1 the blocks. Each operation is in float32, and sums are added one
 term after the other, from the first on.
 """
 
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.gguf import CODEBOOK, Candidates
+from fastq.formats.gguf import CODEBOOK
+from fastq.formats.gguf_fields import Candidates
 from fastq.system.dtypes import Array
 
 F = np.float32
@@ -24,22 +25,22 @@ def total(terms: Array) -> Array:
 
 
 def nearest(x: Array) -> Array:
-    """Nearest integer, ties to even, as ggml takes it from the bits of a sum: of numbers beyond 2**22, some other."""
+    """Nearest integer, ties to even, which ggml takes from the bits of a sum: beyond 2**22 the result is arbitrary."""
     return np.asarray(((x + F(12582912)).view(np.int32) & 0x7FFFFF) - 0x400000)
 
 
 def at(x: Array, place: Array) -> Array:
-    """Value of each block at a place of its own."""
+    """Value of each block at its own place."""
     return np.asarray(np.take_along_axis(x, place[None], axis=0)[0])
 
 
 def first_largest(x: Array) -> Array:
-    """First value of the largest magnitude of each block, with its sign."""
+    """First value with the largest magnitude of each block, with its sign."""
     return at(x, np.abs(x).argmax(axis=0))
 
 
 def chosen(better: Array, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[Array, ...]:
-    """Return what is new of the blocks in which it is better, and the old of the others."""
+    """Return new values for the blocks in which they are better, and old values for the others."""
     return tuple(np.where(better, *both) for both in zip(new, old, strict=True))
 
 
@@ -53,6 +54,7 @@ def fit_range(
     tuple of ndarray
         Scales, smallest values times -1, and codes.
     """
+    # contract 20.2
     low, high = at(x, x.argmin(axis=0)), x.max(axis=0)
     low = np.where(low > 0, F(0), low)
     flat = high <= low
@@ -83,7 +85,7 @@ def fit_range(
 
 
 def _least_squares(tries: Iterator[tuple[Array, Array, Array]]) -> tuple[Array, Array]:
-    """Scale and codes of least error, of tries: codes l, and the sums of w x l and w l l; of equal ones the first."""
+    """Return scale and codes of the first try with the least error; tries have codes l, and sums of w x l and w l l."""
     codes, sum_xl, sum_l2 = next(tries)
     scale = np.where(sum_l2 == 0, F(0), sum_xl / sum_l2)
     best = scale * sum_xl
@@ -95,6 +97,7 @@ def _least_squares(tries: Iterator[tuple[Array, Array, Array]]) -> tuple[Array, 
 
 def fit_signed(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
     """Choose a scale for codes -steps..steps - 1 by weighted least squares; scales and codes + steps."""
+    # contract 20.2
     largest = first_largest(x)
     inverses = (-(F(steps) + F(0.1) * F(k)) / largest for k in (0, *range(-9, 0), *range(1, 10)))
     tries = (np.clip(nearest(inverse * x), -steps, steps - 1).astype(F) for inverse in inverses)
@@ -110,9 +113,9 @@ def _unless_zero(largest: Array, scale: Array, codes: Array) -> tuple[Array, Arr
 def _in_turn(
     x: Array, w: Array, codes: Array, sums: tuple[Array, Array], code_of: Callable[[Array], Array], has_others: bool
 ) -> Array:
-    """Change one code after the other, five times over, where that lessens the error, and return the scale.
+    """Change one code after the other, five times over, if that reduces the error, and return the scale.
 
-    Codes of 0 or more are bytes. Where it is asked for, other codes have to be there for one to change.
+    Codes of 0 or more are bytes. With `has_others` a code changes only if other codes are not 0.
     """
     sum_xl, sum_l2 = sums
     for _ in range(5):
@@ -165,7 +168,7 @@ def fit_positive(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
 
 
 def nearest_of_codebook(x: Array) -> Array:
-    """Index of the nearest number of the codebook, of two as near the larger one; of NaN the last."""
+    """Index of the nearest number of the codebook; for ties the larger one, for NaN the last."""
     table = np.array(CODEBOOK, F)
     return np.asarray(sum((~(x < half)).astype(np.int64) for half in (table[1:] + table[:-1]) / F(2)))
 

@@ -1,4 +1,4 @@
-"""Numbers of blocks of GGUF of few codes and of 4 bit floating-point ones, in plain NumPy: one row for each block."""
+"""Numbers of blocks of GGUF with few codes and with 4 bit float codes, in plain NumPy: one row for each block."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from fastq.system.dtypes import Array
 
 def quantize_binary(x: Array) -> Numbers:
     """Return the numbers of blocks of signs; magnitudes are added one after the other."""
+    # contract 20.7
     total = np.add.accumulate(np.abs(x), axis=1, dtype=F)[:, -1]
     return {"d": half_bits(total / F(x.shape[1])), "codes": (x >= 0).astype(np.int64)}
 
 
 def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
     """Return the numbers of blocks of ternary codes."""
+    # contract 20.7
     d = np.abs(x).max(axis=1)
     inverse = np.where(d == 0, F(0), F(1) / d)
     position = x * np.where(np.isinf(inverse), F(0), inverse)[:, None]
@@ -26,6 +28,7 @@ def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
 
 def quantize_float(x: Array, form: FloatFormat) -> Numbers:
     """Return the numbers of blocks of floating-point codes."""
+    # contract 20.7 and 20.8
     parts = x.reshape(len(x), -1, form.sub)
     largest = np.abs(parts).max(axis=2)
     scales = _exponents(largest) if form.scale == "e8m0" else _e4m3(largest / F(6))
@@ -34,13 +37,13 @@ def quantize_float(x: Array, form: FloatFormat) -> Numbers:
 
 
 def nearest_floats(x: Array, step: Array) -> Array:
-    """Codes of the nearest numbers: of two as near, the one nearer to 0; a step of 0 makes all as near."""
+    """Codes of the nearest numbers: for ties the one nearer to 0; with a step of 0 all are ties."""
     code = (step > 0) * sum((np.abs(x) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10))
     return np.asarray(code | ((x < 0) & (code > 0)).astype(np.uint8) << 3)
 
 
 def _exponents(largest: Array) -> Array:
-    """Scales as exponents: of log2, which is rounded to float32, the floor; a byte, also where that is negative."""
+    """Scales as exponents: the floor of log2 rounded to float32; a byte, even if it is negative."""
     whole = np.floor(np.log2(largest.astype(np.float64)).astype(F))
     return np.where(largest > 0, (whole - 2 + 127), 0).astype(np.int64) & 0xFF
 

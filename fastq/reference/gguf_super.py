@@ -14,23 +14,24 @@ from fastq.system.dtypes import Array
 
 
 def half(x: Array) -> Array:
-    """Return what is left of a parameter when it is stored as float16."""
+    """Return a parameter rounded to its stored float16."""
     return x.astype(np.float16).astype(F)
 
 
 def sub_blocks(x: Array, size: int) -> list[Array]:
-    """Values of each sub-block, as the searches take them."""
+    """Values of each sub-block, in the order of the searches."""
     return [np.ascontiguousarray(part.T) for part in np.split(x, x.shape[1] // size, axis=1)]
 
 
 def importance(x: Array, imatrix: Array, spread: float) -> Array:
-    """Weights of the values: that of the column times the root of the value's square plus that of the block."""
+    """Weights of the values: that of the column times the root of the value's square plus the block's mean square."""
+    # contract 20.4 and 20.5
     mean = F(spread) * total(np.ascontiguousarray((x * x).T)) / F(x.shape[1])
     return np.asarray(imatrix * np.sqrt(mean[:, None] + x * x))
 
 
 def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array], low: int, high: int) -> Array:
-    """Codes from `low` on of sub-blocks by the steps that are stored, those of the search where that is 0."""
+    """Codes of sub-blocks from `low` on by the stored steps; those of the search where the step is 0."""
     found = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
     return np.where(step[:, None] == 0, np.stack(fitted), found).reshape(-1, step.shape[1]).T
 
@@ -40,6 +41,7 @@ def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array
 
 def quantize_super(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
     """Return the numbers of blocks of a K-quant."""
+    # contract 20.1, 20.2 and 20.3
     return (_with_minimum if form.has_minimum else _signed)(x, imatrix, form)
 
 
@@ -131,6 +133,7 @@ def _shared_signed(scales: Array, form: SuperFormat) -> tuple[Array, Array]:
 
 def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> Numbers:
     """Return the numbers of blocks."""
+    # contract 20.1
     parts = sub_blocks(x, form.sub)
     weights = sub_blocks(x * x if imatrix is None else importance(x, imatrix, 2), form.sub)
     steps = np.stack([search.fit_codebook(part, w) for part, w in zip(parts, weights, strict=True)])

@@ -12,6 +12,7 @@ from fastq.system.dtypes import Array
 
 def spread(params: Array, shape: tuple[int, ...], axis: Axis, block_size: int) -> Array:
     """Return `params` in a shape that broadcasts with an array of shape `shape`."""
+    # contract 3.1
     if params.size == 1:
         return params.reshape(())
     if 0 in shape:  # along another axis there may be more indices than memory holds

@@ -102,6 +102,7 @@ def quantize_linear(
     **options: Any,
 ) -> Array:
     """Return the codes of `x` as ONNX's QuantizeLinear does: ``clamp(rint(x / scale) + zero_point)``."""
+    # contract 7.2
     x, noise = as_input(x), noise_of(options.get("rounding"), rng)
     known = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
     asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
@@ -122,6 +123,7 @@ def requantize(
     **options: Any,
 ) -> Array:
     """Return the codes of int32 accumulators: ``clamp(round((acc + bias) * multiplier) + zero_point)``."""
+    # contract 13.1
     acc, bias = as_array(acc, "acc"), None if bias is None else as_array(bias, "bias")
     clamp = None if clamp is None else requantization.as_clamp(clamp)
     named_options = named.RequantizeOptions(
@@ -144,7 +146,8 @@ def dequantize_linear(
     out: Array | None = None,
     **options: Any,
 ) -> Array:
-    """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
+    """Return the values of unpacked `codes`, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
+    # contract 1.5
     codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), named.ValuesOptions(**options)
     wanted = requests.dtype_of_values(asked.dtype, out, given)
     request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
@@ -174,6 +177,7 @@ def fake_quantize(
     **options: Any,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
+    # contract 7.4
     x, noise = as_input(x), noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
@@ -183,6 +187,7 @@ def fake_quantize(
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest element of each range, in the dtype of `x`."""
+    # contract 1.6
     x, asked = as_input(x), named.MinMaxOptions(**options)
     where = requests.ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
@@ -191,6 +196,7 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
 
 def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
+    # contract 1.7
     requests.as_real(as_array(x, "x").dtype, "x")
     x, asked = as_input(x), named.MinMaxOptions(**options)
     where = requests.ranges_of(x.dtype, x.shape, asked)
@@ -210,7 +216,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         requests.check_approximation(values.dtype)
         values = widened(values.astype(native(values.dtype), copy=False))
         requests.check_comparable(x.shape, values.shape)
-    check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
+    check_no_nan(x, "x has {} NaN, whose errors cannot be measured; replace them first")
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
 
@@ -252,7 +258,7 @@ def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
 
 
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
-    """Return the codes in `packed`, one an element."""
+    """Return the codes in `packed`, one per element."""
     packed = as_array(packed, "packed")
     asked = packing.unpack(packed.dtype, packed.shape, shape, named.PackOptions(dtype=dtype, **options))
     return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, asked.bitorder)
@@ -262,6 +268,7 @@ def nest_scale(
     scale: NDArray[np.float32], *, block_size: int = 256, offset: float | None = None
 ) -> tuple[QuantizedArray, float, NDArray[Any]]:
     """Return the codes of scales less their mean, that mean, and the scales that these stand for."""
+    # contract 10.7
     scale, block_size, offset = as_scales(scale, block_size, offset)
     if offset is None:
         offset = float(sum(Fraction(float(number)) for number in scale.flat)) / scale.size
@@ -276,7 +283,7 @@ def nest_scale(
 
 
 def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
-    """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
+    """Return the scheme of `x`, and the function that gives the parameters, from its range or given."""
     if qparams is None:
         return _of_range(x, options, importance)
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
@@ -318,7 +325,7 @@ def _by_numbers(
 
 
 def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
-    """Return the codes of `x`, one an element."""
+    """Return the codes of `x`, one per element."""
     return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 

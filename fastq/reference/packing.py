@@ -14,6 +14,7 @@ from fastq.system.dtypes import Array
 
 def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") -> NDArray[np.uint8]:
     """Pack codes along an axis without gaps."""
+    # contract 1.9 and 1.10
     numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
     *outer, length = numbers.shape
     rows = numbers.reshape(math.prod(outer), length, 1)  # an array may have no more axes
@@ -24,12 +25,13 @@ def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") 
 
 def pack_signs(x: Array, axis: int, bitorder: Any, dtype: np.dtype[Any]) -> Array:
     """Pack along an axis whether elements are positive; bytes of int8 are less by 128."""
+    # contract 1.12
     packed = pack_codes(np.asarray(x > 0), QTYPES["uint1"], axis, bitorder)
     return packed if dtype == np.uint8 else (packed.astype(np.int16) - 128).astype(np.int8)
 
 
 def unpack_codes(packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: Any) -> Array:
-    """Return packed codes one an element, in the storage dtype of the format."""
+    """Return unpacked codes, in the storage dtype of the format."""
     length = shape[axis] if shape else 1
     last = np.moveaxis(packed, axis, -1)
     bits = np.unpackbits(last, axis=-1, count=length * qtype.bits, bitorder=bitorder)

@@ -37,6 +37,7 @@ def from_range(
 
     `precision` is what the scale and the result of each operation are rounded to.
     """
+    # contract 5.1, 5.2 and 5.3
     stored, half = precision
     ftype = lo.dtype.type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
@@ -103,6 +104,7 @@ def _without_degenerate(
 @np.errstate(over="ignore", under="ignore")
 def finite_scale(scale: Array, dtype: np.dtype[Any]) -> Array:
     """Return scales in the type that they are kept in, where none may be infinite."""
+    # contract 2.7
     scale = scale.astype(dtype)
     if np.isinf(scale).any():
         raise ValueError("x has a range too wide for a finite scale")

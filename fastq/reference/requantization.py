@@ -11,6 +11,7 @@ from fastq.system.dtypes import Array
 
 def requantized(acc: Array, asked: RequantizeRequest, multiplier: Array, zero_point: int, bias: Array | None) -> Array:
     """Return codes as int64; multipliers and biases are ready."""
+    # contract 13.2, 13.3 and 13.4
     factor, term = (
         None if each is None else spread(each, acc.shape, asked.where.axes, 0) for each in (multiplier, bias)
     )
@@ -58,7 +59,7 @@ def _twice_up(sums: Array, units: Array, shift: Array) -> Array:
 
 
 def _high_half(sums: Array, units: Array, shift: Array) -> tuple[Array, Array]:
-    """Return the high half of twice the product, rounded, and the power of two that it is to be divided by."""
+    """Return the high half of twice the product, rounded, and the power of two by which to divide it."""
     product = _wrapped(sums << np.maximum(shift, 0)) * units
     high = _quotient(product + np.where(product < 0, 1 - 2**30, 2**30), 2**31)
     return high, np.left_shift(1, np.maximum(-shift, 0))

@@ -17,6 +17,7 @@ _LOG10 = np.frompyfunc(math.log10, 1, 1)  # NumPy's own is not that of C
 @np.errstate(invalid="ignore")
 def rounded(x: Array, asked: BitRounding) -> Array:
     """Return x rounded to the bits that are kept of each element, NaN as it is."""
+    # contract 23.1, 23.4 and 23.5
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type
     bits, mantissa = x.view(unsigned), np.finfo(x.dtype).nmant
     kept: Any = asked.keepbits
@@ -46,6 +47,7 @@ def _kept(x: Array, digits: int) -> Any:
 
 def counted(x: Array, axis: int) -> BitInformation:
     """Return how often bits of neighbours along an axis were 00, 01, 10 and 11; pairs with NaN are left out."""
+    # contract 23.6
     unsigned, info = np.dtype(f"u{x.dtype.itemsize}").type, np.finfo(x.dtype)
     bits, lowest = x.view(unsigned).astype(object), 1 << info.nmant
     field = bits // lowest % (1 << info.iexp)

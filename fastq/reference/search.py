@@ -65,6 +65,7 @@ def least_error(
     x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange, importance: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the parts of the ranges lo..hi of `x` that have the least error; of equal ones the largest."""
+    # contract 6.1 and 6.5
     if x.size == 0:
         return lo, hi
     weights = None if importance is None else _whole(importance, x.shape, parameters.request.granularity)

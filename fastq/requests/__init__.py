@@ -1,1 +1,1 @@
-"""What callers ask for, validated once: kernels and the reference take the same requests."""
+"""Requests of callers, validated once: kernels and the reference share them."""

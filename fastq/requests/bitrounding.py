@@ -14,13 +14,13 @@ from fastq.system.arguments import as_choice, as_float, as_int, native, within_a
 
 
 class BitRounding(NamedTuple):
-    """All of a call of `fastq.bitround` but its arrays; one of the three numbers is given."""
+    """Everything in a call of `fastq.bitround` except its arrays; one of the three numbers is given."""
 
     dtype: np.dtype[Any]
     keepbits: int | None
     digits: int | None
     max_error: float | None
-    rounding: str  # what becomes of a tie
+    rounding: str  # the rounding of ties
 
     @property
     def bits(self) -> int:
@@ -28,9 +28,9 @@ class BitRounding(NamedTuple):
         return 8 * self.dtype.itemsize
 
     def keepbits_within(self, largest: float) -> int:
-        """Return the fewest bits to keep for which no finite number up to the largest one is off by more than asked.
+        """Return the fewest bits to keep that satisfy the bound for all finite numbers up to the largest one.
 
-        Bits that would make the largest one infinite are too few.
+        Bits for which the largest one would become infinite are too few.
         """
         (mantissa, bias), bound = of_width(self.bits), self.max_error
         if not largest:

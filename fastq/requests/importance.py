@@ -1,8 +1,8 @@
-"""The importance of elements, by which a search for ranges weighs their errors: validated, and made whole numbers.
+"""The importance of elements, which weighs their errors in a search for ranges: validated, and turned into integers.
 
-Sums of errors stay exact, so that no order shows in them: within what a parameter belongs to, the largest importance
-becomes ``2**bits - 1`` and others the nearest whole share of that. There are as many bits, 16 at most, as leave sums of
-2**20, the square of an error of half a step or less, below 2**53 for all elements of the part.
+Sums of errors stay exact, so that they do not depend on the order: among the elements that share a parameter, the
+largest importance becomes ``2**bits - 1``, and others are scaled and rounded. The number of bits, at most 16, keeps
+sums of 2**20, the square of an error of at most half a step, below 2**53 for all elements of the part.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fastq.system.arguments import as_array, native
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
-MOST_BITS, ALL_BITS = 16, 33  # of a weight, and of the sum of the weights of a part
+MOST_BITS, ALL_BITS = 16, 33  # bits of a weight, and of the sum of the weights of a part
 
 
 def weighed_axis(ndim: int, where: Granularity) -> int:
-    """Return the axis that has a weight for each of its elements, where importance is a vector.
+    """Return the axis whose elements have weights if importance is a vector.
 
-    It is that along which blocks run, else the last one whose elements share parameters, else the last one.
+    It is the axis along which blocks run, else the last one whose elements share parameters, else the last one.
     """
     if where.block_size:
         return where.kept[0]
@@ -35,9 +35,9 @@ def weighed_axis(ndim: int, where: Granularity) -> int:
 
 
 def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request: Request) -> int:
-    """Return the axis that importance of a dtype and a shape has weights for: of a vector. Raise what is wrong."""
+    """Return the axis for which importance of a dtype and a shape has weights, or raise an error."""
     if request.search is None:
-        raise ValueError("importance needs a range that is searched for: range='mse', or a fastq.MSERange")
+        raise ValueError("importance needs a search for ranges: range='mse', or a fastq.MSERange")
     if not is_real(dtype) and native(dtype) not in INTEGERS:
         raise TypeError(f"importance must be an array of floats or integers, not of {dtype}")
     axis = weighed_axis(len(shape), request.granularity)
@@ -51,17 +51,17 @@ def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request
 
 
 def as_importance(importance: Any, shape: Shape, request: Request) -> Array:
-    """Return importance as an array of float64 with the axes of an array of a shape, 1 long where it has none."""
+    """Return importance as a float64 array with the rank of a shape, with length 1 on missing axes."""
     weights = as_array(importance, "importance")
     axis = check_importance(weights.dtype, weights.shape, shape, request)
     weights = weights.astype(np.float64)
     if not ((weights >= 0) & (weights < np.inf)).all():
-        raise ValueError("importance must be finite and nowhere negative")
+        raise ValueError("importance must be finite and not negative")
     return weights if weights.shape == shape else weights.reshape([n if k == axis else 1 for k, n in enumerate(shape)])
 
 
 def bits_of_weights(shape: Shape, where: Granularity) -> int:
-    """Return how many bits a weight has for an array of a shape, by how many elements a parameter belongs to."""
+    """Return the bits of a weight for an array of a shape, from the number of elements that share a parameter."""
     parts = math.prod(where.parameter_shape(shape))
     elements = where.block_size or -(-math.prod(shape) // max(parts, 1))
     return max(1, min(MOST_BITS, ALL_BITS - max(elements - 1, 0).bit_length()))

@@ -1,4 +1,4 @@
-"""The options of operations, by their names and with their defaults; those that are numbers come first."""
+"""The options of operations, by name and with defaults; numbers come first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastq.formats.range_methods import MSERange
 
 
 class RangeOptions(NamedTuple):
-    """Options of operations that take parameters from ranges; the first ones are numbers."""
+    """Options of operations that compute parameters from ranges; the first ones are numbers."""
 
     axis: Axis = None
     block_size: int = 0
@@ -25,7 +25,7 @@ class RangeOptions(NamedTuple):
 
 
 class QuantizeOptions(NamedTuple):
-    """Options of operations on values that get QParams; `key` is what a plan may depend on of these."""
+    """Options of operations on values with QParams; `key` is the part of these on which a plan may depend."""
 
     saturate: bool = True
     nan: str = "raise"
@@ -46,7 +46,7 @@ class LinearOptions(NamedTuple):
 
 
 class RequantizeOptions(NamedTuple):
-    """Options of `fastq.requantize`; `key` is what a plan may depend on of the bias."""
+    """Options of `fastq.requantize`; `key` is the part of the bias on which a plan may depend."""
 
     axis: Axis = None
     dtype: object = None
@@ -65,14 +65,14 @@ class ValuesOptions(NamedTuple):
 
 
 class DequantizeOptions(NamedTuple):
-    """Options of `fastq.dequantize`; `key` is what a plan may depend on of the QParams."""
+    """Options of `fastq.dequantize`; `key` is the part of the QParams on which a plan may depend."""
 
     dtype: object = None
     key: Any = None
 
 
 class CompareOptions(NamedTuple):
-    """Options of `fastq.compare` with codes; `key` is what a plan may depend on of the QParams."""
+    """Options of `fastq.compare` with codes; `key` is the part of the QParams on which a plan may depend."""
 
     key: Any = None
 

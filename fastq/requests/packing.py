@@ -18,11 +18,11 @@ DType = np.dtype[Any]
 class Packing(NamedTuple):
     """Codes of fewer than 8 bits along an axis."""
 
-    qtype: QType  # their format
-    shape: Shape  # of the codes
+    qtype: QType  # format of the codes
+    shape: Shape  # shape of the codes
     axis: int  # the axis along which neighbours share a byte
-    bitorder: str  # whether the first code of one bit is in the lowest or the highest bit
-    dtype: DType = np.dtype(np.uint8)  # of the bytes
+    bitorder: str  # whether the first of eight one-bit codes is in the lowest or the highest bit
+    dtype: DType = np.dtype(np.uint8)  # dtype of the bytes
 
     @property
     def packed(self) -> Shape:

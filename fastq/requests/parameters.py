@@ -1,4 +1,4 @@
-"""Scales and zero points that callers give: what they must be, and what they are made ready as."""
+"""Scales and zero points from callers: their validation, and their conversion for kernels."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ Array = NDArray[Any]
 
 
 class Parameters(NamedTuple):
-    """Scales, zero points, and the scale of the whole array that scales are multiples of, 0 where there is none."""
+    """Scales, zero points, and the scale of the whole array, of which scales are multiples; 0 without one."""
 
     scale: Array
     zero_point: Array
     tensor_scale: float = 0.0
 
     def reshaped(self, shape: tuple[int, ...]) -> Parameters:
-        """Return the same in another shape; one number for all stays as it is."""
+        """Return the parameters in another shape; one number for all stays as it is."""
         if self.scale.size == 1 or self.scale.shape == shape:
             return self
         return self._replace(scale=self.scale.reshape(shape), zero_point=self.zero_point.reshape(shape))
 
 
 class ParameterRules(NamedTuple):
-    """What scale and zero point must be for a code format under a convention."""
+    """The rules for scale and zero point of a code format under a convention."""
 
     qtype: QType  # the code format
-    convention: Convention  # whose scales may be negative, and whose zero points may be floats
-    scale_dtype: np.dtype[Any]  # type of scales, where the format does not prescribe it
+    convention: Convention  # the convention, whose scales may be negative, and whose zero points may be floats
+    scale_dtype: np.dtype[Any]  # type of scales, if the format does not prescribe it
     block_size: int = 0  # elements in a block
-    # whether codes are decoded as ONNX does: scales are multiplied with and may be 0, and NaN where that is one of a
-    # block
+    # whether codes are decoded as in ONNX: codes are multiplied by scales, which may be 0, and NaN for a block
     decodes: bool = False
 
     @property
@@ -66,11 +65,11 @@ class ParameterRules(NamedTuple):
         return _as_scale(scale, self)
 
     def ready_tensor_scale(self, tensor_scale: Any) -> float:
-        """Return the scale of the whole array, 0 where there is none."""
+        """Return the scale of the whole array, 0 without one."""
         return 0.0 if tensor_scale is None else _as_tensor_scale(tensor_scale, self.qtype)
 
     def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
-        """Return zero points in the dtype that kernels read, for scales that are ready."""
+        """Return zero points in the dtype that kernels read, for prepared scales."""
         if zero_point is None:
             return np.zeros(scale.shape, self.zero_point_dtype(scale.dtype))
         if self.convention.zero_point == "integer":
@@ -78,11 +77,11 @@ class ParameterRules(NamedTuple):
         return _as_float_zero_point(zero_point, self, scale.dtype, scale.shape)
 
     def zero_point_dtype(self, scale: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of zero points that are ready, for scales of a dtype."""
+        """Return the dtype of prepared zero points, for scales of a dtype."""
         return self.convention.zero_point_dtype(self.qtype, scale)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
-        """Return the dtype in which scales of a dtype are ready; None: numbers of Python."""
+        """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
         if self.qtype.scale_element:
             qtype, wanted = self.qtype, FLOAT_FORMATS[self.qtype.scale_element].dtype
             if self.block_size != qtype.block_size:
@@ -95,7 +94,7 @@ class ParameterRules(NamedTuple):
         return self.scale_dtype
 
     def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None, scale: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype in which zero points of a dtype are ready, for scales of a dtype that are ready."""
+        """Return the dtype of prepared zero points, for zero points of a dtype and prepared scales of a dtype."""
         qtype = self.qtype
         if dtype is not None and dtype.kind not in "iu" and storage_of(dtype) is None:
             if qtype.element and dtype != qtype.storage:
@@ -110,15 +109,15 @@ class ParameterRules(NamedTuple):
 # --- scales -----------------------------------------------------------------------------------------------------------
 
 
-# dtypes of scales that values have not: powers of two as of blocks, and ONNX's scales of int32
+# dtypes of scales that values don't have: powers of two, as for blocks, and ONNX's scales for int32
 _POWERS = "float8_e8m0fnu"
 _OTHER_SCALES = _POWERS, "int32"
 
 
 def _as_scale(scale: Any, rules: ParameterRules) -> Array:
-    """Return scale in the type of scales, every value finite and as the rules want it there.
+    """Return scale in the type of scales, every value finite and valid by the rules.
 
-    A value that becomes infinite when it is rounded to that type is refused, too, or 0 where that is none.
+    A value that becomes infinite when it is rounded to that type is refused, too, or one that becomes an invalid 0.
     """
     compute, signed, zero = rules.scale_dtype, rules.may_be_negative, rules.may_be_zero
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
@@ -154,25 +153,25 @@ def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
 
 
 def _all_finite_from(least: float, scale: Array) -> bool:
-    """Return whether all scales are finite and no less than a number, in pieces that keep temporaries in the cache."""
+    """Return whether all scales are finite and at least a number, in pieces that keep temporaries in the cache."""
     flat = scale.reshape(-1)  # a copy if strided; scales are
     return all(
-        bool(np.min(piece) >= least and np.max(piece) < np.inf)  # false for NaN too, which both propagate
+        bool(np.min(piece) >= least and np.max(piece) < np.inf)  # also false for NaN, which both propagate
         for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
     )
 
 
 def _as_own_scale(given: Array, rules: ParameterRules) -> Array:
-    """Return the scales of a format that prescribes their dtype; a NaN among them marks a block."""
+    """Return the scales of a format that prescribes their dtype; a NaN scale marks a block."""
     rules.ready_scale_dtype(given.dtype)
     if rules.qtype.has_tensor_scale:
-        codes = given.view(np.int8)  # a tenth of the time of float32: -1 and 127 are NaN, other negative ones below 0
+        codes = given.view(np.int8)  # a tenth of the time of float32: -1 and 127 are NaN, others below 0 negative
         if np.any((codes <= 0) & (codes != -1)):
             raise ValueError(f"scale must be positive for {rules.qtype}")
     return given
 
 
-# within these a scale of a block times that of the array, and the reciprocal of both, is a normal number
+# within these limits, the product of both scales and the reciprocals of both are normal numbers
 TENSOR_SCALES = 2.0**-120, 2.0**119
 
 
@@ -183,11 +182,11 @@ def check_tensor_scale(dtype: np.dtype[Any], shape: tuple[int, ...], qtype: QTyp
     if native(dtype) != np.float32:
         raise TypeError(f"tensor_scale must be float32, not {dtype}")
     if shape:
-        raise ValueError(f"tensor_scale has shape {shape}, but it is one number: shape ()")
+        raise ValueError(f"tensor_scale has shape {shape}, but it must be one number: shape ()")
 
 
 def _as_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
-    """Return the scale of the whole array as a number, if the format has one, and this one is usable."""
+    """Return the scale of the whole array as a number, if the format has one and it is valid."""
     scale = as_array(tensor_scale, "tensor_scale")
     check_tensor_scale(scale.dtype, scale.shape, qtype)
     least, most = TENSOR_SCALES
@@ -200,7 +199,7 @@ def _as_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
 
 
 def storage_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype of a byte for one of integers of fewer than 8 bits of ml_dtypes, None for any other."""
+    """Return the 8-bit dtype for an integer dtype of ml_dtypes of fewer than 8 bits, None for any other."""
     row = QTYPES.get(dtype.name) if dtype.kind == "V" else None
     return None if row is None or row.element else row.storage
 
@@ -216,9 +215,9 @@ def _given_zero_point(zero_point: Any, rules: ParameterRules, scale: np.dtype[An
 
 
 def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -> None:
-    """Raise a ValueError unless a zero point is one number, or of the shape of the scale.
+    """Raise ValueError unless a zero point is one number, or has the shape of the scale.
 
-    Sizes that dask does not know pass.
+    Sizes that dask does not know are accepted.
     """
     unknown = any(map(math.isnan, (*shape, *scale)))
     if shape and not unknown and shape != scale and not math.prod(shape) == math.prod(scale) == 1:
@@ -231,7 +230,7 @@ def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...
     if not qtype.has_zero_point:
         return _as_zeros(zero_point, rules, shape)
     if not shape and type(zero_point) in (int, qtype.storage.type) and qtype.qmin <= zero_point <= qtype.qmax:
-        return np.array(zero_point, qtype.storage)  # a sixth of the time of what follows
+        return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
     given = _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
     if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
         least, most = int(given.min()), int(given.max())
@@ -241,17 +240,17 @@ def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...
 
 
 def _as_zeros(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
-    """Return the zero points of codes that have no other than 0: floats, and sums."""
+    """Return the zero points of codes that only allow 0: floats, and sums."""
     qtype, given = rules.qtype, _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
     if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
         return given
     if np.any(given.astype(np.float32) != 0):
-        raise ValueError(f"zero_point must be 0 for {qtype}: its codes have no other")
+        raise ValueError(f"zero_point must be 0 for {qtype}, the only one that it has")
     return np.zeros(given.shape, qtype.storage)
 
 
 def _as_float_zero_point(zero_point: Any, rules: ParameterRules, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return zero points of a convention that has floats for them, finite in a dtype."""
+    """Return the zero points of a convention with float zero points, finite in a dtype."""
     given = _given_zero_point(zero_point, rules, dtype, shape)
     with np.errstate(over="ignore", under="ignore"):
         ready = given.astype(dtype, copy=False)
@@ -264,13 +263,13 @@ def _as_float_zero_point(zero_point: Any, rules: ParameterRules, dtype: np.dtype
 
 
 def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
-    """Raise an error unless parameters have the shape wanted, or are one number."""
+    """Raise an error unless parameters have the wanted shape, or are one number."""
     if given != wanted and size != 1:
         raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
 
 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
-    """Return what the numbers of some parameters must be, for values of a compute type."""
+    """Return the rules for the numbers of some parameters, for values of a compute type."""
     row = as_convention(params.convention)
     return ParameterRules(params.dtype, row, row.scale_dtype(compute), params.block_size)
 
@@ -286,7 +285,7 @@ def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
 
 
 def in_dtypes_of(params: QParams, scale: Any, zero_point: Any, compute: np.dtype[Any]) -> QParams:
-    """Return parameters with numbers that are ready, for values of a compute type."""
+    """Return parameters with prepared numbers, for values of a compute type."""
     if scale is params.scale and zero_point is params.zero_point and compute == params.compute_dtype:
         return params
     computed = None if params.dtype.scale_element or scale.dtype == compute else compute

@@ -27,22 +27,22 @@ _ONE = np.ones(())
 
 
 class RequantizeRequest(NamedTuple):
-    """All of a call that requantizes but its arrays."""
+    """Everything in a call that requantizes except its arrays."""
 
     qtype: QType  # the code format
-    row: Requantization  # whose arithmetic to follow
-    where: Granularity  # what each multiplier and bias belongs to; the array, where there is one of each
-    shape: Shape  # of multipliers and biases that are not one number
+    row: Requantization  # the convention
+    where: Granularity  # the elements that share a multiplier and a bias; the array, if there is one of each
+    shape: Shape  # shape of multipliers and biases that are not one number
     codes: tuple[int, int]  # the first and the last code in use
-    bias: np.dtype[Any] | None  # the dtype in which biases are added, None where there are none
+    bias: np.dtype[Any] | None  # the dtype in which biases are added, None without biases
 
     @property
     def channels(self) -> int:
-        """How many multipliers and biases there are."""
+        """The number of multipliers and biases."""
         return math.prod(self.shape)
 
     def ready(self, multiplier: Any, zero_point: Any, bias: Array | None) -> tuple[Array, Array, Array | None]:
-        """Return numbers in the dtypes that kernels read: one for each channel, but for the zero point."""
+        """Return numbers in the dtypes that kernels read: one for each channel, except the zero point."""
         multipliers = self._each(_ready_multiplier(multiplier), "multiplier")
         zero = arguments.as_array(zero_point, "zero_point")
         if zero.size != 1:
@@ -59,7 +59,7 @@ class RequantizeRequest(NamedTuple):
         return numbers
 
     def refuse(self, multiplier: Any) -> None:
-        """Raise the error for multipliers of which one is too large."""
+        """Raise the error for a multiplier that is too large."""
         below, name, largest = self.row.below, self.row.name, np.max(multiplier)
         raise ValueError(f"multiplier must be less than {below} for convention {name!r}, not {largest}")
 
@@ -67,7 +67,7 @@ class RequantizeRequest(NamedTuple):
 def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *numbers: Shape) -> RequantizeRequest:
     """Return the request of `fastq.requantize`; `numbers` are the shapes of multiplier and bias."""
     if arguments.native(dtype) != SUMS:
-        raise TypeError(f"acc must be an int32 array, as of sums of products, not {dtype}")
+        raise TypeError(f"acc must be an int32 array, such as sums of products, not {dtype}")
     qtype, row, axis = as_qtype(options.dtype), as_requantization(options.convention), arguments.as_axis(options.axis)
     if qtype.name not in _FORMATS:
         raise TypeError(f"dtype must be one of {', '.join(_FORMATS)}, not {qtype}")
@@ -123,12 +123,12 @@ def _ready_multiplier(multiplier: Any) -> Array:
     bad = ~((ready >= 0) & (ready < np.inf))
     if bad.any():
         first, count = ready[bad].flat[0], np.count_nonzero(bad)
-        raise ValueError(f"multiplier must be finite and not negative; {count} of {bad.size} are not, as {first}")
+        raise ValueError(f"multiplier must be finite and not negative; {count} of {bad.size} are not, such as {first}")
     return ready
 
 
 def _ready_bias(bias: Array, dtype: np.dtype[Any] | None) -> Array:
-    """Return biases in the dtype in which they are added, whose numbers they are."""
+    """Return biases in the dtype in which they are added, which must have their numbers."""
     with np.errstate(over="ignore", under="ignore"):
         ready = bias.astype(dtype)
     if dtype == SUMS and not np.array_equal(ready, bias):

@@ -1,4 +1,4 @@
-"""Requests to quantize and to dequantize: validated from dtypes, shapes and options, before any array is looked at."""
+"""Requests to quantize and to dequantize: validated from dtypes, shapes and options, before any array is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
+from fastq.formats.coding import Coding, checked_coding, coding_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
@@ -36,7 +37,7 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 INTEGERS: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
-CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # dtypes of float codes need ml_dtypes
 
 _COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
     dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
@@ -45,10 +46,10 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
-    """Return the dtype of values that a dtype or its name stands for."""
+    """Return the dtype of values for a dtype or its name."""
     is_name = arguments.is_a(dtype, str) and arguments.equal(
         dtype, "bfloat16"
-    )  # a dtype beside a string would be parsed: 1 us
+    )  # comparing a dtype with a string would parse it: 1 us
     wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
     if not is_real(wanted):
         raise TypeError(f"{name} must be {REAL}, not {wanted}")
@@ -82,7 +83,7 @@ def check_approximation(dtype: np.dtype[Any]) -> None:
 
 
 def format_of_codes(dtype: np.dtype[Any]) -> QType:
-    """Return the format of codes one an element, those of ml_dtypes among them."""
+    """Return the format of unpacked codes, including those of ml_dtypes."""
     dtype = arguments.native(dtype)
     if dtype == SUMS.storage:
         return SUMS
@@ -92,9 +93,9 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
 
 
 def dtype_of_values(dtype: Any, out: Any, default: DType | None) -> DType:
-    """Return the dtype of decoded values: that asked for, else that of out, else of scales, float32 where that is none.
+    """Return the dtype of decoded values: the requested one, else that of out, else that of scales, or else float32.
 
-    Values are not of all dtypes that scales have, and numbers of Python have none.
+    Some dtypes of scales are not dtypes of values, and Python numbers have no dtype.
     """
     if dtype is not None:
         return as_real(dtype, "dtype")
@@ -109,7 +110,7 @@ def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: bool = False) -> str:
-    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`."""
+    """Return nan if it is a policy; "keep" is one for codes with a NaN, and for scales that are not `given`."""
     kept, omitted = ("keep",) * (qtype is not None), ("omit",) * omits
     nan = arguments.as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
     if qtype is None or nan != "keep":
@@ -117,7 +118,7 @@ def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: 
     if given and qtype.scale_element:
         raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
     if not qtype.scale_element and (qtype.float_format is None or qtype.float_format.nan is None):
-        raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
+        raise ValueError(f"nan='keep' needs codes with a NaN, which {qtype} lacks")
     return nan
 
 
@@ -138,32 +139,32 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
 
 
 class Request(NamedTuple):
-    """All of a call that quantizes or dequantizes but its arrays."""
+    """Everything in a call that quantizes or dequantizes except its arrays."""
 
     qtype: QType  # the code format
-    convention: str | Convention  # whose arithmetic to follow, as the caller gave it
-    symmetric: bool  # whether as many codes are used below the zero point as above it
-    axis: Axis  # the caller's axis: one counted from the end stays so, for arrays of another rank
-    granularity: Granularity  # what each parameter belongs to; the array, where there is one parameter
+    convention: str | Convention  # the convention, as the caller gave it
+    symmetric: bool  # whether there are as many codes below the zero point as above it
+    axis: Axis  # the caller's axis, which may count from the end, for arrays of another rank
+    granularity: Granularity  # the elements that share a parameter; the array, if there is one parameter
     coding: Coding  # the code format as the convention uses it
     compute: DType  # the type to compute in
     nan: str = "raise"  # as the caller gave them
     saturate: bool = True
     half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
-    search: MSERange | None = None  # how a part of each range is searched for
+    search: MSERange | None = None  # the search for a part of each range
     decodes: bool = False  # whether raw codes are decoded
     stochastic: bool = False  # whether codes are rounded at random
 
     @property
     def rules(self) -> ParameterRules:
-        """What parameters must be."""
+        """The rules for parameters."""
         row = as_convention(self.convention)
         dtype = row.scale_dtype(self.compute)
         return ParameterRules(self.qtype, row, dtype, self.granularity.block_size, self.decodes)
 
     @property
     def searches_ends_apart(self) -> bool:
-        """Whether both ends of a range are searched for: where a zero point may be any number."""
+        """Whether both ends of a range are searched, as for zero points that may be any number."""
         return not self.symmetric and self.coding.row.zero_point != "integer"
 
     @property
@@ -179,8 +180,8 @@ class Request(NamedTuple):
     def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
         """Return the request for raw parameters of a shape: one number belongs to the whole array.
 
-        Scales of all axes, most of length 1, belong to the others, as for NumPy, which spreads them like that.
-        No other axis is looked at then: the default one is none of a vector.
+        Scales with all axes, most of length 1, belong to the longer axes, as in NumPy's broadcasting. The argument
+        `axis` is then ignored: a vector does not have the default one.
         """
         if size == 1:
             return self._replace(axis=None, granularity=ARRAY)
@@ -204,7 +205,7 @@ def _spreads(n: int, size: int) -> bool:
 
 
 def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity) -> str:
-    """Return why raw scales do not belong to an array of a shape, and for which axis they would."""
+    """Return why raw scales do not fit an array of a shape, and the axis for which they would."""
     default, blocks = " (default)" * (axis == LinearOptions().axis), f" and block_size={where.block_size}"
     needed = f"axis={axis}{default}{blocks * bool(where.block_size)} needs {where.parameter_shape(shape)}"
     others = [f"; axis={a} needs {scale}" for a, n in enumerate(shape) if (n,) == scale and not where.block_size]
@@ -215,27 +216,27 @@ def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity) -> str:
 
 
 def as_range_method(method: object) -> MSERange | None:
-    """Return the search that an option `range` stands for, None for all of the range."""
+    """Return the search of an option `range`, None for the whole range."""
     try:
         return METHODS[cast(str, method)]
-    except Exception:  # of what is no name, or has no hash
+    except Exception:  # not a name, or not hashable
         if arguments.is_a(method, MSERange):
             return method
     raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {arguments.shown(method)}")
 
 
 def as_least_error(method: object, form: BlockFormat) -> bool:
-    """Return whether an option `range` asks for the parameters of least error, which only some formats have."""
+    """Return whether an option `range` asks for a search for the least error, which only some formats support."""
     is_mse = arguments.as_choice(method, "range", RANGES) == "mse"
     if is_mse and not form.trials:
-        raise ValueError(f"range 'mse' is for the qtypes {', '.join(LEAST_ERROR)}, not {form}")
+        raise ValueError(f"range 'mse' supports the qtypes {', '.join(LEAST_ERROR)}, not {form}")
     return is_mse
 
 
 def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = False) -> Request:
     """Return the request for parameters from the ranges of an array, whose elements may be `weighed` by importance."""
     if options.dtype is None:
-        raise TypeError("dtype must be a code format, or qparams given in its place, not None")
+        raise TypeError("dtype must be a code format, not None, unless qparams are given")
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
@@ -244,7 +245,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         arguments.as_bool(options.symmetric, "symmetric"),
     )
     if not saturate and search is not None:
-        raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
+        raise ValueError("saturate must be True for a search for ranges: values beyond the range would be infinite")
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     axis = arguments.as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
@@ -253,7 +254,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, nan = row.check(qtype, always, kind), check_nan(options.nan, qtype)
+    coding, nan = checked_coding(row, qtype, always, kind), check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
         coding = coding.signed if search.signs == 2 else coding
@@ -263,15 +264,15 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
 
 
 def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
-    """Return the request for parameters of arrays that are not known yet, whose ranges are taken piece by piece."""
+    """Return the request for parameters of data that arrives piece by piece."""
     if (qtype := as_qtype(dtype)).block_size:
-        raise ValueError(f"dtype must be a format without blocks of its own, not {qtype}: they have no range")
+        raise ValueError(f"dtype must be a format without its own blocks, not {qtype}")
     axis = arguments.as_axis(axis)
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
     nan = check_nan(nan, qtype, omits=True)
     options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
-    # of so many axes, in which no two of them need be the same
+    # enough axes that all of the given ones can differ
     return by_range(np.dtype(np.float32), min(ndim, arguments.MOST_AXES), options)._replace(nan=nan)
 
 
@@ -290,22 +291,22 @@ _DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 
 def check_beside_qparams(*given: object) -> None:
-    """Raise an error unless the options that QParams carry already are at their defaults."""
+    """Raise an error unless the options that QParams already have are at their defaults."""
     if not arguments.equal(given, _DEFAULTS):
         pairs = zip((*CARRIED, "importance"), _DEFAULTS, given, strict=True)
         names = [name for name, default, value in pairs if not arguments.equal(value, default)]
-        raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
+        raise TypeError(f"qparams has {', '.join(names)} already; give one or the other")
 
 
 def as_qparams(qparams: object) -> QParams:
-    """Return QParams as they are."""
+    """Return QParams unchanged, or raise TypeError."""
     if not (type(qparams) is QParams or arguments.is_a(qparams, QParams)):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
     return qparams
 
 
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
-    """Return the request to quantize values of a dtype by parameters that are ready."""
+    """Return the request to quantize values of a dtype by prepared parameters."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
     row, request = as_convention(params.convention), of_qparams(params, ndim, compute_dtype(dtype))
     stochastic = is_stochastic(options.rounding, row, params.dtype)
@@ -313,7 +314,7 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
 
 
 def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
-    """Return the request to decode by parameters that are ready, for values of a compute type."""
+    """Return the request to decode by prepared parameters, for values of a compute type."""
     where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     scheme = params.dtype, params.convention, params.symmetric, params.axis
     return Request(*scheme, where, coding_of_parameters(params), compute)
@@ -325,13 +326,13 @@ def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
 def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Request:
     """Return the request of `fastq.quantize_linear`, before it is placed.
 
-    Without a `dtype` the format is that of the first of the dtypes `named`, of zero point and out, that is one.
+    Without a `dtype` the format is that of the first of the dtypes `named`, of zero point and out, that has one.
     """
     compute, row = check_input(dtype), as_convention(options.convention)
     names = [each.name for each in named if each is not None and each.name in QTYPES]
     qtype = QTYPES[(*names, "uint8")[0]] if options.dtype is None else as_qtype(options.dtype)
     if qtype.block_size:
-        raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
+        raise TypeError(f"dtype must be a format without its own scales, not {qtype}; see quantize")
     row.check_format(qtype)
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
@@ -343,7 +344,7 @@ def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Re
 def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: ValuesOptions) -> Request:
     """Return the request of `fastq.dequantize_linear`, before it is placed, for codes of a dtype.
 
-    `scale` is the dtype of scales as they were given, None for numbers of Python, `wanted` that of the values.
+    `scale` is the dtype of the given scales, None for Python numbers; `wanted` is the dtype of the values.
     """
     qtype, row = format_of_codes(dtype), as_convention(options.convention)
     row.check_format(qtype)
@@ -359,7 +360,7 @@ def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: 
 
 
 def ranges_of(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity:
-    """Return what each minimum and maximum of `fastq.minmax` belongs to."""
+    """Return the granularity of `fastq.minmax`."""
     check_input(dtype)
     check_nan(options.nan)
     where = as_granularity(options.axis, options.block_size, len(shape))
@@ -368,7 +369,7 @@ def ranges_of(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity
 
 
 def check_comparable(x: Shape, q: Shape) -> None:
-    """Raise an error unless an approximation has the shape of an array that has elements."""
+    """Raise an error unless an approximation has the shape of the array, which must not be empty."""
     if x != q:
         raise ValueError(f"x has shape {x}, but q has shape {q}")
     if 0 in x:

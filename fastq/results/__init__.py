@@ -1,4 +1,4 @@
-"""Hold what operations return: QuantizedArray and QParams (codes and parameters), Comparison, BitInformation."""
+"""Classes of results: QuantizedArray and QParams (codes and parameters), Comparison, BitInformation."""
 
 from fastq.formats.granularity import Axis
 from fastq.results.arrays import QuantizedArray

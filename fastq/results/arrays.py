@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that is called like the codes of a format, if that is the one asked for."""
+    """Return the dtype with the name of the format, if that dtype was asked for."""
     own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
-    wanted = f"{own}, that of the codes"
+    wanted = f"{own}, the dtype of the codes"
     name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
     if name != own:
         raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
@@ -61,8 +61,8 @@ class QuantizedArray:
     Attributes
     ----------
     codes : ndarray
-        One code an element, in the memory order of the array that was quantized; formats of fewer than 8 bits are
-        packed along the last axis without gaps, first element in the low bits.
+        One code per element, in the memory order of the array that was quantized; formats of fewer than 8 bits are
+        packed along the last axis without gaps, the first element in the low bits.
     qparams : QParams
         Scale, zero point, format, axis, block size and convention; each is also an attribute here.
     shape : tuple of int
@@ -95,13 +95,15 @@ class QuantizedArray:
     scale = Forwarded[NDArray[Any]]("qparams.scale", "Value of one code step.")
     zero_point = Forwarded[NDArray[Any]]("qparams.zero_point", "The code of 0.0.")
     tensor_scale = Forwarded[NDArray[np.float32] | None](
-        "qparams.tensor_scale", "What every scale is multiplied with, in formats with two levels of scales."
+        "qparams.tensor_scale", "The number that multiplies every scale, in formats with two levels of scales."
     )
     dtype = Forwarded[QType]("qparams.dtype", "The code format.")
     axis = Forwarded[Axis]("qparams.axis", "Channel axis or axes, or the axis along which blocks run.")
-    block_size = Forwarded[int]("qparams.block_size", "Elements in a block, 0 without blocks.")
-    symmetric = Forwarded[bool]("qparams.symmetric", "Whether as many codes are used below the zero point as above it.")
-    convention = Forwarded[str | Convention]("qparams.convention", "Whose arithmetic the codes follow.")
+    block_size = Forwarded[int]("qparams.block_size", "Number of elements in a block, 0 without blocks.")
+    symmetric = Forwarded[bool](
+        "qparams.symmetric", "Whether there are as many codes below the zero point as above it."
+    )
+    convention = Forwarded[str | Convention]("qparams.convention", "The convention whose arithmetic the codes follow.")
 
     @property
     def ndim(self) -> int:
@@ -119,23 +121,23 @@ class QuantizedArray:
         return self.codes.nbytes + self.qparams.nbytes
 
     def unpacked(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """Return the codes one an element: the codes themselves unless the format packs them.
+        """Return one code per element: the codes themselves unless the format packs them.
 
         Parameters
         ----------
         dtype : str or dtype, optional
-            The dtype of ml_dtypes that is called like the format, such as "int4"; by default the storage dtype of the
+            The dtype of ml_dtypes with the name of the format, such as "int4"; by default the storage dtype of the
             format, int8 or uint8 for packed integers.
 
         Returns
         -------
         ndarray
-            Shape `shape`.
+            An array of shape `shape`.
 
         Raises
         ------
         TypeError
-            If dtype is not that of the codes.
+            If dtype is not a dtype of the codes.
         """
         wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
         if self.dtype.packed:
@@ -150,14 +152,14 @@ class QuantizedArray:
         Parameters
         ----------
         dtype : float16, bfloat16, float32 or float64, optional
-            Output dtype; the scale's by default.
+            Output dtype; by default that of the scale.
         out : ndarray, optional
-            Where to write; shape `shape`, one of these dtypes.
+            Array to write to, of shape `shape` and one of these dtypes.
 
         Returns
         -------
         ndarray
-            Shape `shape`.
+            An array of shape `shape`.
         """
         values: NDArray[Any] = lazy.module("fastq.operations.dequantize").dequantize(self, dtype=dtype, out=out)
         return values
@@ -174,34 +176,34 @@ class QuantizedArray:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        raise TypeError("q is neither true nor false: ask for q.size, or compare q.dequantize()")
+        raise TypeError("q is neither true nor false: use q.size, or compare q.dequantize()")
 
     def __iter__(self) -> Iterator[Self]:
         return (self[row] for row in range(len(self)))
 
     def __getitem__(self, index: object) -> Self:
-        """Return a part of the array, whose codes and parameters are those of this one.
+        """Return a part of the array, with its codes and parameters.
 
         Parameters
         ----------
         index : int, slice, Ellipsis, list or ndarray, or a tuple of them
-            One for each axis, of which one may be a list or array of bools or ints next to slices. Along the axis of
-            blocks a slice that begins with a block: ``q[:, 64:128]``.
+            One index per axis; one of them may be a list or array of bools or ints next to slices. Along the axis of
+            blocks, a slice must begin at a block: ``q[:, 64:128]``.
 
         Returns
         -------
         QuantizedArray
-            Codes and parameters are views as NumPy's are: of ints and slices. Packed codes are views where rows of the
-            part begin and end with whole bytes, and otherwise packed anew.
+            Codes and parameters are views for ints and slices, as in NumPy. Packed codes are views if rows of the part
+            begin and end with whole bytes; otherwise they are packed again.
 
         Raises
         ------
         TypeError
-            If the index is of another kind.
+            If the index is of another type.
         IndexError
-            If it is out of bounds.
+            If the index is out of bounds.
         ValueError
-            If it cuts a block.
+            If the index cuts a block.
 
         Examples
         --------
@@ -218,11 +220,11 @@ class QuantizedArray:
 
     @property
     def _parted(self) -> Parted:
-        """What parameters belong to: the whole array, where there is one for several channels."""
+        """The elements that share parameters: the whole array, if one parameter stands for several channels."""
         return parted_by(self.scale.shape, self.shape, self.axis, self.block_size)
 
     def _codes_of(self, picks: tuple[Pick, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return the codes of a part, packed anew where its rows don't begin and end with whole bytes."""
+        """Return the codes of a part; they are packed again if rows don't begin and end with whole bytes."""
         if not self.dtype.packed:
             return self.codes[(*picks, ...)]
         of_bytes = packed_picks(picks, self.shape, self.dtype)
@@ -232,23 +234,23 @@ class QuantizedArray:
         return _packed(self[(*others, ...)].unpacked()[..., last].reshape(shape), self.dtype)
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Self:
-        """Return the array in another shape, where each parameter still belongs to the same elements.
+        """Return the array in another shape in which each parameter belongs to the same elements.
 
         Parameters
         ----------
         *shape : int or tuple of int
-            Sizes of the axes, or a tuple of them; one may be -1. Axes with parameters of their own may be parted, or
-            joined with their like; an axis of blocks stays as long as it is, or is parted and joined at whole blocks.
+            Sizes of the axes, or a tuple of them; one may be -1. Axes with their own parameters may be split, or merged
+            with other such axes; an axis of blocks keeps its length, or is split and merged at whole blocks.
 
         Returns
         -------
         QuantizedArray
-            Views where NumPy's `reshape` makes one; packed codes where rows are whole bytes, or as long as before.
+            Views if NumPy's `reshape` returns one; packed codes are views if rows have whole bytes or their old length.
 
         Raises
         ------
         TypeError, ValueError
-            If the shape is not as described, or codes have names for their axes, as those of xarray do.
+            If the shape is not as described, or the codes have named dimensions, as in xarray.
 
         Examples
         --------
@@ -259,7 +261,7 @@ class QuantizedArray:
         """
         if not hasattr(self.codes, "reshape"):
             raise TypeError(
-                "q has codes with named axes, which no other shape has: give those of q.codes.data another one"
+                "q.codes has named dimensions, which reshape would lose: reshape an array with q.codes.data"
             )
         new = reshaped(as_new_shape(shape, self.size), self._parted)
         return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
@@ -274,7 +276,7 @@ class QuantizedArray:
         return _packed(self.unpacked().reshape(shape), self.dtype)
 
     def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Parted) -> Self:
-        """Return an array of other codes, with the parameters that `of_numbers` takes of these."""
+        """Return an array of other codes; `of_numbers` returns its parameters from those of this array."""
         p = self.qparams
         if p.scale.shape != self._parted.parameter_shape:
             of_numbers = _same
@@ -288,22 +290,22 @@ class QuantizedArray:
         return without_checks(type(self), codes, params, where.shape)
 
     def astype(self, dtype: DTypeLike) -> NDArray[Any]:
-        """Return the values in a float dtype; other codes are what `fastq.quantize` makes of them.
+        """Return the values in a float dtype; to get other codes, call `fastq.quantize`.
 
         Parameters
         ----------
         dtype : float16, bfloat16, float32 or float64
-            Of the values.
+            Dtype of the values.
 
         Returns
         -------
         ndarray
-            Shape `shape`.
+            An array of shape `shape`.
 
         Raises
         ------
         TypeError
-            If it is another dtype.
+            If dtype is another one.
         """
         return self.dequantize(dtype=dtype)
 
@@ -313,7 +315,7 @@ class QuantizedArray:
         Returns
         -------
         QuantizedArray
-            Codes and parameters of the same bytes, in the same memory order.
+            A copy with the same bytes of codes and parameters, in the same memory order.
         """
         p = self.qparams
         params = p.with_values(p.scale.copy(), p.zero_point.copy())
@@ -322,12 +324,12 @@ class QuantizedArray:
         return without_checks(type(self), self.codes.copy("K"), params, self.shape)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write codes and parameters to a .safetensors file that appears whole or not at all; `fastq.load` reads it.
+        """Write codes and parameters to a .safetensors file, which appears whole or not at all; `fastq.load` reads it.
 
         Parameters
         ----------
         path : str or path
-            An existing file is replaced. Equal arrays have equal files.
+            File to write; an existing file is replaced. Equal arrays have equal files.
 
         Raises
         ------
@@ -337,22 +339,22 @@ class QuantizedArray:
         lazy.module("fastq.operations.array_file").write(lazy.module("fastq.operations.file_parts").as_path(path), self)
 
     def explain(self, index: int | tuple[int, ...] | None = None) -> Explanation:
-        """Write out the formulas of this array's convention, and with an index the numbers of that element.
+        """Return the formulas of this array's convention, and with an index the numbers of that element.
 
         Parameters
         ----------
         index : int or tuple of int, optional
-            Which element, an int for each axis.
+            Index of an element, an int for each axis.
 
         Returns
         -------
         Explanation
-            Shown as text; `value` is what `dequantize` gives for the element, to the bit.
+            An object that is shown as text; its `value` has the bits of `dequantize` for the element.
 
         Raises
         ------
         TypeError, IndexError
-            If the index is not that of one element.
+            If the index does not select one element.
         ValueError
             If `dequantize` refuses the scale of the element.
 

@@ -1,4 +1,4 @@
-"""BitInformation: how much each bit of floats tells of the same bit of their neighbours."""
+"""BitInformation: the information that each bit of floats has about the same bit of their neighbours."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fastq.system.arguments import as_array, as_dtype, as_float, is_a
 
 @dataclass(frozen=True, eq=False)
 class BitInformation:
-    """Counts of the bits of neighbouring floats, and the information in them; ``a + b`` is that of both.
+    """Counts of the bits of neighbouring floats, and the information in them; ``a + b`` counts the pairs of both.
 
     Attributes
     ----------
     dtype : numpy.dtype
-        Of the floats.
+        Dtype of the floats.
     counts : ndarray of int64
-        How often bits of a pair were (0, 0), (0, 1), (1, 0) and (1, 1), of shape ``(bits, 2, 2)``: sign, exponent as a
-        sign and a magnitude, mantissa, each from its highest bit on.
+        Number of pairs with bits (0, 0), (0, 1), (1, 0) and (1, 1), of shape ``(bits, 2, 2)``: sign, exponent as a sign
+        and a magnitude, mantissa, each from its highest bit on.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class BitInformation:
     counts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Check that there are counts of each bit."""
+        """Check that each bit has counts."""
         dtype, counts = as_dtype(self.dtype, "dtype", "a float dtype"), as_array(self.counts, "counts")
         shape = 8 * dtype.itemsize, 2, 2
         if dtype.kind != "f" or counts.dtype.kind not in "iu" or counts.shape != shape:
@@ -47,20 +47,20 @@ class BitInformation:
         vars(self).update(dtype=dtype, counts=counts)
 
     def __add__(self, other: BitInformation) -> BitInformation:
-        """Return the information of the pairs of both, whose dtypes are the same."""
+        """Return the information of the pairs of both; their dtypes must be equal."""
         if not is_a(other, BitInformation):
             return NotImplemented
         if self.dtype != other.dtype:
-            raise ValueError(f"other has bits of {other.dtype}, and these are of {self.dtype}")
+            raise ValueError(f"other has bits of {other.dtype}, but this has bits of {self.dtype}")
         return BitInformation(self.dtype, self.counts + other.counts)
 
     def __repr__(self) -> str:
-        """Show how many pairs there are and which bits are to be kept."""
+        """Show the number of pairs and the number of bits to keep."""
         return f"<BitInformation: {self.pairs:,} pairs of {self.dtype}, keepbits(0.99) = {self.keepbits()}>"
 
     @property
     def pairs(self) -> int:
-        """How many pairs were counted: those with NaN were not."""
+        """Number of pairs that were counted; pairs with NaN are not."""
         return int(self.counts[0].sum())
 
     @property
@@ -72,31 +72,33 @@ class BitInformation:
 
     @property
     def information(self) -> NDArray[np.float64]:
-        """Mutual information of each bit and that of the neighbour, in bits from 0 to 1; 0 where there are no pairs."""
+        """Mutual information of each bit and the neighbour's bit, from 0 to 1; 0 if there are no pairs."""
         p = self.counts / max(self.pairs, 1)
         alone = p.sum(axis=2, keepdims=True) * p.sum(axis=1, keepdims=True)
         ratio = np.divide(p, alone, out=np.ones_like(p), where=p > 0)
         return np.asarray((p * np.log2(ratio)).sum(axis=(1, 2)))
 
     def keepbits(self, level: float = 0.99) -> int:
-        """Return the fewest bits of the mantissa that have a part of the information, as xbitinfo chooses them.
+        """Return the fewest bits of the mantissa with a given share of the information, as xbitinfo chooses them.
 
-        Bits with no more than 1.5 times the most information of the last four have none: what noise has of it, too.
+        Bits with at most 1.5 times the information of the best of the last four bits count as noise, without
+        information.
 
         Parameters
         ----------
         level : float
-            The part, from 0 to 1; all bits are kept for 1.
+            The share, from 0 to 1; 1 keeps all bits.
 
         Returns
         -------
         int
-            From 0 to the bits of the mantissa; these where no bit has information, as of a constant array.
+            Number of bits, from 0 to that of the mantissa; the latter if no bit has information, as in a constant
+            array.
 
         Raises
         ------
         TypeError, ValueError
-            If level is no number from 0 to 1.
+            If level is not a number from 0 to 1.
 
         Examples
         --------
@@ -114,7 +116,7 @@ class BitInformation:
 
 
 def of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:
-    """Return that of `size` pairs, whose bits kernels have counted: of the first, the second and both."""
+    """Return the information of `size` pairs from the bits that kernels counted: of the first, the second and both."""
     first, second, both = counts[:-1].reshape(3, -1)[:, ::-1]
     none = size - int(counts[-1]) - first - second + both
     return BitInformation(dtype, np.stack([none, second - both, first - both, both], axis=-1).reshape(-1, 2, 2))

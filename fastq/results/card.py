@@ -1,9 +1,10 @@
-"""Draw a QuantizedArray as a card of HTML with a histogram of its codes in SVG, which notebooks show."""
+"""Cards of HTML, which notebooks show: a QuantizedArray with a histogram of its codes in SVG, and named numbers."""
 
 from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,19 @@ from fastq.results.elements import code_ends, codes_at, sampled_places
 from fastq.results.parameters import QParams, parameters_text, scheme_text
 from fastq.system.arguments import as_array, is_lazy
 
-SAMPLE = 1 << 16  # codes that are counted
-BARS = 64  # at most
-WIDTH, HEIGHT = 320, 72  # of the histogram, in pixels
+SAMPLE = 1 << 16  # most codes that are counted
+BARS = 64  # most bars
+WIDTH, HEIGHT = 320, 72  # size of the histogram in pixels
 
-_CARD = """<div style="border:1px solid currentColor;border-radius:6px;padding:10px 14px;display:inline-block;\
+_FRAME = """<div style="border:1px solid currentColor;border-radius:6px;padding:10px 14px;display:inline-block;\
 max-width:100%;box-sizing:border-box;color:inherit;font-family:sans-serif;font-size:13px;line-height:1.5">
-<div><b>QuantizedArray</b> {shape} {scheme}</div>
+{}
+</div>"""
+
+_CARD = """<div><b>QuantizedArray</b> {shape} {scheme}</div>
 <div style="opacity:.75">{numbers}</div>
 <div style="opacity:.75">{size}</div>
-{histogram}
-</div>"""
+{histogram}"""
 
 _HISTOGRAM = """<svg viewBox="0 0 {width} {full}" width="{width}" height="{full}" role="img" style="max-width:100%;\
 height:auto" aria-label="{label}"><title>{label}</title>
@@ -34,20 +37,31 @@ height:auto" aria-label="{label}"><title>{label}</title>
 
 
 def card(codes: Any, p: QParams, shape: tuple[int, ...], nbytes: int) -> str:
-    """Return a card with shape, scheme, parameters, bytes and, of what is in memory, a histogram of codes."""
+    """Return a card with shape, scheme, parameters, bytes and, for codes in memory, a histogram."""
     size = math.prod(shape)
-    bits = f", {8 * nbytes / size:.3g} bits an element" if size else ""
-    return _CARD.format(
+    bits = f", {8 * nbytes / size:.3g} bits per element" if size else ""
+    content = _CARD.format(
         shape=html.escape(" x ".join(map(str, shape)) or "one number"),
         scheme=html.escape(scheme_text(p)),
         numbers=html.escape(parameters_text(p)),
         size=f"{nbytes:,} bytes{bits}",
         histogram="" if is_lazy(codes) or not size else _histogram(*counted(as_array(codes, "codes"), p, shape)),
     )
+    return _FRAME.format(content)
+
+
+def card_of_numbers(title: str, numbers: Mapping[str, str]) -> str:
+    """Return a card with a line for each number, its name first."""
+    rows = "\n".join(
+        f'<tr><td style="text-align:left">{html.escape(name)}</td>'
+        f'<td style="text-align:right;font-variant-numeric:tabular-nums">{html.escape(text)}</td></tr>'
+        for name, text in numbers.items()
+    )
+    return _FRAME.format(f"<div><b>{html.escape(title)}</b></div>\n<table>\n{rows}\n</table>")
 
 
 def counted(codes: NDArray[Any], p: QParams, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], float, float]:
-    """Return how many codes of a sample lie in which part of the codes in use, and the first and the last of these."""
+    """Return a histogram of a sample of the codes, and the first and the last code in use."""
     first, last = code_ends(p)
     places = sampled_places(shape, SAMPLE)
     numbers = codes_at(codes, p.dtype, places).astype(np.float64)

@@ -1,6 +1,6 @@
 """Single codes of an array, their parameters, and what they decode to by the formula of the convention, in NumPy.
 
-For what is shown of an array: a few elements of it, however large it is, without compiling a kernel.
+This shows a few elements of an array of any size without compiling a kernel.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fastq.results.selection import parted_by
 from fastq.system.arguments import as_array, is_lazy
 from fastq.system.dtypes import Array
 
-Places = tuple[Any, ...]  # of elements: integers or arrays of integers that broadcast, one for each axis
+Places = tuple[Any, ...]  # indices of elements: integers or arrays of integers that broadcast, one for each axis
 
 _NAME = re.compile(r"\b[a-z_]+\b")
 
 
 def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
-    """Return the codes at some places, one an element, in the storage dtype of the format."""
+    """Return the codes at some places, one code per element, in the storage dtype of the format."""
     if not qtype.packed:
         return np.asarray(codes[(*places, ...)])
     *rows, column = places or (0,)
@@ -50,20 +50,20 @@ def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Plac
 
 
 def code_ends(p: QParams) -> tuple[float, float]:
-    """Return the first and the last code in use, of floats their numbers."""
+    """Return the first and the last code in use; for float formats their numbers."""
     if p.dtype.codebook:
         return 0, (1 << p.dtype.bits) - 1
     return coding_of_parameters(p).codes
 
 
 def formula_of(p: QParams) -> str:
-    """Return how a code becomes a value under some parameters."""
+    """Return the formula of values under some parameters."""
     return format_value_formula(p.dtype) or value_formula(coding_of_parameters(p).row)
 
 
-@np.errstate(over="ignore")  # of scales that do not fit the type
+@np.errstate(over="ignore")  # scales that do not fit the type
 def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
-    """Return the numbers of codes at some places by the names that the formula gives them, in the types it takes."""
+    """Return the numbers in the formula for codes at some places, by their names there and in the types it uses."""
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
     row = coding_of_parameters(p).row
     first, last = code_ends(p)
@@ -83,17 +83,17 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
 
 
 def values_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:
-    """Return what codes one an element at some places decode to, in the compute type."""
+    """Return the values of unpacked codes at some places, in the compute type."""
     return evaluated(formula_of(p), terms_of(codes, p, shape, places)).astype(p.compute_dtype)
 
 
 def values_at(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:
-    """Return what the codes of an array at some places decode to."""
+    """Return the values of the codes of an array at some places."""
     return values_of(codes_at(codes, p.dtype, places), p, shape, places)
 
 
 def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
-    """Return the places of all elements of an array, or of `most` of them, drawn at random, each time the same."""
+    """Return the places of all elements of an array, or a random sample of `most`, the same at each call."""
     size = math.prod(shape)
     picked = np.arange(size) if size <= most else np.random.default_rng(0).integers(size, size=most)
     return np.unravel_index(picked, shape) if shape else ()
@@ -101,37 +101,37 @@ def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp],
 
 @np.errstate(all="ignore")
 def evaluated(formula: str, terms: dict[str, Any]) -> Array:
-    """Return what a formula of `fastq.formats.describe` gives, so that what is shown is what is computed."""
+    """Evaluate a formula of `fastq.formats.describe`, so that the shown formula is the one that is computed."""
     ftype = terms["code"].dtype.type
-    return np.asarray(eval(formula, {"__builtins__": {}}, {**terms, "F": ftype}))  # text of ours alone
+    return np.asarray(eval(formula, {"__builtins__": {}}, {**terms, "F": ftype}))  # the text is fastq's own
 
 
 def names_in(formula: str) -> list[str]:
-    """Return the names of the numbers of a formula, each once, in their order."""
+    """Return the names of the numbers in a formula, each once, in order."""
     return list(dict.fromkeys(_NAME.findall(formula)))
 
 
 def filled_in(formula: str, terms: dict[str, Any]) -> str:
-    """Return a formula with the numbers of one element in place of names."""
+    """Return a formula with the numbers of one element instead of names."""
     return _NAME.sub(lambda name: written(terms[name[0]]), formula)
 
 
 def written(number: Any) -> str:
-    """Return a number with the digits that tell it from others of its type."""
+    """Return a number with enough digits to distinguish it from others of its type."""
     return str(number).removesuffix(".0")
 
 
 # --- codes as text ---------------------------------------------------------------------------------------------------
 
 EDGE = 3  # codes shown at either end of an axis, as NumPy does
-WHOLE = 100  # codes of an array that is shown whole
-AXES_SHOWN = 4  # of an array of more axes no codes are shown: they would fill a page
+WHOLE = 100  # most codes of an array that is shown whole
+AXES_SHOWN = 4  # arrays with more axes are shown without codes, which would fill a page
 
 
 def codes_text(codes: Any, p: QParams, shape: tuple[int, ...], prefix: str) -> str:
-    """Return the codes as NumPy shows an array, those at the ends of each axis; nothing where there are too many axes.
+    """Return the codes at the ends of each axis as NumPy shows an array; an empty text if there are too many axes.
 
-    Only codes that are shown are read.
+    Only the codes that are shown are read.
     """
     if is_lazy(codes) or len(shape) > AXES_SHOWN:
         return ""
@@ -143,5 +143,5 @@ def codes_text(codes: Any, p: QParams, shape: tuple[int, ...], prefix: str) -> s
 
 
 def _ends(n: int) -> NDArray[np.intp]:
-    """Return the first and the last places of an axis, and one between them where there are more."""
+    """Return the first and the last places of an axis, and one between them if there are more."""
     return np.arange(n) if n <= 2 * EDGE + 1 else np.array([*range(EDGE), n // 2, *range(n - EDGE, n)])

@@ -36,18 +36,18 @@ _SHOWN = "code", "number", "scale", "tensor_scale", "zero_point", "offset"
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """How an array was quantized and what its codes stand for; shown as lines of text.
+    """The formulas by which an array was quantized and is decoded; shown as lines of text.
 
     Attributes
     ----------
     formulas : dict of str to str
-        By what they give: "scale", "zero_point" or "offset", "code" and "value".
+        Formulas by their results: "scale", "zero_point" or "offset", "code" and "value".
     numbers : dict of str to number
-        Of an element, by the names that the formula of its value has; empty without an index.
+        Numbers of an element by their names in the formula of its value; empty without an index.
     value : float32, float64 or None
-        What the formula gives of them, the bits of `dequantize`; None without an index.
+        The result of the formula, with the bits of `dequantize`; None without an index.
     text : str
-        All of it.
+        The whole text.
     """
 
     formulas: dict[str, str]
@@ -60,7 +60,7 @@ class Explanation:
 
 
 def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> Explanation:
-    """Return the explanation of an array, and of the element at an index unless that is None."""
+    """Return the explanation of an array, and of the element at an index if one is given."""
     formulas = formulas_of(p)
     lines = [f"{scheme_text(p)}; {_terms_text(p)}", *(f"{name} = {text}" for name, text in formulas.items())]
     if index is None:
@@ -83,11 +83,11 @@ def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
         scale = given.astype(kept)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
         wanted = WANTED_SCALES[True, p.dtype.codebook is not None]
-        raise ValueError(f"scale must be {wanted} in {kept}; that of the element is {given[()]}")
+        raise ValueError(f"scale must be {wanted} in {kept}; the element has scale {given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:
-    """Return the formulas by which parameters, codes and values are taken, by what they give."""
+    """Return the formulas of parameters, codes and values, by their results."""
     if p.dtype.element or p.dtype.block_size:
         return {"scale": format_scale_formula(p.dtype), "code": format_code_formula(p.dtype), "value": formula_of(p)}
     scheme = "symmetric" if p.symmetric else "asymmetric"
@@ -102,7 +102,7 @@ def formulas_of(p: QParams) -> dict[str, str]:
 
 
 def _terms_text(p: QParams) -> str:
-    """Return what the names of the formulas stand for that are the same for all elements."""
+    """Return the meanings of the names in the formulas that are the same for all elements."""
     first, last = code_ends(p)
     return f"F = {p.compute_dtype}, codes {first:g} to {last:g}"
 

@@ -1,4 +1,4 @@
-"""What is measured of arrays: Histogram of one, Comparison of two."""
+"""Measures of arrays: Histogram of one array, Comparison of two."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = 6.0  # times the median of the largest magnitudes of channels from which one is an outlier
+from fastq.system import lazy
+
+FAR = 6.0  # a channel is an outlier from this multiple of the median of all largest magnitudes
 
 
 class Histogram(NamedTuple):
-    """How often the elements of each part of an array lie in which bin, and their range.
+    """The histogram of the elements of each part of an array, and their range.
 
     Attributes
     ----------
     lo, hi : ndarray of float64
-        Minima and maxima, inf and -inf of no elements.
+        Minima and maxima; inf and -inf for a part without elements.
     counts : ndarray of int64
-        Shape ``(*lo.shape, 2 * bins)``: of the bins from -bins to bins - 1, where bin k is that of
-        ``floor(x / 2**e)``. The exponent e is the least one at which the largest magnitude of the part is below
-        ``bins * 2**e``, and -1022 at least.
+        Counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``; x lies in bin ``floor(x /
+        2**e)``. The exponent e is the least one, but at least -1022, for which the largest magnitude of the part is
+        below ``bins * 2**e``.
     """
 
     lo: NDArray[np.float64]
@@ -33,23 +35,23 @@ class Histogram(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """How far an approximation is from an array; errors are ``x - approximation`` in float64.
+    """The errors of an approximation of an array; errors are ``x - approximation`` in float64.
 
-    An error that is NaN makes every measure NaN that it belongs to.
+    An error of NaN makes every measure NaN in which it counts.
 
     Attributes
     ----------
     mse : float
         Mean of the squared errors, in squared units of x.
     sqnr_db : float
-        Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf without errors, of
-        zeros too.
+        Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf if there are no
+        errors, also for zeros.
     max_abs_error, mean_abs_error : float
-        Of the absolute errors, in units of x.
+        Largest and mean absolute error, in units of x.
     max_relative_error, mean_relative_error : float
-        Of ``|error| / |x|`` over the elements that are not zero.
+        Largest and mean ``|error| / |x|`` over the elements that are not zero.
     clipped : int or None
-        How many elements lie outside what the codes can hold; None for a plain array, which has no codes.
+        Number of elements outside the range of the codes; None for a plain array, which has no codes.
 
     Examples
     --------
@@ -69,12 +71,12 @@ class Comparison:
     clipped: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the measures by their names, as numbers of Python: a row of a table, or JSON where all are finite.
+        """Return the measures by name as Python numbers: a row of a table, or JSON if all are finite.
 
         Returns
         -------
         dict
-            In the order of the attributes.
+            Measures in the order of the attributes.
 
         Examples
         --------
@@ -88,12 +90,17 @@ class Comparison:
         measures = ", ".join(f"{name}={_short(value)}" for name, value in self.to_dict().items())
         return f"Comparison({measures})"
 
+    def _repr_html_(self) -> str:
+        numbers = {name: _short(value) for name, value in self.to_dict().items()}
+        card: str = lazy.module("fastq.results.card").card_of_numbers("Comparison", numbers)
+        return card
+
 
 class Totals(NamedTuple):
-    """Sums over elements, and the largest errors, of which a `Comparison` is made; those of parts can be added up."""
+    """Sums over elements and largest errors, from which a `Comparison` is made; sums of parts can be added."""
 
     size: int
-    noise: float  # sums of squared errors, of squares, of absolute and of relative errors
+    noise: float  # sums of squared errors, squares, absolute errors and relative errors
     signal: float
     absolute: float
     relative: float
@@ -104,7 +111,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def of_nothing(cls, has_codes: bool) -> Totals:
-        """Return what no elements have."""
+        """Return the totals of zero elements."""
         return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None)
 
 
@@ -119,7 +126,7 @@ def measures_of(
     zeros: int,
     clipped: int | None,
 ) -> Comparison:
-    """Return the measures of what `Totals` are named after."""
+    """Return the measures of the elements in these totals."""
     nonzero = size - zeros
     return Comparison(
         mse=noise / size,
@@ -133,9 +140,9 @@ def measures_of(
 
 
 def comparison_of(parts: Sequence[Totals]) -> Comparison:
-    """Return the measures of all parts of an array, whose order does not matter.
+    """Return the measures of all parts of an array; their order does not matter.
 
-    ValueError if they have no elements.
+    Raise ValueError if they have no elements.
     """
     columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
     if not sum(columns["size"]):
@@ -151,7 +158,7 @@ def _greatest(numbers: list[float]) -> float:
 
 
 def total_of(parts: list[float]) -> float:
-    """Add up what is not negative, rounded once; infinite where the sum is too large for a float."""
+    """Add up numbers that are not negative, rounded once; infinite if the sum is too large for a float."""
     try:
         return math.fsum(parts)
     except OverflowError:
@@ -163,11 +170,11 @@ def _log10(power: float) -> float:
 
 
 def _short(value: float | None) -> str:
-    """Return a number with the digits that a measure of errors deserves."""
+    """Return a number with the significant digits of a measure of errors."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def outliers_of(largest: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the indices of magnitudes that are six times the median of all, or more; none where that is 0."""
+    """Return the indices of magnitudes of at least six times the median; no indices if the median is 0."""
     middle = np.median(largest) if largest.size else 0.0
     return np.flatnonzero(largest >= FAR * middle) if middle else np.empty(0, np.intp)

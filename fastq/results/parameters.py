@@ -1,4 +1,4 @@
-"""QParams: scales and zero points, and what they belong to."""
+"""QParams: scales, zero points, and the elements that share them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
+from fastq.formats.coding import Coding, coding_of
+from fastq.formats.conventions import DEFAULT, Convention, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
@@ -28,7 +29,7 @@ from fastq.system.arguments import (
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
-    """Return numbers as an array in their own dtype; those of Python as zero points or in float64."""
+    """Return numbers as an array in their own dtype; Python numbers as zero points or in float64."""
     array = as_array(given, name)
     if array.dtype.kind not in "iuf" and array.dtype.name not in FLOAT_FORMATS and array.dtype.name not in QTYPES:
         raise TypeError(f"{name} must be an array of numbers, not {shown(given)}")
@@ -36,7 +37,7 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
-    """Return the compute type that was asked for, if it is one."""
+    """Return the compute type that was asked for, if it is valid."""
     dtype = native(as_dtype(computed, "computed", "float32 or float64"))
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")
@@ -47,12 +48,12 @@ Kind = TypeVar("Kind")
 
 
 class ParameterKey(tuple[Any, ...]):
-    """A part of the keys of launch plans; each of its fields has one type, so that no two are equal by `True == 1`."""
+    """A part of the keys of launch plans; each field has one type, so that `True == 1` makes no two keys equal."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QParams:
-    """Scale and zero point, and what they belong to.
+    """Scale and zero point, and the elements that share them.
 
     Attributes
     ----------
@@ -61,10 +62,9 @@ class QParams:
         array's rank with ``ceil(D / block_size)`` on the block axis for blocks. In units of the array's values per
         code.
     zero_point : ndarray
-        The code of 0.0 in the storage dtype of the format, same shape as `scale`. Numbers and lists are taken too,
-        for both.
+        The code of 0.0 in the storage dtype of the format, same shape as `scale`. Both may also be numbers and lists.
     dtype : QType
-        The code format; its name is taken too.
+        The code format, or its name.
     axis : int, tuple of int or None
         The channel axis or axes (kept), or the axis along which blocks of ``block_size`` run.
     block_size : int
@@ -72,13 +72,13 @@ class QParams:
     symmetric : bool
         Whether as many codes are used below the zero point as above it.
     convention : str or Convention
-        Whose arithmetic the parameters follow.
+        System whose arithmetic the parameters follow.
     tensor_scale : ndarray of float32 or None
-        Shape (): what every scale of an "nvfp4" array is multiplied with; None for other formats.
+        The number that multiplies every scale of an "nvfp4" array, of shape (); None for other formats.
     computed : dtype, optional
-        Compute type of the values, where that is not the type of `scale`.
+        Compute type of the values, if it is not the type of `scale`.
     key : ParameterKey
-        All but the values: what a launch plan may depend on, other than shapes and dtypes.
+        All except the values: together with shapes and dtypes, what a launch plan may depend on.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class QParams:
     key: ParameterKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Take a format by its name, numbers and lists as arrays; refuse what no array can have."""
+        """Accept a format by name, and numbers and lists as arrays; refuse parameters that no array can have."""
         axis = as_axis(self.axis)
         vars(self).update(
             scale=_as_numbers("scale", self.scale),
@@ -127,7 +127,7 @@ class QParams:
         Parameters
         ----------
         scale, zero_point : ndarray
-            Of the shapes and dtypes of these.
+            Numbers in the shapes and dtypes of these parameters.
 
         Returns
         -------
@@ -147,12 +147,12 @@ class QParams:
         return sum(scale.nbytes for scale in scales) + self.zero_point.nbytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the parameters to a .safetensors file that appears whole or not at all; `QParams.load` reads it.
+        """Write the parameters to a .safetensors file, which appears whole or not at all; `QParams.load` reads it.
 
         Parameters
         ----------
         path : str or path
-            An existing file is replaced. Equal parameters have equal files.
+            File to write; an existing file is replaced. Equal parameters have equal files.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class QParams:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QParams:
-        """Read parameters from a file of `save`. Nothing in it is run.
+        """Read parameters from a file of `save`. No code in the file is run.
 
         Parameters
         ----------
@@ -173,12 +173,12 @@ class QParams:
         Returns
         -------
         QParams
-            As they were saved, bit for bit.
+            The parameters that were saved, bit for bit.
 
         Raises
         ------
         TypeError, ValueError, OSError
-            If path is not as described, can't be read, or is no file of parameters.
+            If path is not as described, can't be read, or is not a file of parameters.
         """
         path = lazy.module("fastq.operations.file_parts").as_path(path)
         loaded: QParams = lazy.module("fastq.operations.array_file").read(path, QParams)
@@ -198,7 +198,7 @@ def unfilled(
     convention: str | Convention,
     computed: np.dtype[Any] | None,
 ) -> QParams:
-    """Return parameters of which all is valid, without numbers, which have these dtypes."""
+    """Return valid parameters without numbers; the numbers will have these dtypes."""
     params, tensor_scale = object.__new__(QParams), np.ones((), np.float32) if dtype.has_tensor_scale else None
     where = {"axis": axis, "block_size": block_size, "symmetric": symmetric, "convention": convention}
     numbers = {"scale": np.empty(0, scale), "zero_point": np.empty(0, zero_point), "tensor_scale": tensor_scale}
@@ -208,13 +208,13 @@ def unfilled(
 
 
 def _key_of(p: QParams) -> ParameterKey:
-    """Return all of some parameters but their values."""
+    """Return everything in some parameters except their values."""
     where = p.dtype, p.axis, p.block_size, p.symmetric, p.convention, p.computed
     return ParameterKey((*where, p.tensor_scale is not None))
 
 
 def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[int, ...]) -> Kind:
-    """Return a QuantizedArray, or one of dask, of parts that fit, in a third of the time of its own `__init__`."""
+    """Return a QuantizedArray of NumPy or dask from parts that fit, in a third of the time of `__init__`."""
     q = object.__new__(kind)
     q.__dict__.update(codes=codes, qparams=qparams, shape=shape)
     return q
@@ -230,9 +230,10 @@ def _coding(p: QParams, axis: Axis) -> Coding:
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
-    """Return the convention by which codes stand for the same values where parameters come to belong to another axis.
+    """Return the convention that gives codes the same values after the axis of the parameters has changed.
 
-    That is the convention itself unless it tells arrays from channels: then the row as it is for what they were.
+    It is the convention itself, unless that treats arrays and channels differently: then it is the row for the old
+    axis.
     """
     before, after = (_coding(p, each).row for each in (p.axis, axis))
     return p.convention if before == after else before
@@ -252,7 +253,7 @@ def scheme_text(p: QParams) -> str:
 
 
 def parameters_text(p: QParams) -> str:
-    """Return scale and zero point: the numbers themselves, or of several the extremes."""
+    """Return scale and zero point as text: single numbers, or the extremes of several."""
     shape = f" of shape {p.scale.shape}" if p.scale.ndim else ""
     texts = {"scale": _numbers_text(p.scale) + shape, "zero_point": _numbers_text(p.zero_point)}
     if p.tensor_scale is not None:
@@ -261,7 +262,7 @@ def parameters_text(p: QParams) -> str:
 
 
 def _numbers_text(given: Any) -> str:
-    """Return a number, or the least and the largest of several."""
+    """Return a number as text, or the smallest and the largest of several."""
     if is_lazy(given):
         return "a dask array"
     numbers = as_array(given, "parameters").astype(np.float64)

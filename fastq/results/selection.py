@@ -1,7 +1,7 @@
-"""Which codes and which parameters a part of an array has, and a reshaped array: integers only.
+"""The codes and parameters of a part of an array, and of a reshaped array: integers only.
 
-A part can be taken where it has the granularity of the whole: along axes that have parameters of their own, these are
-indexed like the codes; blocks are kept whole, but for the last of a row, which may be shorter.
+A part must have the granularity of the whole array. Along axes with their own parameters, these are indexed like the
+codes; blocks are kept whole, except for the last block of a row, which may be shorter.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fastq.formats.granularity import ARRAY, Axis, Granularity, granularity
 from fastq.formats.qtypes import QType, packed_length
 from fastq.system.arguments import MOST_AXES, as_array, as_int, is_a, shown
 
-Pick = int | slice | NDArray[Any]  # what is taken of an axis
+Pick = int | slice | NDArray[Any]  # the indices that are taken along an axis
 
 WHOLE = slice(None)
 
 
 class Parted(NamedTuple):
-    """The shape of an array, and which of its elements share parameters.
+    """The shape of an array, and the elements that share parameters.
 
     Attributes
     ----------
     shape : tuple of int
         Shape of the array.
     granularity : Granularity
-        What each parameter belongs to.
+        The elements that share a parameter.
     """
 
     shape: tuple[int, ...]
@@ -40,12 +40,12 @@ class Parted(NamedTuple):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Axes that have parameters of their own, counted from the front."""
+        """Axes with their own parameters, counted from the front."""
         return self.granularity.kept
 
     @property
     def block_size(self) -> int:
-        """Elements in a block along the one axis; 0 without blocks."""
+        """Number of elements in a block along the one axis; 0 without blocks."""
         return self.granularity.block_size
 
     @property
@@ -55,7 +55,7 @@ class Parted(NamedTuple):
 
 
 def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parted:
-    """Return what parameters of a shape belong to: to the whole array, where one stands for several channels."""
+    """Return the granularity of parameters of a shape: the whole array if one stands for several channels."""
     where = Parted(shape, granularity(axis, block_size, len(shape), "q"))
     if parameters == where.parameter_shape:
         return where
@@ -66,9 +66,9 @@ def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, b
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
-    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, as None where none is left.
+    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes.
 
-    So what is counted from the end stays so where it is still the same axis.
+    So an axis that was counted from the end is still counted from the end if it is the same axis.
     """
     if not axes:
         return None
@@ -87,11 +87,11 @@ class Part(NamedTuple):
     Attributes
     ----------
     picks : tuple of Pick
-        What it takes of each axis.
+        The indices that it takes along each axis.
     parameters : tuple of Pick
-        What it takes of each axis of the parameters.
+        The indices that it takes along each axis of the parameters.
     parted : Parted
-        Its own shape and granularity.
+        The shape and granularity of the part.
     """
 
     picks: tuple[Pick, ...]
@@ -113,7 +113,7 @@ def part_at(index: object, whole: Parted) -> Part:
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
-    """Return what an index takes of each axis."""
+    """Return what an index takes along each axis."""
     given = list(index) if is_a(index, tuple) else [index]
     dots = [k for k, each in enumerate(given) if each is Ellipsis]
     if len(given) - len(dots) > len(shape):
@@ -126,12 +126,12 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
     picks = [_pick(item, axis, n) for axis, (item, n) in enumerate(zip(items, shape, strict=True))]
     arrays = sum(is_a(pick, np.ndarray) for pick in picks)
     if arrays > 1 or (arrays and any(isinstance(pick, int) for pick in picks)):
-        raise TypeError("an array in the index of q goes with slices only: index twice, q[rows][:, columns]")
+        raise TypeError("an array in the index of q can be combined with slices only: index twice, q[rows][:, columns]")
     return picks
 
 
 def _pick(item: Any, axis: int, n: int) -> Pick:
-    """Return what an item of an index takes of an axis of n elements."""
+    """Return what an item of an index takes along an axis of n elements."""
     if is_a(item, slice):
         try:
             item.indices(n)
@@ -145,7 +145,7 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
     except TypeError as error:
         wanted = "ints, slices, '...' and one list or array of bools or ints for an axis"
         raise TypeError(f"q takes an index of {wanted}, not {shown(item)}; q.dequantize() takes any") from error
-    except ValueError:  # of more than 64 bits
+    except ValueError:  # integers of more than 64 bits
         place = n
     if not -n <= place < n:
         raise IndexError(f"index {shown(item)} is out of bounds for axis {axis} with size {n}")
@@ -172,7 +172,7 @@ def _count(pick: Pick, n: int) -> int:
 
 
 def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
-    """Return which blocks of an axis a pick takes."""
+    """Return the blocks of an axis that a pick takes."""
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
@@ -188,7 +188,7 @@ def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
 
 
 def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) -> tuple[Pick, ...] | None:
-    """Return what a part takes of packed codes, where its rows begin and end with whole bytes; else None."""
+    """Return the bytes that a part takes of packed codes, if its rows begin and end with whole bytes; else None."""
     if not picks:
         return (WHOLE,)
     *others, last = picks
@@ -205,16 +205,16 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 
 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
-    """Return the shape that `reshape` is given, as sizes or as one tuple; -1 is the size that is left."""
+    """Return the shape that was passed to `reshape`, as sizes or as one tuple; -1 is the size that is left."""
     given = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
     wanted = [as_int(each, "shape", "ints") for each in given]
     if wanted.count(-1) == 1:
         others = math.prod(n for n in wanted if n != -1)
         wanted[wanted.index(-1)] = size // others if others else -1
     if len(wanted) > MOST_AXES:
-        raise ValueError(f"shape must be of {MOST_AXES} axes at most, as NumPy has them, not of {len(wanted)}")
+        raise ValueError(f"shape must have at most {MOST_AXES} axes, as in NumPy, not {len(wanted)}")
     if min(wanted, default=0) < 0 or math.prod(wanted) != size:
-        raise ValueError(f"shape must be of {size} elements, not {shown(given)}")
+        raise ValueError(f"shape must have {size} elements, not {shown(given)}")
     return tuple(wanted)
 
 
@@ -227,14 +227,14 @@ def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
         kept = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
         where = whole.axes[0] if len(whole.axes) == 1 else whole.axes
         raise ValueError(
-            f"shape {shape} joins parts of shape {whole.shape} that have parameters of their own, {kept} {where}; "
+            f"shape {shape} joins parts of shape {whole.shape} with their own parameters, {kept} {where}; "
             "q.dequantize().reshape takes any shape"
         )
     return Parted(shape, Granularity(axes, whole.block_size))
 
 
 def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
-    """Return the axis along which blocks run in another shape: as long as before, or both of whole blocks."""
+    """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
     (axis,), size = whole.axes, whole.block_size
     length, inner = whole.shape[axis], math.prod(whole.shape[axis + 1 :])
     places = [a for a in range(len(shape)) if math.prod(shape[a + 1 :]) == inner]
@@ -244,7 +244,7 @@ def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None
 
 
 def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
-    """Return the axes of another shape that lie within those of channels; None where one lies in both kinds."""
+    """Return the axes of another shape that lie within those of channels; None if an axis lies in both kinds."""
     runs = _runs(whole)
     kept, own, left = [], False, 1
     for axis, n in enumerate(shape):
@@ -261,7 +261,7 @@ def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | No
 
 
 def _runs(whole: Parted) -> Iterator[tuple[bool, int]]:
-    """Yield how many elements neighbouring axes of a kind have together, and whether they have parameters."""
+    """Yield the number of elements of neighbouring axes of a kind, and whether they have parameters."""
     kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
     for own, run in groupby(kinds, key=operator.itemgetter(0)):
         yield own, math.prod(n for _, n in run)

@@ -1,1 +1,1 @@
-"""What every other package may rely on: imports when first needed, files that appear whole, tuning by CPU."""
+"""The basis of all other packages: lazy imports, files that appear whole, tuning by CPU."""

@@ -1,8 +1,8 @@
-"""Turn what callers pass into integers, booleans, shapes and arrays, or refuse it by an error that names the argument.
+"""Convert arguments to integers, booleans, shapes and arrays, or raise an error that names the argument.
 
-An object of a caller's may raise anything wherever it is looked at: a tensor that requires a gradient when it becomes
-an array, one of several elements when it is compared, a proxy of nothing at any time. Here that becomes a TypeError,
-and a message shows the object in a few characters, also where its `repr` fails.
+A caller's object may raise any error whenever it is used: a tensor that requires a gradient when it becomes an array,
+one of several elements when it is compared, a proxy of nothing at any time. Here such an error becomes a TypeError, and
+the message shows the object in a few characters, even if its `repr` fails.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Kind = TypeVar("Kind")
 
 MOST_AXES = 64  # of an array of NumPy
 _READ_BY_CPU = (1, 3, 11)  # devices of DLPack: kDLCPU, and memory of the host pinned for CUDA and ROCm
-_OF_ML_DTYPES = (*ML_FLOATS.values(), "int4", "uint4")  # JAX has these two, one in a byte; files do not
+_OF_ML_DTYPES = (*ML_FLOATS.values(), "int4", "uint4")  # JAX has these two, one per byte; files do not
 
 
 class _Short(reprlib.Repr):
-    """As in reprlib, with arrays as their dtype and shape, and integers of any size."""
+    """A `reprlib.Repr` that shows arrays as dtype and shape, and integers of any size."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = 60
 
     def repr_int(self, x: int, level: int) -> str:
-        """Show an integer, or its width: Python refuses to write long ones in decimal."""
+        """Show an integer, or its width, since Python refuses to write long ones in decimal."""
         return repr(x) if x.bit_length() <= 128 else f"an integer of {x.bit_length()} bits"
 
     def repr_ndarray(self, x: NDArray[Any], level: int) -> str:
@@ -49,7 +49,7 @@ _short = _Short()
 
 
 def shown(value: object) -> str:
-    """Return a short text of one line for a value, whatever its own `repr` does."""
+    """Return a short text of one line for a value, even if its own `repr` fails."""
     try:
         return _short.repr(value).replace("\n", " ")
     except Exception:
@@ -57,7 +57,7 @@ def shown(value: object) -> str:
 
 
 def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
-    """Return whether a value is an instance; a proxy that can't say so is not one."""
+    """Return whether a value is an instance; a proxy that can't answer is not one."""
     try:
         return isinstance(value, kinds)
     except Exception:
@@ -78,7 +78,7 @@ def is_python(numbers: Any) -> bool:
 
 
 def as_int(value: Any, name: str, wanted: str = "an int") -> int:
-    """Return an integer of Python or NumPy, or of what else has an `__index__`, as an int."""
+    """Return an integer of Python or NumPy, or another object with `__index__`, as an int."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if is_a(value, (bool, np.bool_)):
@@ -101,12 +101,12 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
         raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
     try:
         return float(value)
-    except OverflowError:  # of an int that no float is as large as, where any number is in range
+    except OverflowError:  # an int too large for a float, if any number is in range
         return math.inf if value > 0 else -math.inf
 
 
 def as_bool(value: object, name: str) -> bool:
-    """Return a bool of Python or NumPy as one of Python."""
+    """Return a bool of Python or NumPy as a Python bool."""
     if value is not True and value is not False and not is_a(value, np.bool_):
         raise TypeError(f"{name} must be a bool, not {shown(value)}")
     return bool(value)
@@ -123,7 +123,7 @@ _FIELDS: dict[Any, Callable[[Any, str], Any]] = {"bool": as_bool, "int": as_int,
 
 
 def check_fields(row: Any) -> None:
-    """Make the fields of a dataclass plain that are declared as bool, int or str."""
+    """Convert the fields of a dataclass that are declared as bool, int or str to plain values."""
     for field in fields(row):
         if field.type in _FIELDS:
             vars(row)[field.name] = _FIELDS[field.type](getattr(row, field.name), field.name)
@@ -141,7 +141,7 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
 
 
 def as_items(items: Any, name: str, wanted: str) -> list[Any]:
-    """Return what an iterable yields, which may not be more than an array has axes: an iterator may have no end."""
+    """Return the items of an iterable, at most as many as an array has axes, since an iterator may not end."""
     try:
         found = list(islice(items, MOST_AXES + 1))
     except Exception as error:
@@ -161,7 +161,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
 
 
 def as_axis(axis: Any) -> int | tuple[int, ...] | None:
-    """Return axis as an int, a tuple of int or None, whether or not an array has it."""
+    """Return axis as an int, a tuple of int or None, without checking that an array has it."""
     wanted = "an int, a tuple of int or None"
     if axis is None:
         return None
@@ -192,9 +192,9 @@ def as_block_size(block_size: Any, axis: Any) -> int:
 
 
 def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
-    """Return the NumPy dtype that an object stands for.
+    """Return the NumPy dtype of an object.
 
-    Those of libraries of the array API are taken by their names, as torch.int8 and torch.bfloat16.
+    Dtypes of libraries of the array API are recognized by name, such as torch.int8 and torch.bfloat16.
     """
     try:
         if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
@@ -205,7 +205,7 @@ def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
 
 
 def _is_foreign(dtype: object) -> bool:
-    """Return whether this is a dtype of another library, which are instances of classes of such names."""
+    """Return whether this is a dtype of another library, by the name of its class."""
     return type(dtype).__name__ in ("dtype", "DType") and not is_a(dtype, np.dtype)
 
 
@@ -215,12 +215,12 @@ def _name_of(dtype: object) -> str:
 
 
 def _dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or of ml_dtypes of a name."""
+    """Return the dtype of NumPy or of ml_dtypes with a name."""
     return np.dtype(getattr(lazy.module("ml_dtypes"), name) if name in _OF_ML_DTYPES else name)
 
 
 def is_lazy(x: Any) -> bool:
-    """Return whether dask has yet to compute this: an array, or what is made of such, as by xarray."""
+    """Return whether this is lazy: an array of dask, or an object that contains one, as in xarray."""
     try:
         return x.__dask_graph__() is not None
     except Exception:
@@ -235,8 +235,8 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
     if is_lazy(x):
         raise TypeError(
-            f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask "
-            "for what works chunk by chunk"
+            f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask for "
+            "functions that work chunk by chunk"
         )
     _check_device(x, name)
     try:
@@ -245,17 +245,19 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         raise
     except Exception as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
-    if array.dtype == object and not is_a(x, np.ndarray):  # as of None, dicts and sparse matrices
+        raise kind(
+            f"{name} must be an object that NumPy can turn into an array; {type(x).__name__}: {reason(error)}"
+        ) from error
+    if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
         raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
     return array
 
 
 def _check_device(x: Any, name: str) -> None:
-    """Refuse an array that the CPU can't read, of which others would make a copy unasked."""
+    """Refuse an array that the CPU can't read, which other libraries would copy implicitly."""
     try:
         kind, number = x.__dlpack_device__()
-    except Exception:  # it has no such method, or can't tell
+    except Exception:  # it has no such method, or the method fails
         return
     if kind not in _READ_BY_CPU:
         raise TypeError(
@@ -265,7 +267,7 @@ def _check_device(x: Any, name: str) -> None:
 
 
 def _imported(x: Any) -> NDArray[Any]:
-    """Return what speaks `__array__`, the buffer protocol or DLPack as an array of the same memory; else a new one."""
+    """Return an array with the memory of an object with `__array__`, the buffer protocol or DLPack; else a new one."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(x, tensor) and not x.requires_grad and _name_of(x.dtype) in _OF_ML_DTYPES:
         integers = getattr(sys.modules["torch"], f"int{8 * x.itemsize}")  # torch gives NumPy none of these dtypes
@@ -276,7 +278,7 @@ def _imported(x: Any) -> NDArray[Any]:
 
 
 def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
-    """Return the end of an error message: which name was meant, by another spelling or a similar one; or nothing."""
+    """Return the end of an error message: the name that was probably meant, or an empty text."""
     if not is_a(given, str):
         return ""
     lower, spelled = str.lower(given), {name.lower(): name for name in known}
@@ -286,14 +288,14 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
 
 
 def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
-    """Return the importance of columns as an array, and how many rows of an array of a shape share each row of it.
+    """Return the importance of columns as an array, and the number of rows in a shape that share each of its rows.
 
-    Of `group` neighbours one counts at least: where none does, ggml would store zeros for them, and all count alike.
+    If `group` neighbours are all 0, ggml would store zeros for them; here they get equal weights.
     """
     weights = as_array(imatrix, "imatrix")
     if native(weights.dtype) != np.float32 and not (is_python(imatrix) and weights.dtype.kind in "iuf"):
         raise TypeError(f"imatrix must be float32, not {weights.dtype}")
-    with np.errstate(over="ignore", under="ignore"):  # what float32 has no number for is refused below
+    with np.errstate(over="ignore", under="ignore"):  # numbers beyond float32 are refused below
         weights = np.require(weights, np.float32, "A")
     rows = shape[:-1]
     kept = next(
@@ -307,12 +309,12 @@ def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArra
             "for each row, or for each index of the first axes, with 1 for the others"
         )
     if weights.size and not (weights.min() >= 0 and weights.max() < np.inf):
-        raise ValueError("imatrix must be finite and nowhere negative")
+        raise ValueError("imatrix must be finite and not negative")
     return counting(weights, group), math.prod(rows[kept:])
 
 
 def counting(weights: NDArray[Any], group: int) -> NDArray[Any]:
-    """Return importance with ones for groups of neighbours that have none; itself if there are no such groups."""
+    """Return importance with ones for groups of neighbours that are all 0; itself without such groups."""
     if not group or weights.all():
         return weights
     groups = weights.reshape(-1, group)
@@ -321,7 +323,7 @@ def counting(weights: NDArray[Any], group: int) -> NDArray[Any]:
 
 
 def as_scales(scale: Any, block_size: Any, offset: Any) -> tuple[NDArray[np.float32], int, float | None]:
-    """Return the arguments of `nest_scale`: scales of float32, how many are in a block, and what is taken from them."""
+    """Return the arguments of `nest_scale`: float32 scales, the number in a block, and the offset."""
     scales = as_array(scale, "scale")
     if native(scales.dtype) != np.float32:
         raise TypeError(f"scale must be float32, not {scales.dtype}")
@@ -333,30 +335,30 @@ def as_scales(scale: Any, block_size: Any, offset: Any) -> tuple[NDArray[np.floa
 
 
 def as_offset(offset: Any) -> float:
-    """Return what is taken from scales, which has to be finite in float32, as a float."""
+    """Return the offset of scales, which must be finite in float32, as a float."""
     most = float(np.finfo(np.float32).max)
     return as_float(offset, "offset", -most, most)
 
 
 def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:
-    """Return the dtype in which a caller gives numbers, in native byte order; None for those of Python."""
+    """Return the dtype of a caller's numbers in native byte order; None for Python numbers."""
     if numbers is None or is_python(numbers):
         return None
     return native((numbers if is_a(numbers, np.generic) else as_array(numbers, name)).dtype)
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype in the byte order of the machine; those that have none are as they are."""
+    """Return a dtype in the byte order of the machine; a dtype without byte order is unchanged."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def is_out(out: object) -> TypeGuard[NDArray[Any]]:
-    """Return whether a result can be written to this and be indexed there: an ndarray, no masked one and no matrix."""
+    """Return whether a result can be written to this: an ndarray that is neither masked nor a matrix."""
     return type(out) is np.ndarray or (is_a(out, np.ndarray) and not is_a(out, (np.ma.MaskedArray, np.matrix)))
 
 
 def reason(error: Exception) -> str:
-    """Return what an error says, in one line: that of a tensor tells to detach it."""
+    """Return the message of an error in one line; the error of a tensor says to detach it."""
     try:
         return str(error).replace("\n", " ")[:200]
     except Exception:
@@ -364,7 +366,7 @@ def reason(error: Exception) -> str:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the entries of an object of JSON, of which Python's reader would keep the last one of a name."""
+    """Return the entries of a JSON object; Python's reader would keep only the last one of a name."""
     entries = dict(pairs)
     if len(entries) < len(pairs):
         names = [name for name, _ in pairs]

@@ -26,9 +26,9 @@ _NAME = re.compile(r"\.fastq-[0-9a-f]{16}\.part")
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a temporary file next to `path` that takes its place when the block ends without an error.
 
-    After any error, an interrupt included, `path` is as it was and the temporary file is gone. That of a process which
-    was killed stays, and is removed by the next one that replaces a file of the folder. `mode` are permissions, of
-    which the umask takes some away.
+    After any error, including an interrupt, `path` is unchanged and the temporary file is gone. The temporary file of a
+    killed process stays until the next one replaces a file of the folder. `mode` has the permissions, reduced by the
+    umask.
 
     Yields
     ------
@@ -45,36 +45,36 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)  # closed, as Windows wants it, and still locked
+            os.replace(temporary, path)  # closed, as Windows requires, and still locked
     except BaseException as error:
-        with suppress(OSError):  # of a read-only disk: the first error is the one to tell
+        with suppress(OSError):  # a read-only disk: the first error is the one to report
             temporary.unlink()
         if isinstance(error, OSError) and error.filename == str(temporary):
-            error.filename = str(path)  # the one that the caller knows
+            error.filename = str(path)  # the file that the caller knows
         raise
     _sync_folder(path.parent)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file has the name of a temporary one, which the next one that replaces a file there may remove."""
+    """Return whether a file has the name of a temporary file, which the next replacement of a file there may remove."""
     return _NAME.fullmatch(name) is not None
 
 
 def _created(path: Path, mode: int) -> BinaryIO:
-    """Create a file that is locked as long as it is open: it is not abandoned."""
+    """Create a file that is locked while it is open, which shows that it is not abandoned."""
     while True:
         file = open(path, "xb", opener=functools.partial(os.open, mode=mode))  # noqa: SIM115
         if LOCKS:
-            with suppress(OSError):  # a file system without locks, where nothing counts as abandoned
+            with suppress(OSError):  # a file system without locks, on which no file counts as abandoned
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if not os.fstat(file.fileno()).st_nlink:  # another process took it for abandoned before it was locked
+            if not os.fstat(file.fileno()).st_nlink:  # another process considered it abandoned before it was locked
                 file.close()
                 continue
         return file
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of this user that nobody locks: their processes have ended without doing so."""
+    """Remove the unlocked temporary files of this user, whose processes ended without removing them."""
     if not LOCKS:
         return
     with suppress(OSError), os.scandir(folder) as entries:
@@ -85,7 +85,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _remove_unlocked(path: str) -> None:
-    """Remove a plain file of this user; OSError if a process has locked it."""
+    """Remove a plain file of this user; raise OSError if a process has locked it."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -97,7 +97,7 @@ def _remove_unlocked(path: str) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a loss of power, where the system can."""
+    """Make a rename in `folder` survive a loss of power, if the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

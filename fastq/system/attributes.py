@@ -1,4 +1,4 @@
-"""Attributes of an object that are those of one of its parts."""
+"""Attributes of an object that are forwarded to one of its parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Forwarded(property, Generic[T]):
-    """A property that is an attribute of a part: `path` is what follows the dot, as "qparams.scale"."""
+    """A property that is an attribute of a part: `path` is the text after the dot, such as "qparams.scale"."""
 
     def __init__(self, path: str, doc: str) -> None:
         super().__init__(operator.attrgetter(path))

@@ -1,4 +1,4 @@
-"""The CPU, as the system tells of it: what is known without a compiler."""
+"""The CPU, as the system describes it, without a compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINE = 64  # bytes of a cache line
 GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin that far after a line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
 
-_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows has none
+_SYSTEM = os.uname() if hasattr(os, "uname") else None  # Windows lacks it
 SYSTEM = _SYSTEM.sysname if _SYSTEM else os.name
 MACHINE = _SYSTEM.machine.replace("arm64", "aarch64") if _SYSTEM else ""
 
@@ -22,16 +22,19 @@ class Level(NamedTuple):
     Attributes
     ----------
     name : str
-        LLVM's name of a CPU that has these.
+        Name of its library.
+    cpu : str
+        LLVM's name of a CPU that has these, or nearly so.
     machine : str
-        As `uname -m` has it.
+        Name of the machine in `uname -m`.
     flags : str
-        Of /proc/cpuinfo, which a CPU has to have.
+        Flags of /proc/cpuinfo that a CPU must have.
     features : str
-        LLVM's names of what `Target.has` is asked.
+        LLVM's names of the features, arguments of `Target.has`.
     """
 
     name: str
+    cpu: str
     machine: str
     flags: str
     features: str
@@ -43,15 +46,17 @@ _V4 = "avx512f avx512bw avx512cd avx512dq avx512vl"
 _V4_FEATURES = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 
 LEVELS = (  # the best one of a machine comes first
-    Level("x86-64-v4", "x86_64", f"{_V3} {_V4}", f"{_V3_FEATURES},{_V4_FEATURES}"),
-    Level("x86-64-v3", "x86_64", _V3, _V3_FEATURES),
-    Level("generic", "aarch64", "", "+neon,+fp-armv8"),
+    # with shifts of bytes, which all CPUs of v4 have but Skylake, Cascade Lake and Cooper Lake: decision D74
+    Level("x86-64-v4-gfni", "x86-64-v4", "x86_64", f"{_V3} {_V4} gfni", f"{_V3_FEATURES},{_V4_FEATURES},+gfni"),
+    Level("x86-64-v4", "x86-64-v4", "x86_64", f"{_V3} {_V4}", f"{_V3_FEATURES},{_V4_FEATURES}"),
+    Level("x86-64-v3", "x86-64-v3", "x86_64", _V3, _V3_FEATURES),
+    Level("aarch64", "generic", "aarch64", "", "+neon,+fp-armv8"),
 )
 
 
 @functools.cache
 def facts() -> dict[str, str]:
-    """Return what Linux tells of the first CPU, by its names; of others nothing."""
+    """Return the entries of Linux about the first CPU by name; empty on other systems."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         lines = file.read(8192).partition("\n\n")[0].splitlines()
         return {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
@@ -59,6 +64,6 @@ def facts() -> dict[str, str]:
 
 
 def levels() -> list[Level]:
-    """Return the levels that this CPU has, the best one first."""
+    """Return the levels that this CPU supports, the best one first."""
     flags = set(facts().get("flags", "").split())
     return [each for each in LEVELS if each.machine == MACHINE and flags.issuperset(each.flags.split())]

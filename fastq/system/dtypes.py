@@ -1,6 +1,6 @@
-"""Dtypes and headers as safetensors has them, and the floats that NumPy lacks and that others hold and store.
+"""Dtypes and headers of safetensors, and the floats that NumPy lacks and other libraries have.
 
-Floats of fewer than 8 bits are not among them: files and other libraries hold several of them in a byte.
+Floats of fewer than 8 bits are not included, since files and other libraries pack several into a byte.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
 DTYPES = {name: code for name, code in NUMPY.items() if name not in ("U32", "U64")}  # which files of weights have
 READ = NUMPY | {"BOOL": "?", "C64": "<c8"}  # which files can have
-# As safetensors spells them, and as ml_dtypes and the libraries of the array API do
+# Names in safetensors, and in ml_dtypes and the libraries of the array API
 ML_FLOATS = {
     "BF16": "bfloat16",
     "F8_E4M3": "float8_e4m3fn",
@@ -32,12 +32,12 @@ ML_FLOATS = {
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name of safetensors, little-endian; one of ml_dtypes for those that NumPy lacks."""
+    """Return the little-endian dtype of a name of safetensors; one of ml_dtypes if NumPy lacks it."""
     return np.dtype(getattr(lazy.module("ml_dtypes"), ML_FLOATS[name]) if name in ML_FLOATS else READ[name])
 
 
 def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
-    """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
+    """Return the safetensors name of a NumPy dtype of any byte order; None without a known name."""
     for name, float_format in ML_FLOATS.items():
         if dtype.name == float_format:
             return name
@@ -45,7 +45,7 @@ def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
 
 
 def safetensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str]) -> bytes:
-    """Return what a file begins with whose tensors, of a dtype, a shape and some bytes, follow each other."""
+    """Return the start of a file with consecutive tensors, each given by dtype, shape and bytes."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     start = 0
     for name, (dtype, shape, nbytes) in tensors.items():

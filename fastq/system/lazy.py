@@ -1,12 +1,12 @@
-"""What is done when it is first needed, and forks and interrupts meanwhile.
+"""Work that is done when it is first needed, and forks and interrupts meanwhile.
 
-A forked child has none of its parent's other threads, and waits for ever for a lock that one of them held: that of a
+A forked child does not have its parent's other threads, and waits for ever for a lock that one of them held: that of a
 module that it was importing, of a compilation, or of a property. So forks wait for threads that import by `module`.
 
 Python runs the handlers of signals in the main thread, after any call that has returned, and that of Ctrl-C raises
 KeyboardInterrupt there. Between LLVM's link of two modules, which frees the second, and llvmlite's note that it is gone
 that frees it twice. A cut import takes the name of a package away from modules of it that stay imported. So signals
-wait until what must not be cut is whole.
+wait until such a section is finished.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """As in functools, without the lock that it takes in Python 3.11."""
+        """A cached property like that of functools, without the lock that it has in Python 3.11."""
 
         def __get__(self, instance, owner=None):
             if instance is None:
@@ -37,7 +37,7 @@ else:
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
-STARTED = time.time_ns()  # when the first module of the package was imported
+STARTED = time.time_ns()  # the time when the first module of the package was imported
 
 # --- signals ----------------------------------------------------------------------------------------------------------
 
@@ -45,17 +45,18 @@ _NUMBERS = tuple(signal.valid_signals())
 
 
 class Held:
-    """Hold back all signals that Python handles, and have them handled at the end of the block.
+    """Hold back all signals that Python handles, and handle them at the end of the block.
 
     A handler may raise while the block is entered or left, never inside it.
-    In other threads than the main one it does nothing, where nothing is handled. Within another it does nothing either.
+    In threads other than the main one it does nothing, since they handle no signals; nested inside another block it
+    does nothing either.
     """
 
     def __init__(self) -> None:
         self.holds, self.handlers, self.arrived = True, dict[int, object](), dict[int, FrameType | None]()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; handle it where somebody has kept this as the handler for longer than the block."""
+        """Note a signal; handle it at once if somebody kept this handler for longer than the block."""
         if self.holds:
             self.arrived[number] = frame
         else:
@@ -67,7 +68,7 @@ class Held:
                 handler = signal.getsignal(number)
                 if callable(handler) and not getattr(handler, "holds", False):
                     self.handlers[number] = handler
-                    signal.signal(number, self)  # which handles first what has come before
+                    signal.signal(number, self)  # which first handles signals that came earlier
         except ValueError:  # not the main thread
             self.handlers.clear()
         except BaseException:
@@ -76,15 +77,15 @@ class Held:
 
     def __exit__(self, *error: object) -> None:
         try:
-            for number, handler in reversed(self.handlers.items()):  # that of Ctrl-C has a low one
-                if signal.getsignal(number) is self:  # not where the block has set another
+            for number, handler in reversed(self.handlers.items()):  # Ctrl-C has a low number
+                if signal.getsignal(number) is self:  # not if the block has set another
                     signal.signal(number, handler)  # type: ignore[arg-type]
         finally:
-            self.holds = False  # where a handler has cut this loop, the others are called through this
+            self.holds = False  # if a handler cut this loop, the others are called through this
             each = ExitStack()
             for number, frame in self.arrived.items():
                 each.callback(self.handlers[number], number, frame)  # type: ignore[arg-type]
-            each.__exit__(*sys.exc_info())  # all of them, whichever raises
+            each.__exit__(*sys.exc_info())  # all of them, even if some raise
 
 
 # --- forks and imports ------------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ _here = threading.local()
 
 
 def hold_at_fork(lock: Any, is_held: Callable[[], bool]) -> None:
-    """Have forks wait for a lock too; `is_held` tells whether this thread has it."""
+    """Make forks wait for a lock, too; `is_held` returns whether this thread holds it."""
     _held_here.append(is_held)
     _locks.append(lock)
 
@@ -113,7 +114,7 @@ def _after_fork() -> None:
 
 
 # Hooks before a fork run in the reverse order of their registration. That of logging takes a lock too, which Numba
-# needs while it is imported and while it compiles: it has to come after these, or the fork waits for ever.
+# needs while it is imported and while it compiles: it must run after these, or the fork waits for ever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 

@@ -1,7 +1,7 @@
 """Tuning constants: a row for each CPU family, with the measurement behind each number.
 
-What is decided by them changes how long a call takes, never what it computes. Throughput is in elements/s of float32
-unless stated, of arrays of 2**25 elements where it is out of cache.
+They change how long a call takes, but never its result. Throughput is in elements/s of float32 unless stated; out of
+cache for arrays of 2**25 elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def _cache_size() -> int:
-    """Return the bytes of the largest cache, from 8 MiB to 32: a larger one is for many cores or guests."""
+    """Return the bytes of the largest cache, from 8 MiB to 32: larger caches are shared by many cores or guests."""
     sizes = [8 << 10]
     with contextlib.suppress(OSError, ValueError):
         sizes += [int(path.read_text().strip().removesuffix("K")) for path in _CACHES.glob("index*/size")]
@@ -29,24 +29,24 @@ def _cache_size() -> int:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Numbers that are set by CPU; the defaults were measured on a Xeon, and hold for every CPU that nobody measured.
+    """Numbers for each CPU; the defaults were measured on a Xeon, and are used for CPUs without measurements.
 
     Attributes
     ----------
     prefetch : int
-        How far ahead loops over values prefetch, in elements; 0 where the CPU does it better by itself.
-        One core, without and with 256: minimum and maximum 3.6 and 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5
-        and 2.9; in cache no difference. 128 to 512 are alike on two cores, 2048 is a tenth slower.
+        How far ahead loops over values prefetch, in elements; 0 if the CPU prefetches better by itself. One core,
+        without and with 256: minimum and maximum 3.6 and 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5 and 2.9;
+        in cache no difference. 128 to 512 are alike on two cores, 2048 is a tenth slower.
     prefetch_codes : int
         How far ahead loops over codes of a byte or less prefetch, in elements.
     prefetch_blocks : int
         How far ahead the blocks of GGUF prefetch, at least, in elements.
         One core, median: 768 against 256 while extremes are looked for 1.2 times as fast (Q8_0) and 1.4 (Q4_0).
     prefetch_row : int
-        Elements of a row at most that is prefetched while the row before it is converted, which the cache has then.
-        Rows of float32 to int8 on two threads of a Xeon, against `prefetch` ahead: 2**22 elements in rows of
-        2**10 1.30 times as fast, 2**12 1.31, 2**14 1.16, 2**16 1.15; 2**26 elements 1.24, 1.0, 0.97, 1.0. Only some of
-        the next row in each of the two passes over this one: 0.75 to 0.9.
+        Most elements of a row that is prefetched while the row before it is converted from the cache. Rows of float32
+        to int8 on two threads of a Xeon, against `prefetch` ahead: 2**22 elements in rows of 2**10 1.30 times as fast,
+        2**12 1.31, 2**14 1.16, 2**16 1.15; 2**26 elements 1.24, 1.0, 0.97, 1.0. Only some of the next row in each of
+        the two passes over this one: 0.75 to 0.9.
     stream_codes : bool
         Whether results past the cache size are stored with streaming stores where they are codes; values always are.
         2**26 float32 to int8 on two cores 0.86 times as fast with them.
@@ -68,10 +68,10 @@ class Tuning:
     fused_block : int
         Elements of a part that is quantized right after it was reduced, while it is in the L2 cache.
     fused_rows : int
-        Rows of such a part at most, of some columns each, where the array has a quarter of `stream_from` or more: they
-        are read in pieces of 256 bytes, rows as a whole only in two passes.
+        Most rows of such a part, of some columns each, if the array has at least a quarter of `stream_from`: they are
+        read in pieces of 256 bytes; whole rows are read only in two passes.
     aliased_rows, aliased_stride : int
-        Rows of such a part at most if they begin a multiple of this many bytes apart, of which caches hold fewer.
+        Most rows of such a part if they begin a multiple of this many bytes apart, since caches hold fewer of those.
         Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     wide_row : int
@@ -82,14 +82,15 @@ class Tuning:
         int8 by columns to float32, one thread, 2**25 elements, four rows against one: scales of 2 KiB 0.51 times as
         fast, 4 KiB 0.69, 8 KiB 0.63 to 0.74, 16 KiB 1.2; float32 to int8: 16 KiB 1.5, 64 KiB 1.7.
     reduction_cost : int
-        Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
+        Elements of a reduction that cost as much as one element of a quantization: 2**17 take 4.6 us alone, 4.9 with
+        two.
     merged_partials : int
-        Minima and maxima of all threads at most that are kept side by side: 512 KiB of float32.
+        Most minima and maxima of all threads that are kept side by side: 512 KiB of float32.
     partial_histograms : int
-        Bytes of the histograms at most that threads, or neighbouring elements, have for themselves.
+        Most bytes of the histograms that threads, or neighbouring elements, have for themselves.
     range_columns : int
-        Columns at most that a thread reduces at a time where rows are wider, so that minima and maxima stay in the L2
-        cache. 2**15 of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
+        Most columns that a thread reduces at a time in wide rows, so that minima and maxima stay in the L2 cache. 2**15
+        of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
     batched_blocks : int
         Blocks, or ranges, from which on the kernel is used that computes the parameters of several side by side; fewer
         are not worth the time that it takes to compile.
@@ -196,7 +197,7 @@ TUNING = {  # by LLVM's name of the CPU
 }
 
 
-# LLVM's names of CPUs by vendor, family and models, those that have a row
+# LLVM's names of the CPUs with a row, by vendor, family and models
 _CPUS: tuple[tuple[str, str, str, tuple[range, ...]], ...] = (
     ("znver4", "AuthenticAMD", "25", (range(0x10, 0x20), range(0x60, 0x80), range(0xA0, 0xB0))),
     ("znver3", "AuthenticAMD", "25", (range(0x100),)),
@@ -207,7 +208,7 @@ _CPUS: tuple[tuple[str, str, str, tuple[range, ...]], ...] = (
 
 @functools.cache
 def cpu_name() -> str:
-    """Return LLVM's name of this CPU, or of the one that Numba is told to compile for; "default" if it has no row."""
+    """Return LLVM's name of this CPU, or of the one for which Numba is set to compile; "default" if it has no row."""
     facts = cpu.facts()
     kind, model = (facts.get("vendor_id", ""), facts.get("cpu family", "")), int(facts.get("model") or 0)
     found = (name for name, *of, models in _CPUS if (*of,) == kind and any(model in each for each in models))
@@ -216,7 +217,7 @@ def cpu_name() -> str:
 
 @functools.cache
 def current() -> Tuning:
-    """Return the row of this CPU, or the default where it has none."""
+    """Return the row of this CPU, or the default row."""
     return TUNING.get(cpu_name(), TUNING["default"])
 
 
@@ -228,5 +229,5 @@ READ_BY_KERNELS = ("prefetch", "prefetch_codes", "prefetch_blocks", "prefetch_ro
 
 @functools.cache
 def numbers() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return what kernels read at run time of the row of this CPU, by its address: machine code is for many CPUs."""
+    """Return the address of the numbers of this CPU, which kernels read at run time: code serves many CPUs."""
     return np.array([getattr(current(), name) for name in READ_BY_KERNELS], np.int64)

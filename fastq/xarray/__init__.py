@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["bitround", "pack", "unpack", "unpack_array"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
-_NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with
-# encodings and attributes for floats: of a zarr store, and of a netCDF file that rounds them
+_NOT_WRITTEN = 9.969209968386869e36  # the default fill value of netCDF for float and double
+# encodings and attributes for floats: of a zarr store, and of a netCDF file with rounding
 _OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
 
 
@@ -43,50 +43,52 @@ def pack(
 ) -> Dataset:
     """Pack the float variables of a Dataset into integers, with scale_factor, add_offset and _FillValue.
 
-    What ``to_netcdf`` and ``to_zarr`` then write any reader of the CF conventions unpacks, `xarray.decode_cf` too. The
-    parameters are those of the convention "cf" for the range of all that is not missing; zeros are read as exactly 0,
-    in float32 and float64. What is missing becomes the fill value: NaN, and what _FillValue, missing_value and valid
-    limits say among the attributes. No code wraps. dask arrays stay lazy: only their ranges are computed, those of all
-    variables at once.
+    Write the result with ``to_netcdf`` or ``to_zarr``: any reader of the CF conventions unpacks it, `xarray.decode_cf`
+    too. Parameters follow the convention "cf" for the range of all values that are not missing; zeros are read as
+    exactly 0, in float32 and float64. Missing values become the fill value: NaN, and values that are missing by the
+    attributes _FillValue, missing_value and valid limits. No code wraps. dask arrays stay lazy: only their ranges are
+    computed, those of all variables at once.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        Coordinates, what belongs to them (bounds, cell measures, formula terms, grid mappings and the like), flags,
-        times and variables of other dtypes than float16, float32 and float64 stay as they are. So do floats whose
-        encoding is of integers without a scale: integers that had gaps.
+        Dataset to pack. Coordinates and variables that describe them (bounds, cell measures, formula terms, grid
+        mappings and the like), flags, times and variables of dtypes other than float16, float32 and float64 stay as
+        they are. So do floats whose encoding has integers without a scale: these are integers with missing values.
     dtype : {"int8", "uint8", "int16", "uint16"} or dtype
-        Of the codes. Files of the netCDF 3 formats have no unsigned integers: a variable whose encoding has
+        Dtype of the codes. Files of the netCDF 3 formats have no unsigned integers: a variable whose encoding has
         ``_Unsigned="true"`` is stored as signed integers with that attribute.
     max_error : mapping of str to float, optional
-        How far values may be off that are unpacked, for some of the variables. Such a variable gets the shorter of the
-        dtypes of 8 and of 16 bits that are signed as `dtype` is, if half a step and the rounding of floats allow it.
+        Largest absolute error of unpacked values, for some of the variables. Such a variable gets the dtype of 8 bits
+        if half a step and the rounding of floats allow it, else the one of 16 bits, signed or unsigned like `dtype`.
     ranges : mapping of str to (float, float), optional
-        The least and the greatest value that there will be, for some of the variables, where what is appended to a
-        file later reaches further than `ds`.
+        The smallest and the largest value to expect, for some of the variables, if data that is appended to a file
+        later has a wider range than `ds`.
     like : xarray.Dataset, optional
-        A packed one, or one that was read from packed files, as the file that `ds` is to be appended to. Its variables
-        give those of their names dtype, scale and all other attributes of packing; one that is not packed stays so.
+        A packed Dataset, or one that was read from packed files, such as the file to which `ds` will be appended.
+        Variables of the same names get its dtype, scale and all other attributes of packing; a variable that it does
+        not pack is not packed.
     out_of_range : {None, "clamp"}
-        Refuse values out of the given ranges, or of what the codes of `like` reach, or make them the nearest in range.
+        What to do with values out of the given ranges, or out of the range of the codes of `like`: None refuses them,
+        "clamp" replaces them by the nearest value in range.
 
     Returns
     -------
     xarray.Dataset
-        With the attributes and dimensions of `ds`. What a variable says of another packing and of rounded floats is
-        left out; valid_min, valid_max and valid_range are in codes, with `like` those of that. actual_range is that of
-        what will be read, and is left out where "clamp" makes it unknown.
+        The packed Dataset, with the attributes and dimensions of `ds`. Attributes about another packing and about
+        rounded floats are left out; valid_min, valid_max and valid_range are in codes, with `like` those of `like`.
+        actual_range has the values that will be read, and is left out if "clamp" makes it unknown.
 
     Raises
     ------
     TypeError
-        If `ds` or `like` is no Dataset, another argument names a variable that is not packed by it, `ranges` one that
-        `like` has, or attributes that must be numbers are none.
+        If `ds` or `like` is not a Dataset, if another argument names a variable that it does not pack, if `ranges`
+        names a variable of `like`, or if attributes that must be numbers are not.
     ValueError
-        If `dtype` or `out_of_range` is none of those above, `ranges` has no range, a variable has infinities or what
-        netCDF fills floats with, a `max_error` is out of reach, or attributes are no packing. If values are out of
-        range, or `like` has no code for gaps. What only the values of dask arrays tell is raised when these are
-        computed, if their range is not: with "clamp", and for gaps.
+        If `dtype` or `out_of_range` is not one of the above, `ranges` has an invalid range, a variable has infinities
+        or netCDF's default fill value, a `max_error` can't be reached, or attributes do not describe a packing. If
+        values are out of range, or `like` has no code for missing values. Errors that depend on values of dask arrays
+        are raised when these are computed, if their range is not needed: with "clamp", and for missing values.
     ModuleNotFoundError
         If xarray is not installed.
 
@@ -139,30 +141,30 @@ def pack(
 
 
 def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
-    """Unpack the variables of a Dataset that are packed, as ``xarray.decode_cf`` does but at the memory's speed.
+    """Unpack the packed variables of a Dataset like ``xarray.decode_cf``, but at the speed of the memory.
 
-    Values, attributes, encodings and warnings are those of xarray, which knows scale_factor, add_offset, _FillValue,
-    missing_value and _Unsigned; valid limits are left alone, as there. dask arrays stay lazy; other variables are
-    unpacked when they are looked at, so a file is read no earlier and in no larger parts than by xarray.
+    Values, attributes, encodings and warnings are the same as in xarray, which uses scale_factor, add_offset,
+    _FillValue, missing_value and _Unsigned, and ignores valid limits. dask arrays stay lazy; other variables are
+    unpacked when they are accessed, so a file is read no earlier and in no larger parts than by xarray.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        As ``xarray.open_dataset(..., mask_and_scale=False)`` reads it, or `pack` returns it. Times in numbers stay as
-        they are: xarray.decode_cf decodes them, before or after.
+        Result of ``xarray.open_dataset(..., mask_and_scale=False)`` or of `pack`. Times as numbers stay as they are:
+        xarray.decode_cf decodes them, before or after.
     dtype : {"float32", "float64"} or dtype, optional
-        Of packed integers of up to 32 bits. Values of float64 are rounded to float32; where float32 would do, they
-        are computed in float64. By default the one that xarray chooses.
+        Dtype of the values of packed integers of up to 32 bits. For float32, float64 values are rounded; for float64,
+        they are computed in float64 even if float32 would be enough. By default the dtype that xarray chooses.
 
     Returns
     -------
     xarray.Dataset
-        With values in place of codes, and what told of packing among encodings.
+        A Dataset with values instead of codes; the attributes of the packing are in the encodings.
 
     Raises
     ------
     TypeError
-        If `ds` is no Dataset, or `dtype` no dtype.
+        If `ds` is not a Dataset, or `dtype` is not a dtype.
     ValueError
         If `dtype` is another one.
     ModuleNotFoundError
@@ -199,15 +201,15 @@ def unpack_array(
     Parameters
     ----------
     codes : array_like of int8, uint8, int16, uint16, int32 or uint32
-        As they are stored, or as _Unsigned says that they are.
+        Codes as they are stored, or in the dtype that _Unsigned prescribes.
     scale_factor, add_offset : float
-        As the attributes have them; finite.
+        Finite numbers of the attributes.
     fill_value : int or sequence of int
-        Codes of missing values: _FillValue, missing_value. Numbers that no code can be change nothing.
+        Codes of missing values: _FillValue, missing_value. Numbers that are not codes have no effect.
     dtype : {"float32", "float64"} or dtype, optional
-        Of the values. float32 by default where scale_factor or add_offset is a float32 of NumPy, none is a float64 and
-        codes have at most 16 bits; else float64. The product and the sum are rounded to that default, or to float64
-        if it is that of the values.
+        Dtype of the values. The default is float32 if scale_factor or add_offset is a NumPy float32, none is a float64
+        and codes have at most 16 bits; else float64. Product and sum are rounded to the default, or to float64 if the
+        values are float64.
 
     Returns
     -------
@@ -248,7 +250,7 @@ def unpack_array(
 
 
 def _gaps(fill_value: Any, info: np.iinfo[Any]) -> tuple[int, ...]:
-    """Return the codes among fill values, each once."""
+    """Return the fill values that are codes, each once."""
     numbers = as_array(fill_value, "fill_value").reshape(-1)
     if numbers.size and numbers.dtype.kind not in "iu":
         raise TypeError(f"fill_value must be an int, or several of them, not {shown(fill_value)}")
@@ -261,8 +263,8 @@ def _float(dtype: Any) -> np.dtype[Any]:
 
 
 def _format(dtype: Any) -> QType:
-    """Return the format of the codes: one of those that files of netCDF hold."""
-    with contextlib.suppress(TypeError):  # which tells all formats that there are
+    """Return the format of the codes: one that netCDF files support."""
+    with contextlib.suppress(TypeError):  # its error lists all formats
         dtype = as_qtype(dtype).name
     return as_qtype(as_choice(dtype, "dtype", FORMATS))
 
@@ -278,12 +280,12 @@ def _pair(name: Any, pair: Any, variable: Variable) -> Array:
         found = np.array(ends).astype(dtype)
     if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(found).any():
         given = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
-        raise ValueError(f"ranges of {name!r} must be the least and the greatest value, not {given}")
+        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {given}")
     return found
 
 
 def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing.Packing], dict[Any, str]]:
-    """Return how variables are packed that another Dataset has, and which are not packed there, with the reason."""
+    """Return the packings of variables in another Dataset, and its unpacked variables with the reason."""
     found = {name: packing.of_another(name, like[name]) for name in names if name in like}
     alike = {name: each for name, each in found.items() if each is not None}
     return alike, {name: "it is not packed in like" for name in found if name not in alike}
@@ -293,7 +295,7 @@ def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing
 
 
 def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]:
-    """Return minimum and maximum of arrays, NaN where nothing is a number; those of dask arrays in one pass."""
+    """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
     parts = [_parts(*each) for each in arrays]
     if any(not isinstance(part, tuple) for each in parts for part in each):
         parts = importlib.import_module("dask").compute(parts)[0]
@@ -302,7 +304,7 @@ def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]
 
 
 def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
-    """Return the ranges of the parts of an array, of a dask array to be computed."""
+    """Return the ranges of the parts of an array; for a dask array they are lazy."""
     if not hasattr(data, "to_delayed"):
         return [_extremes(np.asarray(data), missing)]
     delayed = importlib.import_module("dask").delayed(_extremes)
@@ -311,9 +313,9 @@ def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
 
 @in_standard_mode
 def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
-    """Return minimum and maximum of what is not missing, NaN where nothing is.
+    """Return minimum and maximum of the values that are not missing, NaN if all are.
 
-    Infinity and -infinity, which change no other, where all that is a number is beyond the limits.
+    If all numbers are beyond the limits, they are infinity and -infinity, which change no other range.
     """
     if not x.size:
         return x.dtype.type(np.nan), x.dtype.type(np.nan)
@@ -342,12 +344,14 @@ def _by_name(
 def _check_range(name: Any, extremes: Array) -> None:
     """Raise ValueError for a range that has no scale."""
     if extremes[0] > extremes[1]:
-        raise ValueError(f"ds has no value of {name!r} within its valid limits: leave them out of attrs, or mend them")
+        raise ValueError(
+            f"ds has no value of {name!r} within its valid limits: remove them from attrs, or correct them"
+        )
     _check(name, extremes)
 
 
 def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
-    """Raise ValueError for a minimum or a maximum that is no data."""
+    """Raise ValueError for a minimum or a maximum that is not data."""
     if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
     if float(extremes[1]) == _NOT_WRITTEN:
@@ -355,7 +359,7 @@ def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
 
 
 def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
-    """Return how a variable may be packed by a range: with a bound of the error in 8 bits or in 16."""
+    """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
     family = qtype.name.rstrip("0123456789")
     as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
@@ -363,7 +367,7 @@ def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array
 
 
 def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> packing.Packing:
-    """Return the first way within the bound."""
+    """Return the first packing within the bound."""
     for each in ways:
         if bound is None or each.max_error <= bound:
             return each
@@ -389,14 +393,14 @@ def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | 
 
 @in_standard_mode
 def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecked: Any) -> Array:
-    """Return the codes of values, those of the names that follow checked as those of which the range is known."""
+    """Return the codes of values, checked if the range is known only from the values."""
     for name in unchecked:
         _check(name, _extremes(x, missing))
     return way.encoded(x, missing)
 
 
 def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return the attributes and the encoding of a variable once it is packed, with what is told of that."""
+    """Return the attributes and the encoding of a packed variable."""
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
     attributes = {key: value for key, value in variable.attrs.items() if key not in dropped}

@@ -1,4 +1,4 @@
-"""What the CF conventions say by attributes: which variables are data, and which of their values are missing."""
+"""Attributes of the CF conventions: the variables that are data, and their missing values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OF_SCALE = ("scale_factor", "add_offset")
 OF_GAPS = ("_FillValue", "missing_value")
 OF_LIMITS = ("valid_range", "valid_min", "valid_max")
-# what tells, in attributes and encodings, how floats were rounded, or are to be by netCDF
+# attributes and encodings that describe how floats were rounded, or will be by netCDF
 OF_QUANTIZATION = (
     *("least_significant_digit", "significant_digits", "quantize_mode", "quantization", "quantization_nsb"),
     *("quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits", "_QuantizeBitGroomNumberOfSignificantDigits"),
@@ -30,10 +30,10 @@ _NAMES_PARTS = re.compile(
     "|formula_terms|coordinate_interpolation|tie_point_mapping|interpolation_parameters|mesh|location_index_set"
     "|aggregated_data|[a-z]+_coordinates|([a-z]+_){2}connectivity"
 )
-# those of them in which words before a colon are variables too, not only the roles of these
+# those in which words before a colon are variables, too, not only roles of variables
 _NAMES_BY_KEYS = ("grid_mapping", "coordinate_interpolation")
-_KINDS = {"true": "u", "True": "u", "false": "i", "False": "i"}  # by _Unsigned, as text alone: xarray, netCDF4
-# attributes and texts by which a variable of its own is no data, and what it is
+_KINDS = {"true": "u", "True": "u", "false": "i", "False": "i"}  # values of _Unsigned, as text only: xarray, netCDF4
+# attributes and texts that mark a variable as not data, and its kind
 _MARKS = (
     ("flag_values", "", "flags"),
     ("flag_masks", "", "flags"),
@@ -51,14 +51,14 @@ _MARKS = (
 
 
 def kept(ds: Dataset) -> dict[Any, str]:
-    """Return the variables of a Dataset that are no data to pack, and why."""
+    """Return the variables of a Dataset that are not data to pack, and the reasons."""
     variables = ds.variables
     named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
     return named | {name: reason for name in ds.data_vars if (reason := _reason(name, variables[name]))}
 
 
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
-    """Yield names of parts of coordinate systems, with the variable and the attribute that has them."""
+    """Yield names of parts of coordinate systems, with the variable and the attribute that names them."""
     of_all = (ds.encoding | ds.attrs).get("coordinates")
     for owner, noted in (
         ("ds", {"coordinates": of_all}),
@@ -72,7 +72,7 @@ def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
 
 
 def _reason(name: Any, variable: Variable) -> str | None:
-    """Return why a variable is no data, by its own attributes."""
+    """Return why a variable is not data, by its own attributes."""
     attributes = variable.attrs
     for key, text, kind in _MARKS if attributes else ():
         if key in attributes and (not text or re.fullmatch(text, str(attributes[key]))):
@@ -84,12 +84,12 @@ def _reason(name: Any, variable: Variable) -> str | None:
 
 
 def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:
-    """Return the dtype of integers or booleans that an encoding has, None for others.
+    """Return the dtype of an encoding if it is integer or boolean, else None.
 
     Raises
     ------
     TypeError
-        If that is no dtype.
+        If it is not a dtype.
     """
     dtype = (
         None
@@ -100,14 +100,14 @@ def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:
 
 
 def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None) -> Array:
-    """Return the numbers of an attribute in one row, none of them for None.
+    """Return the numbers of an attribute in one row, empty for None.
 
     Raises
     ------
     TypeError
-        If it has others.
+        If the attribute does not have numbers.
     ValueError
-        If they are neither none nor as many as `size`.
+        If their number is neither 0 nor `size`.
     """
     values: Array = np.ravel(np.asarray([] if noted is None else noted))
     if values.dtype.kind not in "iuf":
@@ -118,12 +118,12 @@ def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None
 
 
 def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], noted: Any) -> int:
-    """Return the code that a number in an attribute is, as it is stored or as it is by _Unsigned.
+    """Return the code for a number in an attribute, which may be stored or reinterpreted by _Unsigned.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If it is not a code.
     """
     dtype = meant(stored, noted)
     with np.errstate(invalid="ignore"):
@@ -135,7 +135,7 @@ def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], no
 
 
 def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tuple[str, int, Any]]:
-    """Yield limits among attributes: the key, 0 for a lower and 1 for an upper one, and the number."""
+    """Yield the limits in attributes: the key, 0 for a lower and 1 for an upper limit, and the number."""
     for key, ends in (("valid_range", (0, 1)), ("valid_min", (0,)), ("valid_max", (1,))):
         values = numbers(owner, name, key, attributes.get(key), len(ends))
         for end, value in zip(ends, values, strict=False):
@@ -143,19 +143,19 @@ def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tup
 
 
 def meant(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
-    """Return the dtype that codes have by the attribute _Unsigned."""
+    """Return the dtype of codes by the attribute _Unsigned."""
     kind = _KINDS.get(noted, stored.kind) if is_a(noted, str) else stored.kind
     return np.dtype(f"{kind}{stored.itemsize}")
 
 
 class Missing(NamedTuple):
-    """Which values of a variable are missing: these, and all below or above the limits.
+    """The missing values of a variable: some numbers, and everything below or above the limits.
 
     Attributes
     ----------
     values : tuple of float
     limits : tuple of float
-        The least and the greatest valid value; infinite where there is none.
+        The smallest and the largest valid value; infinite without a limit.
     """
 
     values: tuple[float, ...]
@@ -167,7 +167,7 @@ class Missing(NamedTuple):
         return Missing(self.values, (-np.inf, np.inf))
 
     def masked(self, x: Array) -> Array:
-        """Return an array with NaN for what is missing."""
+        """Return an array with NaN for missing values."""
         low, high = map(x.dtype.type, self.limits)
         gaps: Any = (x < low) | (x > high)
         for value in self.values:
@@ -176,14 +176,14 @@ class Missing(NamedTuple):
 
 
 def missing(name: Any, variable: Variable) -> Missing | None:
-    """Return what the attributes of a variable of floats say of missing values, None if nothing.
+    """Return the missing values by the attributes of a float variable, None without any.
 
     Raises
     ------
     TypeError
-        If an attribute has no numbers.
+        If an attribute does not have numbers.
     ValueError
-        If one has too many, or the variable has still to be scaled.
+        If an attribute has too many numbers, or the variable is not scaled yet.
     """
     if variable.attrs.keys().isdisjoint((*OF_SCALE, *OF_GAPS, *OF_LIMITS)):
         return None
@@ -199,9 +199,9 @@ def missing(name: Any, variable: Variable) -> Missing | None:
 
 
 def _limits(name: Any, variable: Variable) -> tuple[float, float]:
-    """Return the least and the greatest valid value, half a step more where they are in codes.
+    """Return the smallest and the largest valid value, widened by half a step if they are in codes.
 
-    Those are integers, where the encoding tells of a scale.
+    Limits are codes if they are integers and the encoding has a scale.
     """
     noted, stored = variable.encoding, codes_dtype("ds", name, variable.encoding.get("dtype"))
     units = [numbers("ds", name, key, noted.get(key), 1) for key in OF_SCALE]

@@ -1,4 +1,4 @@
-"""What functions of Datasets share: xarray itself, their float variables, and arguments by the names of these."""
+"""Shared parts of the functions of Datasets: xarray itself, float variables, and arguments by name of variable."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def check(ds: Any, argument: str) -> None:
 
 
 def floats(ds: Dataset) -> dict[Any, Variable]:
-    """Return the variables of a Dataset that have floats and are no coordinates."""
+    """Return the float variables of a Dataset that are not coordinates."""
     return {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
 
 
 def by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
-    """Return an argument of a mapping by names of variables, all of which are among the data.
+    """Return an argument that is a mapping by names of variables, which must all be data.
 
     Raises
     ------
     TypeError
-        If it is no mapping, or names another variable.
+        If it is not a mapping, or names another variable.
     """
     if given is not None and not is_a(given, Mapping):
         raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
     for name in given or {}:
         if name not in data:
-            why = f"stays as it is: {kept[name]}" if name in kept else "is no variable of floats"
+            why = f"stays as it is: {kept[name]}" if name in kept else "is not a float variable"
             raise TypeError(f"{argument} names {name!r}, which {why}")
     return given or {}

@@ -1,4 +1,4 @@
-"""How a variable is packed, from its range or as another one is, and its codes."""
+"""The packing of a variable, from its range or from another variable, and its codes."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from fastq.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_d
 if TYPE_CHECKING:
     from xarray import Variable
 
-# what a variable says of its packing
+# attributes of a packing
 OF_PACKING = ("dtype", *OF_SCALE, *OF_GAPS, "_Unsigned")
-_ZERO_BITS = 12  # of the scale, and of the code of 0: their product is a float32
+_ZERO_BITS = 12  # bits of the scale, and of the code of 0: their product is a float32
 
 
 class Packing(NamedTuple):
-    """Codes of a variable, and what they stand for.
+    """Codes of a variable, and their values.
 
     Attributes
     ----------
     dtype : dtype
-        Of the codes.
+        Dtype of the codes.
     stored : dtype
-        Of what is stored: that of the codes, or the signed one of their width.
+        Dtype of the stored integers: that of the codes, or the signed one of the same width.
     scale, offset : float32 or float64
-        Of the type to compute in.
+        Parameters in the type to compute in.
     codes : tuple of int
         The first and the last code for numbers.
     fill : int or None
-        The code of gaps.
+        The code of missing values.
     attributes : dict
-        Those that tell readers.
+        Attributes for readers.
     half_step : float
-        How far a value is from that of its code before anything is rounded.
+        Largest distance of a value from that of its code, before rounding.
     name : hashable
-        Of the variable, for messages.
+        Name of the variable, for messages.
     """
 
     dtype: np.dtype[Any]
@@ -57,7 +57,7 @@ class Packing(NamedTuple):
 
     @property
     def max_error(self) -> float:
-        """Half a step, and what differences, products and sums are rounded by, each half an eps."""
+        """Half a step plus the rounding of differences, products and sums, each half an eps."""
         if self.half_step < self.scale / 2:
             return self.half_step
         largest = max(abs(self.offset), *map(abs, self.ends))
@@ -65,35 +65,35 @@ class Packing(NamedTuple):
 
     @property
     def ends(self) -> list[float]:
-        """The least and the greatest value that codes stand for."""
+        """The smallest and the largest value of codes."""
         return sorted(float(self.offset) + code * float(self.scale) for code in self.codes)
 
     def units(self, x: Any) -> Any:
-        """Return whole numbers of steps, those of codes and beyond."""
+        """Return whole numbers of steps, within the codes and beyond."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.rint((np.asarray(x, self.scale.dtype) - self.offset) / self.scale)
 
     def has(self, extremes: Array) -> bool:
-        """Return whether a minimum and a maximum, if any, are no further off their codes than any other value."""
+        """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
         (lo, hi), (first, last) = map(float, extremes), self.ends
         return not (first - lo > self.max_error or hi - last > self.max_error)
 
     def encoded(self, x: Array, missing: Missing | None) -> Array:
-        """Return what is stored: ``clamp(rint((x - offset) / scale))`` in the type to compute in, for gaps the fill."""
+        """Return the stored integers: ``clamp(rint((x - offset) / scale))`` in the compute type, or the fill value."""
         values = (x if missing is None else missing.masked(x)).astype(self.scale.dtype, copy=False)
         if self.fill is None and np.isnan(values).any():
-            raise ValueError(f"ds has gaps in {self.name!r}, for which like has no _FillValue")
+            raise ValueError(f"ds has missing values in {self.name!r}, for which like has no _FillValue")
         units = {"scale": float(self.scale), "offset": float(self.offset), "fill": self.fill or 0}
         cast = lazy.module("fastq.dispatch.casting").cast_floats
         codes: Array = cast(values, self.dtype, "half_even", code_range=self.codes, **units)[0]
-        if self.fill is not None and self.codes[0] < self.fill < self.codes[1]:  # numbers take the code beside it
+        if self.fill is not None and self.codes[0] < self.fill < self.codes[1]:  # numbers take the next code
             taken = (codes == self.fill) & ~np.isnan(values)
             beside = np.where((values > self.fill * self.scale + self.offset) ^ (self.scale < 0), 1, -1)
             codes[taken] += beside[taken].astype(self.dtype)
         return codes.view(self.stored)
 
     def limits(self, attributes: dict[Any, Any], missing: Missing | None, extremes: Array | None) -> dict[str, Any]:
-        """Return limits among attributes in codes, and the actual range of what will be read, where it is known."""
+        """Return limits among attributes in codes, and the actual range of the values to read, if it is known."""
         found: dict[str, Any] = {}
         if missing is not None:
             low, high = np.clip(self.units(missing.limits), *self.codes).astype(self.dtype).view(self.stored)
@@ -107,8 +107,9 @@ class Packing(NamedTuple):
 def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     """Return the packing of a minimum and a maximum.
 
-    NaN, of nothing but gaps, counts as 0. A range without extent, or too small to divide, is the offset, with code 0.
-    The fill value is the lowest of signed codes, but where that is the code of 0, the least value; else the highest.
+    NaN, from missing values only, counts as 0. A range without extent, or too small to divide, becomes the offset, with
+    code 0. The fill value is the lowest signed code, unless that is the code of 0, the smallest value; else the highest
+    code.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     if is_tiny:
         offset = scale.dtype.type(0 if lo <= 0 <= hi else lo)
     elif not lo:
-        offset = -qtype.qmin * scale  # a power of 2 times the scale, which is exact
+        offset = -qtype.qmin * scale  # exact: a power of 2 times the scale
     elif lo <= 0 <= hi and offset != 0 and hi - lo < float(np.finfo(scale.dtype).max):
         scale, offset = map(scale.dtype.type, _with_zero(lo, hi, codes))
     dtype = qtype.storage
@@ -134,9 +135,9 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
 
 
 def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
-    """Return a scale and an offset for a range with 0, by which a code is exactly 0 in float32 and in float64.
+    """Return a scale and an offset for a range with 0, so that a code is exactly 0 in float32 and in float64.
 
-    The scale has few bits, and so has the code, a multiple of 16 of those of 16 bits: their product is exact.
+    The scale has few bits, and so has the code, with 16 bits a multiple of 16: their product is exact.
     """
     first, steps = codes[0], codes[1] - codes[0]
     unit = 1 << max(0, steps.bit_length() - _ZERO_BITS)
@@ -147,12 +148,12 @@ def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, flo
 
 
 def of_another(name: Any, variable: Variable) -> Packing | None:
-    """Return how another variable is packed, by its attributes or its encoding; None if it is not.
+    """Return the packing of another variable by its attributes or its encoding; None if it is not packed.
 
     Raises
     ------
     ValueError
-        If that is no packing by one scale other than 0 into integers of 8 to 32 bits, with at most one fill value.
+        If it is not packed by one nonzero scale into integers of 8 to 32 bits, with at most one fill value.
     """
     noted = variable.encoding | variable.attrs
     is_raw = any(key in variable.attrs for key in OF_SCALE)
@@ -163,12 +164,14 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
         return None
     dtype = meant(stored, noted.get("_Unsigned"))
     if dtype not in lazy.module("fastq.dispatch.casting").TARGETS:
-        raise ValueError(f"like has {dtype} codes in {name!r}; packed are those of 8, 16 and 32 bits")
+        raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
     single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)
     units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
     scale, offset = np.array(units, np.float32 if single else np.float64)
     if not (np.isfinite([scale, offset]).all() and scale):
-        raise ValueError(f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which no codes have")
+        raise ValueError(
+            f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which do not describe a packing"
+        )
     coded, unsigned = functools.partial(code, "like", name), noted.get("_Unsigned")
     fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
     if len(fills) > 1:

@@ -1,4 +1,4 @@
-"""Round the floats of a Dataset to fewer bits, with the attributes of CF that tell so."""
+"""Round the floats of a Dataset to fewer bits, with the attributes of CF that describe it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastq.xarray import cf, datasets
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
-# attribute of the variable, and algorithm, by what is kept
+# attribute of the variable, and algorithm, by the option that was used
 _TOLD = {"keepbits": ("quantization_nsb", "bitround"), "digits": ("quantization_nsd", "granular_bitround")}
 _WAYS = "keepbits, digits, max_error and information"
 
@@ -41,40 +41,41 @@ def bitround(
     dim: str | None = None,
     convention: str = "numcodecs",
 ) -> Dataset:
-    """Round the float variables of a Dataset to fewer bits, so that what is written of them compresses well.
+    """Round the float variables of a Dataset to fewer bits, so that files with them compress well.
 
-    Any reader reads them: they are floats. What is missing stays as it is: NaN, and what _FillValue, missing_value and
-    valid limits say among the attributes. dask arrays stay lazy; for `max_error` and `information` they are computed
-    once, chunk by chunk.
+    Any reader can read the result, since it has floats. Missing values stay as they are: NaN, and values that are
+    missing by the attributes _FillValue, missing_value and valid limits. dask arrays stay lazy; for `max_error` and
+    `information` they are computed once, chunk by chunk.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        What `fastq.xarray.pack` leaves as it is, coordinates and what belongs to them, flags, times, stays so here; so
-        does what is stored as integers by its encoding.
+        Dataset to round. Variables that `fastq.xarray.pack` leaves as they are stay so here: coordinates and variables
+        that describe them, flags and times; so do variables that are stored as integers by their encoding.
     keepbits, digits, max_error : number or mapping of str to number, optional
-        As of `fastq.bitround`, of all variables or of some by their names; keepbits is at least 1. A variable that a
-        mapping names is rounded by that, all others by the one that is a number, if one is.
+        As in `fastq.bitround`, for all variables or for some by name; keepbits is at least 1. A variable that a mapping
+        names is rounded by the mapping, all others by the option that is a number, if there is one.
     information : float or mapping of str to float, optional
-        Keep the bits that have this part of the information, as `fastq.bit_information` finds it: 0.99, for instance.
+        Keep the bits with this share of the information, as `fastq.bit_information` finds it: 0.99, for instance.
     dim : str, optional
-        Along which neighbours are compared for `information`; by default the last dimension of each variable.
+        Dimension along which neighbours are compared for `information`; by default the last one of each variable.
     convention : {"numcodecs", "netcdf"}
-        Where a tie goes, as of `fastq.bitround`.
+        How ties are rounded, as in `fastq.bitround`.
 
     Returns
     -------
     xarray.Dataset
-        With the attributes of CF 1.12 for quantization: quantization_nsb or quantization_nsd of a variable and the name
-        of a variable that names algorithm and implementation, quantization_bitround or quantization_granular_bitround.
+        The rounded Dataset, with the attributes of CF 1.12 for quantization: quantization_nsb or quantization_nsd of a
+        variable and the name of a variable that names algorithm and implementation, quantization_bitround or
+        quantization_granular_bitround.
 
     Raises
     ------
     TypeError
-        If `ds` is no Dataset, none of the four is given or two are for all variables, a mapping names a variable that
-        is not rounded or that another one names, or a value is not a number.
+        If `ds` is not a Dataset, if none of the four options is given or two are for all variables, if a mapping names
+        a variable that is not rounded or that another mapping names, or if a value is not a number.
     ValueError
-        If a number is out of range, `dim` is no dimension of a variable, or attributes are not what CF says.
+        If a number is out of range, `dim` is not a dimension of a variable, or attributes violate CF.
     ModuleNotFoundError
         If xarray is not installed.
 
@@ -115,7 +116,7 @@ def _implementation(convention: str) -> str:
 
 
 def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
-    """Return by what each variable is rounded, and the number."""
+    """Return the option and the number for each variable."""
     given = {way: number for way, number in ways.items() if number is not None}
     of_all = [(way, number) for way, number in given.items() if not is_a(number, Mapping)]
     if not given or len(of_all) > 1:
@@ -131,7 +132,7 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
 
 
 def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
-    """Return which option of `fastq.bitround` a variable is rounded by, "keepbits" or "digits", and that number."""
+    """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
     if way in _TOLD:
@@ -158,7 +159,7 @@ def _axis_of(name: Any, variable: Variable, dim: str) -> int:
 
 
 def _largest(values: Any) -> float:
-    """Return the largest finite magnitude of an array, 0.0 if none is finite."""
+    """Return the largest finite magnitude of an array, 0.0 without finite elements."""
     if not hasattr(values, "to_delayed"):
         return largest(values)
     dask = importlib.import_module("dask")
@@ -167,14 +168,14 @@ def _largest(values: Any) -> float:
 
 
 def _masked(data: Any, missing: cf.Missing | None) -> Any:
-    """Return an array with NaN for what is missing, lazily if it is lazy."""
+    """Return an array with NaN for missing values, lazily if it is lazy."""
     if not hasattr(data, "map_blocks"):
         return np.asarray(data) if missing is None else missing.masked(np.asarray(data))
     return data if missing is None else data.map_blocks(missing.masked, dtype=data.dtype)
 
 
 def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
-    """Return a variable rounded, without what it says of another rounding."""
+    """Return a rounded variable, without attributes of another rounding."""
     missing, dtype = cf.missing(name, variable), native(variable.dtype)
     attributes, encoding = (
         {key: value for key, value in noted.items() if key not in cf.OF_QUANTIZATION}
@@ -193,7 +194,7 @@ def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, opt
 
 @in_standard_mode
 def _rounded(x: Array, missing: cf.Missing | None, options: dict[str, Any]) -> Array:
-    """Round what is not missing; what would become so, as beyond a valid limit, stays as it is."""
+    """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
     if missing is not None:
         gaps = np.isnan(missing.masked(x)) | np.isnan(missing.masked(rounded))

@@ -1,13 +1,15 @@
-"""Unpack variables as xarray decodes them: which ones kernels take, by which numbers, and lazily."""
+"""Unpack variables as xarray decodes them, lazily: the variables for kernels, and their numbers."""
 
 from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
+from xarray import conventions
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
@@ -17,16 +19,16 @@ from fastq.system.arguments import is_a, native
 from fastq.system.dtypes import Array
 from fastq.xarray.cf import OF_GAPS, OF_SCALE
 
-_NUMBERS = (int, float, np.integer, np.float32, np.float64)  # which xarray multiplies and adds in the dtype of values
-_MEANT = {"true": ("i", "u"), "false": ("u", "i")}  # kinds of codes by _Unsigned, as stored and as they are
+_NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
+_MEANT = {"true": ("i", "u"), "false": ("u", "i")}  # kinds of codes by _Unsigned, as stored and as interpreted
 _AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords": False, "concat_characters": False}
 
 
 class Unpacking(NamedTuple):
-    """How codes become values: see `fastq.dispatch.casting.unpack_integers`."""
+    """The rule from codes to values: see `fastq.dispatch.casting.unpack_integers`."""
 
-    meant: np.dtype[Any]  # of the codes
-    dtype: np.dtype[Any]  # of the values
+    meant: np.dtype[Any]  # dtype of the codes
+    dtype: np.dtype[Any]  # dtype of the values
     scale: Array
     offset: Array
     gaps: tuple[int, ...]
@@ -40,7 +42,7 @@ class Unpacking(NamedTuple):
 
 
 class _Unpacked(BackendArray):
-    """A variable that is unpacked where it is read."""
+    """A variable that is unpacked when it is read."""
 
     def __init__(self, packed: xarray.Variable, unpacking: Unpacking) -> None:
         self.packed, self.unpacking = packed, unpacking
@@ -57,22 +59,32 @@ class _Unpacked(BackendArray):
 def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     """Return a Dataset as xarray decodes it, times left out; variables of packed integers in a dtype, if one is given.
 
-    What tells how is what xarray makes of a few codes, so that its rules stand nowhere else.
+    xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
     """
     packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
-    decoded = xarray.decode_cf(xarray.Dataset(packed), **_AS_THEY_ARE).variables
-    found = {}
+    decoded = _decoded(packed)
+    found, indexes, coords = {}, ds.indexes, ds.coords  # each made again when it is asked for
     for name, each in packed.items():
         found[name] = decoded[name]
-        if name not in ds.indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
+        if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
             found[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
-    coordinates = {name: each for name, each in found.items() if name in ds.coords}
+    coordinates = {name: each for name, each in found.items() if name in coords}
     data = {name: each for name, each in found.items() if name not in coordinates}
-    return ds.assign(data).assign_coords(coordinates)
+    result = ds.assign(data)
+    return result.assign_coords(coordinates) if coordinates else result
+
+
+def _decoded(variables: Mapping[Any, xarray.Variable]) -> Any:
+    """Return variables as xarray decodes them: what its `decode_cf` calls, without the Datasets around it.
+
+    It takes attributes away from the variables that it is given.
+    """
+    copies = {name: each.copy(deep=False) for name, each in variables.items()}
+    return conventions.decode_cf_variables(copies, {}, **_AS_THEY_ARE)[0]
 
 
 def _is_packed(variable: xarray.Variable) -> bool:
-    """Return whether an attribute tells of packing, and none of times, which xarray decodes otherwise."""
+    """Return whether attributes describe a packing but not times, which xarray decodes differently."""
     attributes = variable.attrs
     are_times = "since" in str(attributes.get("units"))
     return not are_times and not attributes.keys().isdisjoint((*OF_SCALE, *OF_GAPS, "_Unsigned"))
@@ -81,7 +93,7 @@ def _is_packed(variable: xarray.Variable) -> bool:
 def _unpacking(
     name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
 ) -> Unpacking | None:
-    """Return how kernels decode a variable to what xarray does; None where it has to do so itself."""
+    """Return the rule by which kernels decode a variable like xarray; None if xarray must decode it itself."""
     attributes, stored, casting = packed.attrs, native(packed.dtype), lazy.module("fastq.dispatch.casting")
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
@@ -95,14 +107,13 @@ def _unpacking(
         return None
     kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
     meant = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
-    # xarray 2026.9 has the bytes of a fill value in another order, and compares codes with it that it has rounded
+    # xarray 2026.9 swaps the bytes of such a fill value, and compares it with rounded codes
     if meant != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
         return None
     with np.errstate(invalid="ignore"):
         candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
     with warnings.catch_warnings(action="ignore"):
-        probe = xarray.Dataset({name: xarray.Variable("gap", candidates, attributes)})
-        are_gaps = np.isnan(xarray.decode_cf(probe, **_AS_THEY_ARE)[name].values)
+        are_gaps = np.isnan(_decoded({name: xarray.Variable("gap", candidates, attributes)})[name].values)
     found = tuple(dict.fromkeys(candidates[are_gaps].view(meant).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)
@@ -110,7 +121,7 @@ def _unpacking(
 
 
 def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:
-    """Return the values of a variable: of dask lazily, others when they are looked at, and kept then."""
+    """Return the values of a variable: lazily for dask, else when they are accessed, and kept then."""
     if packed.chunks is None:
         lazily = indexing.LazilyIndexedArray(_Unpacked(packed, unpacking))
         return indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazily))

@@ -11,12 +11,12 @@ __all__ = ["cast_value", "register"]
 
 
 def register() -> None:
-    """Register ``cast_value``, ``scale_offset`` and ``bitround``, and have zarr use them from now on in this process.
+    """Register ``cast_value``, ``scale_offset`` and ``bitround``; zarr then uses them in this process.
 
-    ``bitround`` is registered as ``numcodecs.bitround``, too. Arrays that are written have the metadata and the chunks
-    of any other implementation of these codecs. zarr itself has the first two from 3.2 on, cast_value by way of
-    cast-value-rs, and the last one by way of numcodecs; its configuration then names these instead, and its own are
-    used for data types other than integers and floats of up to 64 bits.
+    ``bitround`` is registered as ``numcodecs.bitround``, too. Written arrays have the same metadata and chunks as with
+    any other implementation of these codecs. zarr itself has the first two from 3.2 on (cast_value through
+    cast-value-rs), and the last one through numcodecs. Its configuration then names fastq's codecs instead; zarr's own
+    are used for data types other than integers and floats of up to 64 bits.
 
     Raises
     ------
@@ -35,10 +35,10 @@ def register() -> None:
     from fastq.zarr import codecs
 
     for name, codec in codecs.CODECS.items():
-        with contextlib.suppress(KeyError):  # zarr has none of this name
+        with contextlib.suppress(KeyError):  # zarr has no codec of this name
             if (own := registry.get_codec_class(name)) is not codec:
                 codec.own = own
         registry.register_codec(name, codec)
-        # as a whole: a dot in a name would be taken for one between the keys of a setting
+        # set as a whole: a dot in a name would separate keys of a setting
         known = zarr.config.get("codecs", {})
         zarr.config.set({"codecs": {**known, name: f"{codec.__module__}.{codec.__qualname__}"}})

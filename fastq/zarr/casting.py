@@ -39,8 +39,8 @@ _WHOLE: dict[str, Callable[[Array], Any]] = {
     "towards-negative": np.floor,
     "nearest-away": _half_away,
 }
-# where a float that was rounded to even has to be replaced by its neighbour on the other side of the number that it is
-# for: from the signs of what was left out, and of that next to the float's, and whether the number lies between the two
+# when to replace a float that was rounded to even by its neighbour on the other side of the exact number: from the sign
+# of the remainder, whether it has the sign of the float, and whether the number is a tie
 _STEPS: dict[str, Callable[[Array, Array, Array], Any]] = {
     "towards-zero": lambda left, side, tie: side < 0,
     "towards-positive": lambda left, side, tie: left > 0,
@@ -62,35 +62,35 @@ def cast_value(
     Parameters
     ----------
     x : array_like of integers or floats
-        What is cast; floats to integers of 8, 16 and 32 bits by a kernel, other pairs by NumPy.
+        Array to cast; floats to integers of 8, 16 and 32 bits are cast by a kernel, other pairs by NumPy.
     dtype : dtype
         The integer or float dtype to cast to.
     rounding : {"nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"}
         How values are rounded to numbers of dtype.
     out_of_range : {None, "clamp", "wrap"}
-        Refuse what, rounded, is out of range, or make it the nearest number in range, or add a multiple of the number
-        of integers. For floats what is too large becomes infinite with "clamp".
+        What to do with rounded values out of range: None refuses them, "clamp" takes the nearest number in range,
+        "wrap" adds a multiple of the number of integers. For floats, "clamp" makes values that are too large infinite.
     scalar_map : mapping, optional
-        Values, NaN among them, as numbers of x's dtype, and what they become instead: numbers of dtype, to which
-        floats are rounded.
+        Replacements: values in the dtype of x, NaN included, and the numbers of dtype that they become, to which floats
+        are rounded.
 
     Returns
     -------
     ndarray
-        Of x's shape, C-contiguous.
+        The result in the shape of x, C-contiguous.
 
     Raises
     ------
     TypeError
-        If x or dtype is neither integers nor floats, or scalar_map no mapping of numbers.
+        If x or dtype is neither integers nor floats, or scalar_map is not a mapping of numbers.
     ValueError
-        If scalar_map has what dtype has no number for, or floats are to wrap.
-        If x has NaN, an infinity or a value out of range that no option is for.
+        If scalar_map has values that are not numbers of dtype, or out_of_range is "wrap" for floats. If x has NaN, an
+        infinity or a value out of range that no option covers.
 
     References
     ----------
     https://github.com/zarr-developers/zarr-extensions/tree/main/codecs/cast_value; for infinities, which integers lack,
-    "clamp" has no number there.
+    "clamp" is undefined there.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def cast_value(
 
 
 def _checked(scalar_map: Any, dtype: np.dtype[Any]) -> dict[float, float]:
-    """Return values and what they become, numbers that the dtype has."""
+    """Return values and their replacements, which must be numbers of the dtype."""
     if not is_a(scalar_map, Mapping):
         raise TypeError(f"scalar_map must be a mapping of numbers to numbers, not {shown(scalar_map)}")
     for number in itertools.chain(scalar_map, scalar_map.values()):
@@ -123,7 +123,7 @@ def _checked(scalar_map: Any, dtype: np.dtype[Any]) -> dict[float, float]:
 
 
 def _has(dtype: np.dtype[Any], number: float) -> bool:
-    """Whether a dtype has a number: in its range, for integers a whole one."""
+    """Return whether a dtype has a number: in its range, and for integers whole."""
     if dtype.kind == "f":
         return number != number or abs(number) == math.inf or abs(number) <= float(np.finfo(dtype).max)
     info = np.iinfo(dtype)
@@ -131,7 +131,7 @@ def _has(dtype: np.dtype[Any], number: float) -> bool:
 
 
 def _places_of(x: Array, key: float) -> Array:
-    """Return where an array has a number, rounded to its dtype for floats."""
+    """Return the positions of a number in an array; for floats it is rounded to the dtype."""
     if key != key:
         return np.asarray(np.isnan(x))
     return np.asarray(x == x.dtype.type(int(key) if x.dtype.kind in "iu" else key))
@@ -140,7 +140,7 @@ def _places_of(x: Array, key: float) -> Array:
 def _mapped(
     x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None, scalar_map: dict[float, float]
 ) -> Array:
-    """Cast what no scalar is mapped for, 0 in place of the others, and put in what these become."""
+    """Cast the values without a replacement, with 0 for the others, and insert the replacements."""
     places = [(_places_of(x, key), value) for key, value in scalar_map.items() if _has(x.dtype, key)]
     if places:
         x = np.where(functools.reduce(np.logical_or, [where for where, _ in places]), x.dtype.type(0), x)
@@ -157,7 +157,7 @@ def _mapped(
 
 
 def _refuse_special() -> NoReturn:
-    raise ValueError("x has NaN or infinite values, which no integer stands for; name one in scalar_map")
+    raise ValueError("x has NaN or infinite values, which integers lack; map them in scalar_map")
 
 
 def _refuse_outside(dtype: np.dtype[Any], options: str) -> NoReturn:
@@ -174,7 +174,7 @@ def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of
     return np.asarray(result)
 
 
-@np.errstate(invalid="ignore")  # what is out of range is no integer yet
+@np.errstate(invalid="ignore")  # numbers out of range are not integers yet
 def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
     """Cast integers, or floats to integers of 64 bits."""
     if x.dtype.kind == "f":
@@ -194,7 +194,7 @@ def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: st
     return result
 
 
-@np.errstate(all="ignore")  # signalling NaN, and what overflows
+@np.errstate(all="ignore")  # signalling NaN, and overflow
 def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
     if out_of_range == "wrap":
         raise ValueError(f"out_of_range must be None or 'clamp' for {dtype}: floats do not wrap")
@@ -208,10 +208,10 @@ def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str 
 
 
 def _rounded(x: Array, even: Array, rounding: str) -> Array:
-    """Round to floats otherwise than to even, as if exponents had no end."""
+    """Round to floats in a direction other than to even, as if exponents were unbounded."""
     low = x & 2047 if x.dtype.kind != "f" and x.dtype.itemsize == 8 else 0  # float64 has 53 of 64 bits
     wide = (x - low).astype(np.float64)
-    left = (wide - even) + low  # exact, as what is left out has few bits
+    left = (wide - even) + low  # exact, since the remainder has few bits
     other = np.nextafter(even, np.copysign(np.inf, left).astype(even.dtype))
     steps = _STEPS[rounding](left, np.sign(left) * np.sign(even), other - even.astype(np.float64) == 2 * left)
     beyond = np.ldexp(1.0, np.finfo(even.dtype).maxexp)  # infinite for float64

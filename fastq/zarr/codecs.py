@@ -22,12 +22,12 @@ from fastq.system.arguments import as_choice, as_int, native, shown
 from fastq.system.dtypes import Array
 from fastq.zarr.casting import ROUNDINGS, cast_value
 
-# before, zarr chose the byte order of what is stored by the dtype of the array: none for one of bytes
+# before, zarr took the byte order of stored data from the dtype of the array: none for bytes
 STORES_BYTES_AS_WIDER = Version(zarr.__version__) >= Version("3.2.1")
 
 
 def _number(written: Any, dtype: Any, name: str) -> Any:
-    """Return the number of a data type that is written as its fill values are; floats are rounded to one."""
+    """Return the number of a data type that is written like a fill value; floats are rounded."""
     try:
         with np.errstate(over="ignore"):
             number = dtype.from_json_scalar(written, zarr_format=3)
@@ -39,11 +39,11 @@ def _number(written: Any, dtype: Any, name: str) -> Any:
 
 
 class _Codec(ArrayArrayCodec):
-    """What all have in common: one function of arrays for each direction, and for which arrays."""
+    """The common base: one function of arrays for each direction, and the data types of arrays."""
 
     is_fixed_size = True
     takes: ClassVar[str] = "integers and floats of up to 64 bits"
-    own: ClassVar[type[Codec] | None] = None  # the class that zarr has under this name
+    own: ClassVar[type[Codec] | None] = None  # zarr's class of this name
 
     @abstractmethod
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
@@ -54,16 +54,16 @@ class _Codec(ArrayArrayCodec):
         """Decode to an array of the spec's dtype."""
 
     def is_for(self, dtype: Any) -> bool:
-        """Return whether a data type of arrays is one of integers or floats of up to 64 bits."""
+        """Return whether a data type of arrays is an integer or float of up to 64 bits."""
         as_numpy = dtype.to_native_dtype()
         return as_numpy.kind in "iuf" and as_numpy.itemsize <= 8
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
-        """Return this codec, or zarr's own for what it is not for."""
+        """Return this codec, or zarr's own for other data types."""
         return self if self.own is None or self.is_for(array_spec.dtype) else self.own.from_dict(self.to_dict())
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse arrays that this is not for."""
+        """Refuse arrays of other data types."""
         if not self.is_for(dtype):
             raise ValueError(f"{self.to_dict()['name']} is for {self.takes}, not {dtype}")
 
@@ -93,12 +93,12 @@ class CastValue(_Codec):
     Parameters
     ----------
     data_type : str or data type of zarr
-        What is stored.
+        Data type of the stored values.
     rounding, out_of_range
-        As of `fastq.zarr.cast_value`; "wrap" is for integers that are stored, and says nothing of floats that are read.
+        As in `fastq.zarr.cast_value`; "wrap" applies to stored integers, and has no effect on floats that are read.
     scalar_map : mapping, optional
-        Values and what they become instead, under "encode" and "decode": lists of pairs, or mappings. Both are written
-        as fill values are.
+        Values and their replacements, under "encode" and "decode": lists of pairs, or mappings. Both are written like
+        fill values.
     """
 
     data_type: Any
@@ -121,7 +121,7 @@ class CastValue(_Codec):
         return cls(**parse_named_configuration(data, "cast_value")[1])
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the metadata; what is the default is left out."""
+        """Write the metadata without defaults."""
         scalars = {way: list(each) for way, each in self.scalar_map.items()}
         units = {"rounding": (self.rounding, "nearest-even"), "out_of_range": (self.out_of_range, None)}
         configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _named(units)
@@ -145,7 +145,7 @@ class CastValue(_Codec):
         self._scalars("decode", self.data_type, dtype)
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        """Return what the next codec gets: the data type, and the fill value cast to it."""
+        """Return the spec for the next codec: the data type, and the fill value cast to it."""
         return replace(chunk_spec, dtype=self.data_type, fill_value=self._fill_value(chunk_spec))
 
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
@@ -159,14 +159,14 @@ class CastValue(_Codec):
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         stored = super()._encode_sync(chunk_array, chunk_spec)
         if not _has_range_of(chunk_spec.dtype.to_native_dtype(), self.data_type.to_native_dtype()):
-            self._decode_sync(stored, chunk_spec)  # what could not be read is refused
+            self._decode_sync(stored, chunk_spec)  # values that could not be read are refused
         return stored
 
     def _scalars(self, way: str, source: Any, target: Any) -> dict[Any, Any]:
         known: dict[Any, Any] = {}
         for key, value in self.scalar_map.get(way, ()):
             number = _number(key, source, f"a value of scalar_map to {way}")
-            known.setdefault(number, _number(value, target, f"what scalar_map has to {way} a value as"))
+            known.setdefault(number, _number(value, target, f"the replacement of a value in scalar_map to {way}"))
         return known
 
     def _cast(self, x: Array, to: Any, known: dict[Any, Any]) -> Array:
@@ -182,7 +182,7 @@ class CastValue(_Codec):
 
 
 def _named(units: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Return what is not the default."""
+    """Return the options that are not the default."""
     return {name: given for name, (given, default) in units.items() if given != default}
 
 
@@ -199,14 +199,14 @@ def _has_range_of(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True)
 class ScaleOffset(_Codec):
-    """Stores ``(x - offset) * scale``, reads ``x / scale + offset``, in the array's dtype.
+    """Stores ``(x - offset) * scale`` and reads ``x / scale + offset``, in the array's dtype.
 
-    Each operation of floats is rounded; integers that are out of range or no multiple of the scale are refused.
+    Each float operation is rounded; integers that are out of range or not a multiple of the scale are refused.
 
     Parameters
     ----------
     offset, scale : number or str
-        As the fill value of the array's dtype is written.
+        Numbers, written like a fill value of the array's dtype.
     """
 
     offset: Any = 0
@@ -218,7 +218,7 @@ class ScaleOffset(_Codec):
         return cls(**(parse_named_configuration(data, "scale_offset", require_configuration=False)[1] or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the metadata; what is the default is left out."""
+        """Write the metadata without defaults."""
         configuration = _named({"offset": (self.offset, 0), "scale": (self.scale, 1)})
         return {"name": "scale_offset"} | ({"configuration": configuration} if configuration else {})
 
@@ -232,7 +232,7 @@ class ScaleOffset(_Codec):
             raise ValueError(f"scale must be finite and not 0, not {scale}")
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        """Return what the next codec gets: the fill value encoded."""
+        """Return the spec for the next codec: the fill value encoded."""
         return replace(chunk_spec, fill_value=self._fill_value(chunk_spec))
 
     def _units(self, dtype: Any) -> tuple[Any, Any]:
@@ -254,7 +254,7 @@ class ScaleOffset(_Codec):
         divide: Any = np.divide
         if codes.dtype.kind != "f":
             if (codes % scale).any():
-                raise ValueError(f"what is stored must be multiples of the scale, {scale}")
+                raise ValueError(f"stored values must be multiples of the scale, {scale}")
             _refuse_outside(codes.dtype, *(int(end) // int(scale) + int(offset) for end in (codes.min(), codes.max())))
             divide = np.floor_divide
         with np.errstate(
@@ -273,7 +273,7 @@ def _refuse_outside(dtype: np.dtype[Any], *numbers: int) -> None:
     """Raise a ValueError if any number is out of range of an integer dtype."""
     info = np.iinfo(dtype)
     if not all(info.min <= number <= info.max for number in numbers):
-        raise ValueError(f"values, and the fill value, must be in range of {dtype} with offset and scale as without")
+        raise ValueError(f"values, and the fill value, must be in range of {dtype} with and without offset and scale")
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ class BitRound(_Codec):
     Parameters
     ----------
     keepbits : int
-        How many are kept.
+        Number of bits to keep.
     """
 
     keepbits: int
@@ -306,11 +306,11 @@ class BitRound(_Codec):
         return {"name": self.name, "configuration": {"keepbits": self.keepbits}}
 
     def is_for(self, dtype: Any) -> bool:
-        """Return whether a data type of arrays is one of floats of up to 64 bits."""
+        """Return whether a data type of arrays is a float of up to 64 bits."""
         return super().is_for(dtype) and dtype.to_native_dtype().kind == "f"
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse arrays whose floats have fewer bits than are kept."""
+        """Refuse arrays whose floats have fewer bits than `keepbits`."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
         if self.keepbits > (most := np.finfo(dtype.to_native_dtype()).nmant):
             raise ValueError(f"keepbits must be at most {most} for {dtype.to_native_dtype()}, not {self.keepbits}")
@@ -322,7 +322,7 @@ class BitRound(_Codec):
         return np.asarray(rounded, x.dtype)
 
     def decoded(self, codes: Array, spec: ArraySpec) -> Array:
-        """Return what is stored, which are floats."""
+        """Return the stored values, which are floats."""
         return codes
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
@@ -331,7 +331,7 @@ class BitRound(_Codec):
 
 
 class BitRoundOfNumcodecs(BitRound):
-    """The same under its name in numcodecs, by which older arrays have it."""
+    """The same codec under its name in numcodecs, which older arrays use."""
 
     name, least = "numcodecs.bitround", 0
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_other_names_are_refused(name):
 
 
 def arrays_of(case):
-    """What the case reads, and what the reference makes of it."""
+    """The input of the case, and the results of the reference."""
     work = case.work
     x = np.zeros(case.shape, data.dtype_of(work.dtype) if work.dtype != "int8" else np.int8)
     if work.operation == "minmax":
@@ -92,6 +93,10 @@ def test_bytes_are_those_of_the_arrays(work):
 def test_bytes_of_gguf_blocks(code, block):
     case = cases.Case(cases.Work("gguf_quantize", code=code, granularity="blocks32"), 10)
     assert case.passes == ((4096, 32 * block),)
+
+
+def test_bytes_of_accumulators():
+    assert cases.Case(cases.Work("requantize", "int32"), 10).passes == ((4096, 1024),)
 
 
 def test_bytes_of_prescribed_scales():
@@ -202,6 +207,7 @@ WITH_SCALES = (
 SCALES_GIVEN = [cases.Case(work, data.PERIOD + 1) for work in WITH_SCALES]
 
 
+@pytest.mark.slow("compiles kernels for each", quick=lambda case, peer: peer != "fastq" or case in SCALES_GIVEN[:1])
 @pytest.mark.parametrize("case", SCALES_GIVEN, ids=lambda case: case.work.name)
 @pytest.mark.parametrize("peer", ["fastq", "numpy", "naive_numba", "gguf_py", "ggml"])
 def test_given_scales_are_those_of_the_reference(case, peer):
@@ -218,7 +224,7 @@ def test_given_scales_differ_and_fit_float16(case):
     scale = data.qparams(case).scale
     assert len(np.unique(scale.astype(np.float32))) > 1
     assert scale.dtype != np.float32 or (scale == scale.astype(np.float16)).all()
-    shape = np.broadcast_shapes(data.beside(case).shape, data.grouped(data.x(case), case).shape)
+    shape = np.broadcast_shapes(data.scales_of(case).shape, data.grouped(data.x(case), case).shape)
     assert shape == data.grouped(data.x(case), case).shape
     data.forget()
 
@@ -382,7 +388,7 @@ def test_pages_hold_the_figures(measured, tmp_path):
     page, readme = (tmp_path / report.PAGE).read_text(), (tmp_path / report.README).read_text()
     assert made.machine["cpu"] in page
     m = made["minmax/float32/int8/tensor/2^12"]
-    row = next(line for line in page.split("### minmax")[1].splitlines() if line.startswith("| 2^12"))
+    row = next(line for line in page.split("<summary>minmax</summary>")[1].splitlines() if line.startswith("| 2^12"))
     cells = row.strip("| ").split(" | ")
     assert cells[1:3] == [show.gelems(m, m.ours().best), show.gelems(m, m.ours().median)]
     assert cells[4] == m.best_peer().name
@@ -440,6 +446,23 @@ def test_generated_text_is_that_of_the_stored_results():
         assert part("pictures").is_of(ROOT / name, part("scaling_page").source(found)), (
             f"{name}: run python -m bench report"
         )
+
+
+def test_a_page_is_one_screen_and_the_rest_unfolds():
+    for name in report.texts(results.stored(), {}, ROOT):
+        if name != report.README:
+            first, rest = (ROOT / name).read_text(encoding="utf-8").split("## All figures\n")
+            rows = [line for line in first.splitlines() if line.startswith("| ")]
+            assert len(rows) <= 2 + len(cases.HEADLINES)
+            assert len(first.splitlines()) <= 30
+            assert "of the *roofline*" in first
+            assert rest.count("<details>") == rest.count("</details>") > 10
+            assert "\n#" not in re.sub(r"```.*?```", "", rest, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("section", [{}, {"startup": [{"what": "import numpy", "best": 1.0}]}])
+def test_sentences_of_what_was_not_measured_are_left_out(section):
+    assert report.words(results.Results({}, {}, {}, "", sections=section)) == ""
 
 
 def slower(made, factor, *cases_):
@@ -622,7 +645,7 @@ def test_other_files_are_refused(tmp_path, content):
 
 
 def test_compressed_results_that_are_damaged_are_refused(measured, tmp_path):
-    """Cut anywhere, or with a byte that is another one: never half of what was stored."""
+    """Cut anywhere, or with a byte that is another one: never half of the stored content."""
     made = results.read(measured[0])
     made.write(path := tmp_path / "results.json.gz")
     assert results.read(path) == made

@@ -56,7 +56,7 @@ def found_by(criterion, scan):
 def test_axes_have_every_format_and_each_function():
     assert {work.function for work in grid.WORKS.values()} == {
         *("quantize", "quantize_linear", "dequantize", "dequantize_linear", "fake_quantize", "choose_qparams"),
-        *("minmax", "compare", "binarize", "pack", "unpack", "gguf.quantize", "gguf.dequantize"),
+        *("minmax", "compare", "binarize", "pack", "unpack", "bitround", "gguf.quantize", "gguf.dequantize"),
     }
     assert {*fastq.formats.qtypes.QTYPES, *grid.BLOCK_FORMATS} < set(grid.AXES["format"])
     assert set(grid.LAYOUTS) == set(arrays.LAYOUTS)
@@ -87,7 +87,7 @@ def test_the_grid_names_only_valid_calls():
         {"work": "quantize by convention", "convention": "qdq-nbits"},  # which has 4 bits alone
         {"work": "quantize symmetric by convention", "convention": "faiss"},
         {"work": "quantize with NaN"},
-        {"work": "quantize with NaN", "nan": "keep"},  # an integer is no NaN
+        {"work": "quantize with NaN", "nan": "keep"},  # an integer is not NaN
     ],
 )
 def test_what_does_not_go_together_is_refused(changed):
@@ -377,7 +377,7 @@ def test_plain_ways_are_left_out_where_they_are_not_simple():
 
 @functools.cache
 def is_taken(work, format_, convention, nan):
-    """Whether the reference takes these, or the function is none that has parameters."""
+    """Whether the reference takes these, or the function has no parameters."""
     row = grid.WORKS[work]
     if row.parameters == "none" or format_ in grid.BLOCK_FORMATS:
         return True
@@ -491,7 +491,7 @@ def test_what_was_not_measured_is_told():
 
 
 def family(slow, members=8, **changed):
-    """Cells of one work whose bytes take a nanosecond each, but for one that is so many times as slow."""
+    """Cells of one work whose bytes take a nanosecond each, except for one that is `factor` times as slow."""
     layouts = ["c", "fortran", "transposed", "permuted", "reversed", "unaligned", "swapped"]
     cells = [CELL._replace(dtype=dtype, layout=each) for dtype in ("float32", "float64") for each in layouts][:members]
     times = {cell: cell.bytes_moved(20) / cell.elements(20) * (slow if cell == cells[-1] else 1) for cell in cells}
@@ -589,7 +589,7 @@ def test_limits_of_what_is_slow(log2, row, threads, limit):
     header, rows = show.limits(scan)
     assert ["less than 0.5 x C order", "1"] in rows
     assert header[1:] == [limit]
-    assert judge.slower(scan, "numpy.copyto") == []  # which is no rival of another order
+    assert judge.slower(scan, "numpy.copyto") == []  # which is not a rival of another order
 
 
 def test_calls_in_c_order_are_timed_beside_those_in_another():
@@ -803,15 +803,25 @@ def some():
     return scan
 
 
+def test_texts_of_pictures_are_legible(some, monkeypatch):
+    matplotlib_text = pytest.importorskip("matplotlib.text", reason="no matplotlib")
+    monkeypatch.setattr(page.pictures, "png", lambda figure, source: figure)
+    figure = page.picture(some)
+    sizes = [text.get_fontsize() for text in figure.findobj(matplotlib_text.Text) if text.get_text()]
+    assert min(sizes) >= page.pictures.SMALLEST
+    assert page.pictures.SMALLEST * page.pictures.DOTS / 72 >= 9
+    assert figure.get_figwidth() == page.pictures.WIDTH
+
+
 def test_page_holds_what_was_found(some, tmp_path):
     text = page.text({Path("zen.json.gz"): some})
     assert "## A, b" in text
     assert "| cliffs | 1 | 41 | 1 | 20.0 | - |" in text
     cells = " | ".join([*CELL[:-1], "2^25", "0.5", "20.0"])
-    assert f"| {cells} |" in text.split("### The worst: cliffs")[1].split("###")[0]
+    assert f"| {cells} |" in text.split("<summary>The worst: cliffs</summary>")[1].split("</details>")[0]
     assert f"| {COVERING[50].name} | its process ended with code -11 |" in text
     assert "(performance-scan-zen.png)" in text
-    (row,) = [line for line in text.split("### The worst")[0].splitlines() if line.startswith("| quantize | ")]
+    (row,) = [line for line in text.split("<summary>The worst")[0].splitlines() if line.startswith("| quantize | ")]
     assert row.endswith("/ 0.5 |")
 
 

@@ -67,7 +67,7 @@ def prepared(name, cell, o):
 
 
 def check(name, every):
-    """Compare what a peer makes of some cells with the reference; how many there are, and which are not the same."""
+    """Compare the results of a peer for some cells with the reference; return their number, and the different ones."""
     found, wrong, ties = dict.fromkeys(peers.PEERS[name].takes["work"], 0), [], peers.PEERS[name].ties
     cells = [cell for cell in dict.fromkeys(cells_of(name)) if cell.valid and peers.PEERS[name].accepts(cell)]
     for cell in cells[::every]:

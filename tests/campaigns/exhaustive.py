@@ -2,8 +2,8 @@
 
 The oracle for float32 is cheap: over the floats in increasing order codes are a step function. Where it steps is found
 by bisection over their bit patterns, with exact fractions; then every code of the kernel is compared with the function.
-A run goes on where the one before it stopped, but begins the setting that it was at again; what is done, and with what,
-is in a file.
+A run goes on where the one before it stopped, but begins the setting that it was at again; the finished settings and
+the versions are in a file.
 """
 
 import argparse
@@ -149,7 +149,7 @@ def number_of(order, scaling=0):
 
 @dataclass(frozen=True)
 class Steps:
-    """Codes of all floats: from each count on, the code beside it."""
+    """Codes of all floats: from each count on, the next code."""
 
     starts: np.ndarray
     codes: np.ndarray
@@ -478,7 +478,7 @@ def _at_once(work, *args):
 
 
 class State:
-    """What was proven, and with what it was, and what was found wrong, kept in a file."""
+    """The proofs, their settings, and the faults that were found, kept in a file."""
 
     def __init__(self, path):
         self.path = path
@@ -498,7 +498,7 @@ class State:
         return name in self.done.get(kind, {}) or name in self.wrong.get(kind, {})
 
     def runs(self):
-        """Figures by what they were made with, whichever day: a line for each kind of proof."""
+        """Figures by their versions, on any day: a line for each kind of proof."""
         found = {}
         for kind, name, _ in jobs():
             if not self.has(kind, name):

@@ -1,8 +1,8 @@
 """Figures of long runs: each stores what it counted in docs/reliability.json, from which docs/reliability.md is made.
 
-Rows are stored with what they were made with, since parts of a table may be of different days, commits and CPUs.
-`python -m tests.campaigns.figures` writes the tables of docs/reliability.md anew: each stands between
-``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
+Rows are stored with their date, commit and CPU, since parts of a table may be of different days, commits and CPUs.
+`python -m tests.campaigns.figures` writes the tables of docs/reliability.md again: each stands between ``<!-- begin:
+NAME -->`` and ``<!-- end: NAME -->``.
 """
 
 import json
@@ -18,6 +18,7 @@ import numpy as np
 
 from fastq.system import tuning
 
+SCREEN = 20  # lines of a table, which unfolds where it has more
 ROOT = Path(__file__).parents[2]
 STORED, PAGE = ROOT / "docs" / "reliability.json", ROOT / "docs" / "reliability.md"
 
@@ -56,7 +57,7 @@ def stored():
 
 
 def runs(name):
-    """Runs of a table, the last one last: dictionaries of what each was made with, and of its rows."""
+    """Runs of a table, the last one last: dictionaries of the origin of each, and of its rows."""
     last = stored().get(name)
     return [*last.get("earlier", ()), {key: last[key] for key in last if key != "earlier"}] if last else []
 
@@ -64,8 +65,8 @@ def runs(name):
 def store(name, rows, by=()):
     """Replace the rows of a table: what was done and how often, a dictionary for each line.
 
-    Where `by` names columns, only rows are replaced whose values there are those of a new one; others stay, with what
-    they were made with.
+    Where `by` names columns, only rows are replaced whose values there are those of a new one; others stay, with their
+    origin.
     """
     kept, new = [], [[row[column] for column in by] for row in rows]
     for run in runs(name) if by else ():
@@ -95,7 +96,7 @@ def _origin(run):
 
 
 def table(name):
-    """Lines of a table, with what it was made with; if that differs, each row names its run by a number.
+    """Lines of a table, with its origin; if that differs, each row names its run by a number.
 
     Nothing where no run is stored.
     """
@@ -113,13 +114,21 @@ def table(name):
         ["---"] * len(columns),
         *([_cell(row.get(column, "")) for column in columns] for row in rows),
     ]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    text = _folded(lines, text) if len(lines) > SCREEN else text
     numbered = "\n".join(f"Run {number}: {origin}." for number, origin in enumerate(origins, 1))
     return f"{text}\n\n{numbered if len(origins) > 1 else f'Run of {origins[0]}.'}\n"
 
 
+def _folded(lines, text):
+    """A long table that unfolds; its last row is told where that is of all."""
+    of_all = [f"{column}: {cell}" for column, cell in zip(lines[0][1:], lines[-1][1:], strict=True) if cell]
+    told = "all: " + ", ".join(of_all) if lines[-1][0] == "all" else f"{len(lines) - 2} rows"
+    return f"<details>\n<summary>{told}</summary>\n\n{text}\n\n</details>"
+
+
 def page(text):
-    """Text of a page with its tables made anew."""
+    """Text of a page with its tables made again."""
     pattern = r"(<!-- begin: (\S+) -->\n).*?(<!-- end: \2 -->)"
     return re.sub(pattern, lambda match: f"{match[1]}{table(match[2])}{match[3]}", text, flags=re.DOTALL)
 

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -22,9 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".pytest_cache" / "fuzz.json"
-KERNELS = 150  # machine code of so many kernels, 3 MiB each where they were compiled, and a process is replaced
+KERNELS = 150  # machine code of this many kernels, 3 MiB each if they were compiled, and a process is replaced
 SILENCE = 900  # seconds without a word, after which a process hangs
-BATCH = 50  # cases between two reports of what was counted
+BATCH = 50  # cases between two reports of the counts
 TURN = 25  # cases of a combination, until it is the next one's turn
 
 
@@ -32,7 +33,7 @@ TURN = 25  # cases of a combination, until it is the next one's turn
 
 
 def failure_of(error):
-    """One line of what went wrong, and where."""
+    """One line on an error, and its place."""
     from fuzzing.check import Different
 
     text = str(error) if isinstance(error, Different) else "".join(traceback.format_exception(error)[-3:])
@@ -62,18 +63,24 @@ def run_cases(seeds, report):
         report("counts", [[*key, n] for key, n in counts.items()])
 
 
-def seeds_from(first, place, jobs, covering=False):
-    """Seeds from one on, of every so many-th combination; if covering, in turns of what `covering_combinations` has."""
-    from fuzzing.combinations import CASES, covering_combinations
+def seeds_from(first, place, jobs, covering=False, only=""):
+    """Seeds from one on, of every n-th combination; if covering, in turns of `covering_combinations`.
+
+    `only` is a pattern that "OPERATION FORMAT" of each combination has.
+    """
+    from fuzzing.combinations import CASES, combination, covering_combinations
+
+    def fits(number):
+        return not only or re.search(only, "{0.operation} {0.format}".format(combination(number)))
 
     if covering:
-        numbers = covering_combinations()[place::jobs]
+        numbers = [*filter(fits, covering_combinations())][place::jobs]
         turns = itertools.product(range(0, CASES, TURN), numbers)
         seeds = [number * CASES + k for begin, number in turns for k in range(begin, begin + TURN)]
         yield from seeds[seeds.index(first) if first in seeds else 0 :]
         first = (max(covering_combinations()) + 1) * CASES
     for number in itertools.count(first // CASES):
-        if number % jobs == place:
+        if number % jobs == place and fits(number):
             yield from range(max(first, number * CASES), (number + 1) * CASES)
 
 
@@ -146,10 +153,10 @@ def command(kind, *numbers):
 
 
 class Worker:
-    """A process that runs cases from a seed on, one of several beside each other, replaced when it has ended."""
+    """A process that runs cases from a seed on, one of several in parallel, replaced when it has ended."""
 
-    def __init__(self, first, place=0, jobs=1, covering=False):
-        self.next, self.share = first, (place, jobs, int(covering))
+    def __init__(self, first, place=0, jobs=1, covering=False, only=""):
+        self.next, self.share, self.only = first, (place, jobs, int(covering)), only
         self.process = None
 
     def messages(self, until):
@@ -158,7 +165,7 @@ class Worker:
 
         while time.monotonic() < until:
             self.process = subprocess.Popen(
-                command("serve", self.next, *self.share),
+                [*command("serve", self.next, *self.share), "--only", self.only],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -229,14 +236,14 @@ def try_again(state):
         del state.failing[seed]
 
 
-def run_for(hours, state, jobs=1, covering=False):
+def run_for(hours, state, jobs=1, covering=False, only=""):
     """Run cases for some hours by some workers, show how it goes, and keep the state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     began, saved, before = time.monotonic(), time.monotonic(), state.seconds
     first = state.cases
-    workers = [Worker(state.next, place, jobs, covering) for place in range(jobs)]
+    workers = [Worker(state.next, place, jobs, covering, only) for place in range(jobs)]
     with Progress(*columns) as progress:
         task = progress.add_task("", total=hours * 3600)
         for kind, *what in messages_of(workers, began + hours * 3600):
@@ -289,18 +296,19 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--first", type=int, help="begin at this seed, without a state and without storing figures")
     parser.add_argument("--covering", action="store_true", help="every operation and format first, each a few times")
+    parser.add_argument("--only", default="", help="a regular expression found in OPERATION FORMAT of each case")
     parser.add_argument("--seed", type=int, help="run this case alone")
     parser.add_argument("--serve", nargs=4, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--again", nargs="+", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve or given.again:
-        return serve(given.again or seeds_from(*given.serve))
+        return serve(given.again or seeds_from(*given.serve, given.only))
     if given.seed is not None:
         return run_one(given.seed)
     state = State(given.state if given.first is None else None)
     state.next = state.next if given.first is None else given.first
     try_again(state)
-    run_for(given.hours, state, given.jobs, given.covering)
+    run_for(given.hours, state, given.jobs, given.covering, given.only)
     there = (f"{len(state.counts.get(axis, ()))} {axis}s" for axis in ("operation", "format"))
     print(f"{state.cases:,} cases of {' and '.join(there)}, {len(state.failing)} failures")
     if given.first is None:

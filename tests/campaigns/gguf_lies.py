@@ -102,7 +102,7 @@ def _lies_of_tensors():
             f"type {number}, and one byte for two",
             gguf(tensors=[tensor(number=number), tensor("b")], data=bytes(256)),
         )
-    yield "rows that are no blocks", gguf(tensors=[tensor(lengths=(33, 2), number=Q4_0)])
+    yield "rows that are not blocks", gguf(tensors=[tensor(lengths=(33, 2), number=Q4_0)])
     for offset in (1, 16, 32, 256, 257, 2**40):
         yield f"offset {offset} of the only tensor", gguf(tensors=[tensor(offset=offset)])
     for offset in (0, 32, 224):

@@ -35,11 +35,18 @@ FILE_TYPES = {
     "Q5_K_M": 17,
     "Q6_K": 18,
     "IQ4_NL": 25,
+    "IQ2_M": 29,
+    "IQ3_XXS": 23,
+    "IQ3_XS": 22,
+    "IQ3_S": 26,
+    "IQ3_M": 27,
     "IQ4_XS": 30,
     "TQ1_0": 36,
     "TQ2_0": 37,
     "MXFP4_MOE": 38,
+    "Q1_0": 40,
 }
+OF_IMATRIX = "Q2_K_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"  # mixes that are refused without one
 FLOATS = {"F32": 0, "F16": 1, "BF16": 32}
 
 
@@ -74,10 +81,12 @@ def quiet():
 def cases():
     """Names of models, mixes, and with or without an importance matrix.
 
-    Q2_K_S is refused without one, and of the model of odd names, as a tensor of that has none.
+    Those of `OF_IMATRIX` are refused without one, and of the model of odd names, as one of its tensors has no entry;
+    Q1_0 is refused for rows that are not whole blocks of it.
     """
     every = [(name, mix, weighted) for name in MODELS for mix in FILE_TYPES for weighted in (False, True)]
-    return [case for case in every if case[1] != "Q2_K_S" or (case[0] != "odd" and case[2])]
+    every = [case for case in every if case[1] not in OF_IMATRIX or (case[0] != "odd" and case[2])]
+    return [case for case in every if case[1] != "Q1_0" or case[0] not in ("odd", "narrow")]
 
 
 def content(path):
@@ -92,7 +101,7 @@ def content(path):
 
 
 def digest(path):
-    """Digest of what is in a file."""
+    """Digest of the contents of a file."""
     whole = hashlib.sha256()
     for part in content(path):
         whole.update(part)

@@ -7,6 +7,7 @@ import fractions
 import functools
 import itertools
 import tempfile
+from unittest import mock
 
 import dask
 import dask.array as da
@@ -18,6 +19,7 @@ from matplotlib import pyplot
 import fastq
 from fastq import io, reference
 from fastq.formats.conventions import Convention
+from fastq.operations import works
 from fastq.results import QParams, QuantizedArray
 
 # --- bad values -------------------------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ AT_RANDOM = {"rounding": "stochastic", "rng": 3}
 PACKING = {"dtype": "int4", "axis": -1, "bitorder": "little"}
 FIELDS = {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8", "axis": None, "block_size": 0}
 FIELDS |= {"symmetric": False, "convention": "onnx", "tensor_scale": None, "computed": None}
-NVFP4 = fastq.choose_qparams(np.ones((3, 32), np.float32), "nvfp4")
+NVFP4 = reference.choose_qparams(np.ones((3, 32), np.float32), "nvfp4")
 OWN = {"scale": NVFP4.scale, "zero_point": NVFP4.zero_point, "dtype": "nvfp4", "axis": -1, "block_size": 16}
 OWN |= {"symmetric": True, "convention": "onnx", "tensor_scale": np.array(1, np.float32), "computed": None}
 
@@ -304,7 +306,7 @@ def computed(name, **arguments):
 
 
 def same_codes(actual, desired):
-    """What the function says of arrays that differ, which is no refusal."""
+    """The message of the function about arrays that differ, which is not a refusal."""
     try:
         fastq.testing.assert_same_codes(actual, desired)
     except AssertionError as error:
@@ -312,22 +314,28 @@ def same_codes(actual, desired):
     return ""
 
 
+ONE_CALL = {"int8": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+
+
 def made_ready(names, native):
-    """Never for this very CPU, which later processes of this user would find."""
-    fastq.warmup(names, native=native if native is not True else False)
+    """Of one call, and never for this very CPU, which later processes of this user would find."""
+    with mock.patch.dict(works.WORKS, ONE_CALL, clear=True):
+        fastq.warmup(names, native=native if native is not True else False)
 
 
 def inspected(function):
-    """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
+    """What is inspected here is always a call that works: a callable's own errors are not fastq's."""
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
 
 
 SHAPED = np.zeros((3, 16), np.uint8)
 LAZY = da.from_array(X, chunks=2)
 GIVEN_TO_DASK = {name: value for name, value in GIVEN.items() if name != "out"}
-WEIGHT = fastq.quantize(np.cos(np.arange(2048, dtype=np.float32)).reshape(32, 64), "uint4", axis=1, block_size=32)
-NESTED = fastq.nest_scale(np.ones((4, 8), np.float32))
-NESTED_OF_ONE = fastq.nest_scale(np.ones((4, 1), np.float32))
+WEIGHT = reference.quantize(np.cos(np.arange(2048, dtype=np.float32)).reshape(32, 64), "uint4", axis=1, block_size=32)
+NESTED, NESTED_OF_ONE = (
+    fastq.NestedScale(*reference.nest_scale(np.ones(shape, np.float32))[:2], shape) for shape in ((4, 8), (4, 1))
+)
+COUNTS = fastq.BitInformation(counts=reference.bit_information(X).counts, dtype=X.dtype)
 CALLS = {
     "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
@@ -380,9 +388,9 @@ CALLS = {
     ),
     "BitInformation": (
         [lambda **parts: fastq.BitInformation(**parts).keepbits(0.9)],
-        {"counts": fastq.bit_information(X).counts, "dtype": X.dtype},
+        {"counts": COUNTS.counts, "dtype": X.dtype},
     ),
-    "BitInformation.keepbits": ([fastq.bit_information(X).keepbits], {"level": 0.9}),
+    "BitInformation.keepbits": ([COUNTS.keepbits], {"level": 0.9}),
     "binarize": (
         of_both("binarize"),
         {"x": X, "axis": -1, "dtype": "uint8", "bitorder": "big", "nan": "raise", "out": None},
@@ -418,7 +426,7 @@ CALLS = {
     ),
     "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
-    "warmup": ([made_ready], {"names": "measures", "native": False}),
+    "warmup": ([made_ready], {"names": "int8", "native": False}),
     "kernels.inspect": ([inspected], {"function": fastq.minmax}),
     "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
     "plot.calibration": (
@@ -447,7 +455,7 @@ CALLS = {
     "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
     "plot.bit_information": (
         [functools.partial(drawn, fastq.plot.bit_information)],
-        {"found": fastq.bit_information(X), "level": 0.9, "ax": None},
+        {"found": COUNTS, "level": 0.9, "ax": None},
     ),
     "plot.channels": ([functools.partial(drawn, fastq.plot.channels)], {"x": X, "q": Q, "axis": 0, "ax": None}),
     "plot.compare": ([functools.partial(drawn, fastq.plot.compare)], {"x": X, "schemes": {"int8": Q}, "ax": None}),
@@ -486,7 +494,7 @@ CALLS = {
     ),
     "layouts.to_tensors, bitsandbytes": (
         [fastq.layouts.to_tensors],
-        {"q": fastq.quantize(np.ones((4, 64), np.float32), "nf4", axis=1, block_size=64), "layout": "bitsandbytes"}
+        {"q": reference.quantize(np.ones((4, 64), np.float32), "nf4", axis=1, block_size=64), "layout": "bitsandbytes"}
         | {"nested": NESTED_OF_ONE},
     ),
     "layouts.from_tensors": (
@@ -554,6 +562,6 @@ CALLS = {
         "QParams": FIELDS,
     }.items()
 }
-# arguments that may also be wrong beside a value that is good alone: then the message names one or the other
+# arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
 PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}

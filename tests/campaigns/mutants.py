@@ -7,8 +7,8 @@ mutants.toml has the reason where nothing could notice it. One that survives for
 test is missing, or the code is not needed.
 
 A first run records what each probe reaches, for some minutes; then a mutant is judged by the probes that reach it, in a
-process of its own in which the changed module is imported, and only kernels that are compiled of what was changed are
-compiled anew. Mutants are drawn from all modules, and a run goes on where the one before it stopped.
+separate process in which the changed module is imported, and only kernels that depend on the change are compiled again.
+Mutants are drawn from all modules, and a run goes on where the one before it stopped.
 
 Not changed: warm-up, documentation of conventions, measuring and tuning, which decide speed only; the thread pool, the
 memory of results and what reads CPython's objects, where a wrong word is an abort or a hang, which
@@ -32,7 +32,7 @@ from mutating.reach import FOLDER, ROOMS, ROOT, file_of
 
 STATE = FOLDER / "state.json"
 REASONS = Path(__file__).with_name("mutants.toml")
-COMBINATIONS, KERNELS = 240, 180  # of the fuzzer, of which cases are drawn that need so many kernels
+COMBINATIONS, KERNELS = 240, 180  # of the fuzzer, from which cases are drawn that need this many kernels
 
 _LEFT_OUT = {
     "kernels/__init__.py",
@@ -126,7 +126,7 @@ def _row(name, mutants, table):
 
 
 def reach_of(progress, jobs):
-    """What each probe reaches, a file of tests at a time, recorded anew where the package or the file has changed."""
+    """What each probe reaches, a file of tests at a time, recorded again if the package or the file has changed."""
     from mutating import probes, reach
 
     folder = FOLDER / "reach"
@@ -145,7 +145,7 @@ def reach_of(progress, jobs):
 
 
 def _kept(folder, name, make, *tests):
-    """What is in a file, made in a process of its own if there is none of the package and the tests as they are."""
+    """The contents of a file, made in a separate process if there is no file for the current package and tests."""
     from mutating import reach
 
     path = folder / f"{name}.{reach.sources_digest(*tests)}.pickle"
@@ -191,7 +191,7 @@ def run_for(hours, state, order, reach, patience, jobs, again):
 
 
 def _judged(order, reach, patience, jobs, until):
-    """Yield mutants with their verdicts, so many judged at once, until a time."""
+    """Yield mutants with their verdicts, several judged at once, until a time."""
     with ThreadPoolExecutor(jobs) as pool:
         running, left = {}, iter(order)
         while True:
@@ -231,7 +231,9 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--seed", type=int, default=0, help="another sample")
     parser.add_argument("--only", help="judge those alone whose name matches, and tell what became of them")
-    parser.add_argument("--patience", type=int, default=16, help="so many times the probes for what survives at first")
+    parser.add_argument(
+        "--patience", type=int, default=16, help="factor of the probes for mutants that survive at first"
+    )
     parser.add_argument("--again", action="store_true", help="judge those first that survived before, with no reason")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args()

@@ -121,11 +121,11 @@ def at_random():
             same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
             same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
     half = np.full(40, 0.5, np.float32)
-    for first in (2**32 - 20, 2**34):
+    for first in (2**33 - 20, 2**35):
         drawn = Noise(1 << 63 | 7, first)
         options = None, 0, True, "int8", "onnx", "raise", "stochastic"
         codes = call("quantize_linear", half, None, 1.0, 0, None, options, (type(None), int, bool), None, drawn)
-        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 22).astype(np.int8))
+        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 14).astype(np.int8))
 
 
 def searches():
@@ -163,10 +163,10 @@ def unpacking():
 
 
 def streamed():
-    """Whatever the size goes past the cache, at several places beside a line."""
+    """Whatever the size goes past the cache, at several places next to the start of a line."""
 
     def beside(dtype, size, offset):
-        """Memory of sevens, and where in it an array begins so many elements after a line."""
+        """Memory of sevens, and where in it an array begins a number of elements after a line."""
         memory = np.full(size + 320, 7, dtype)
         return memory, -memory.ctypes.data % 64 // memory.itemsize + offset
 

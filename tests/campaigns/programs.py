@@ -8,7 +8,7 @@ import threading
 
 from subprocesses import SETUP, start
 
-# what a program can use beside SETUP: `step` says that so much was done, `failed` that something was wrong
+# what a program can use in addition to SETUP: `step` says that so much was done, `failed` that something was wrong
 REPORTS = """
 import faulthandler, random
 faulthandler.enable()
@@ -31,7 +31,7 @@ rng = random.Random(int(os.environ.get("SEED", 0)))
 
 
 def follow(code, advance=lambda count: None, *, setup=SETUP, timeout=3600, **environment):
-    """Run a program; the list of what went wrong, and of other lines that it printed."""
+    """Run a program; the list of errors, and of other lines that it printed."""
     process = start(code, setup=setup + REPORTS, **environment)
     watchdog = threading.Timer(timeout, os.killpg, [process.pid, signal.SIGABRT])  # faulthandler prints where it hangs
     watchdog.start()

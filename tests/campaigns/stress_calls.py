@@ -77,20 +77,20 @@ def check(case):
 
 
 def threads(scale, progress):
-    """32 threads, 10,000 calls each, beside a parallel function of Numba's, and torch where it is installed."""
+    """32 threads, 10,000 calls each, concurrently with a parallel function of Numba's, and torch if it is installed."""
     count, callers = max(1, int(10_000 * scale)), 32
     code = f"""
     import importlib.util
 
     done, runs = threading.Event(), [0, 0]
 
-    def beside():
+    def parallel():
         while not done.wait(0.002):
             runs[0] += 1
             if user(ones) != 1 << 16:
                 failed("the sum of another library")
 
-    def beside_torch():
+    def torch_too():
         import torch
         ones = torch.ones(200, 200)
         while not done.wait(0.002):
@@ -100,7 +100,7 @@ def threads(scale, progress):
 
     caches = [plans.size, make_layout.cache_parameters()["maxsize"]]
     made = cases(2 * max(caches), each=1) if {count >= 1000} else cases(300)
-    others = [beside] + [beside_torch] * bool(importlib.util.find_spec("torch"))
+    others = [parallel] + [torch_too] * bool(importlib.util.find_spec("torch"))
     others = [threading.Thread(target=other) for other in others]
     for other in others:
         other.start()
@@ -123,11 +123,11 @@ def threads(scale, progress):
     if {count >= 1000}:  # whatever is kept by shape has been dropped and made again
         assert make_layout.cache_info().misses > max(caches)
     """
-    what = "mixed calls of 32 threads, beside numba.prange"
+    what = "mixed calls of 32 threads, next to numba.prange"
     if importlib.util.find_spec("torch"):
         what += " and torch"
     else:
-        skipped("threads", "beside torch", "torch is not installed")
+        skipped("threads", "calls next to torch", "torch is not installed")
     wrong, _ = follow(code, progress(what, count * callers), setup=SETUP + USER + CASES, NUMBA_NUM_THREADS=4)
     return [row("threads", what, count * callers, wrong)]
 

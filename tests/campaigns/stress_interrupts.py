@@ -50,7 +50,7 @@ INTERRUPTED = 128 + signal.SIGINT, "Interrupted\n"
 
 
 def _interrupted(code, arguments, folder, seconds, **environment):
-    """Interrupt a process so many seconds after it says that it has begun; exit code, output and errors."""
+    """Interrupt a process a number of seconds after it says that it has begun; exit code, output and errors."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", code, *arguments],
         stdout=subprocess.PIPE,

@@ -73,8 +73,8 @@ def growth(scale, progress):
     return rows
 
 
-# Threads make large results, keep them only by a view or an export, write to what they keep, and look at it again: who
-# shares memory with another finds that one's number there.
+# Threads make large results, keep them only by a view or an export, write to it, and look at it again: who shares
+# memory with another finds that one's number there.
 SHARING = """
 def exports(result, k):
     "What still sees the memory of a result, and an array of it."

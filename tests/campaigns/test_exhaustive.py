@@ -120,6 +120,7 @@ def test_every_16_bit_pattern(name, format):
     assert exhaustive.every_half(name, format) > 300_000
 
 
+@pytest.mark.slow("compiles a kernel")
 def test_a_wrong_16_bit_pattern_is_found(monkeypatch):
     right = reference.quantize_linear
 
@@ -138,6 +139,7 @@ def test_every_16_bit_pattern_by_fractions():
     assert exhaustive.every_half_by_fractions("bfloat16", "float8_e4m3fn") > 190_000
 
 
+@pytest.mark.slow("compiles a kernel")
 def test_a_wrong_float_code_is_found(monkeypatch):
     monkeypatch.setattr(exact, "float_code", lambda value, *args: 1)
     with pytest.raises(Wrong, match="is 0, not 1"):

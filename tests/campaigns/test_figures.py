@@ -1,4 +1,4 @@
-"""Figures of long runs: rows stay with what they were made with, and tables say so."""
+"""Figures of long runs: rows keep their origin, and tables show it."""
 
 import json
 import subprocess
@@ -42,6 +42,14 @@ def test_a_whole_table_is_of_the_last_run():
     figures.store("a", [{"kind": "z", "times": 1}])
     assert [run["rows"] for run in figures.runs("a")] == [[{"kind": "z", "times": 1}]]
     assert figures.runs("b") == []
+
+
+@pytest.mark.parametrize(("last", "told"), [("all", "all: times: 7,000"), ("w", "19 rows")])
+def test_a_table_longer_than_a_screen_unfolds(last, told):
+    figures.store("a", [{"kind": "x", "times": k} for k in range(18)] + [{"kind": last, "times": 7000}])
+    first, summary, *_, end, _, made = figures.table("a").splitlines()
+    assert (first, summary, end) == ("<details>", f"<summary>{told}</summary>", "</details>")
+    assert made.startswith("Run of ")
 
 
 def test_a_table_without_runs_is_empty():

@@ -46,6 +46,7 @@ def test_odd_names(attempt):
         assert attempt(name, ".safetensors", content), name
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda scheme, out: "nvfp4" not in scheme)
 @pytest.mark.parametrize(
     ("scheme", "out"),
     [

@@ -87,7 +87,7 @@ for call in {calls!r}:
 
 
 def alone(calls, first=0, step=1):
-    """Start a process of its own that tries every `step`-th value and prints what came of each call."""
+    """Start a separate process that tries every `step`-th value and prints the outcome of each call."""
     return subprocesses.start(ALONE.format(tests=TESTS, calls=calls, first=first, step=step))
 
 
@@ -98,13 +98,13 @@ NOT_CALLED = {
     "io.Checkpoint": "what `io.open_checkpoint` returns",
     "io.Tensors": "what `load` returns",
     "kernels.inspect": "its further arguments are those of another function",
-    "reference": "each function is called beside the fast one",
+    "reference": "each function is called together with the fast one",
 }
-METHODS_NOT_CALLED = dict.fromkeys(("Convention", "MSERange"), "the package asks them, with what it has checked")
+METHODS_NOT_CALLED = dict.fromkeys(("Convention", "MSERange"), "the package calls them with checked arguments")
 
 
 def public_parameters():
-    """Functions, classes and methods that a user may call, with the names of what they take."""
+    """Functions, classes and methods that a user may call, with the names of their arguments."""
     for name in (*fastq.__all__, "io"):
         yield from parameters_of(name, importlib.import_module("fastq.io") if name == "io" else getattr(fastq, name))
 
@@ -144,6 +144,8 @@ def test_everything_public_is_called():
 
 FEW, MORE = 29, 7
 COMPILING = {"quantize, nvfp4", "QParams, nvfp4", "quantize, mse", "Convention", "quantize_linear, faiss"}
+COMPILING |= {f"{name}, stochastic" for name in ("quantize", "fake_quantize", "quantize_linear")}
+COMPILING |= {"quantize, uint4 in blocks"}
 
 
 @pytest.mark.slow("compiles kernels for each call", quick=lambda call: call not in COMPILING)
@@ -181,7 +183,7 @@ BROKEN = {
     "no name": [refusing(TypeError("something is wrong"))],
     "a name within another": [refusing(TypeError("axis is wrong"))],
     "a long message": [refusing(TypeError("x is " + "wrong" * 1000))],
-    "none of what it complains about": [refusing(ValueError("x has 0 infinite values: their range has no scale"))],
+    "0 of the faults that it reports": [refusing(ValueError("x has 0 infinite values: their range has no scale"))],
     "several lines": [refusing(TypeError("x is\nwrong"))],
     "no memory": [refusing(MemoryError("x"))],
     "a warning": [lambda x: warnings.warn("x is wrong", stacklevel=1)],

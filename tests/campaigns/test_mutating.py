@@ -122,7 +122,7 @@ for file, right, wrong in rows:
 """
 
 FIRST_LINE = "from __future__ import annotations"
-# file, what is replaced and by what, and the outcome
+# file, old text, new text, and the outcome
 JUDGED = [
     ("dispatch/reduction.py", FIRST_LINE, f"{FIRST_LINE}\n\nnothing = None", "survived"),
     ("kernels/body/min_max.py", "los, his = minimum(x, los)", "los, his = maximum(x, los)", "result"),

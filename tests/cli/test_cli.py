@@ -110,13 +110,14 @@ def test_options(model, options, scheme):
     assert ("layer.weight_zero_point" in stored.tensors) is not q.symmetric
 
 
-def test_convention(model):
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype == "int8")
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+def test_convention(model, dtype):
     options = ["quantize", "in.safetensors", "q.safetensors", "--force", "--convention"]
-    for dtype in ("float8_e4m3fn", "int8"):
-        run(*options, "compressed-tensors", "--dtype", dtype)
-        given = {"symmetric": dtype == "int8", "convention": "compressed-tensors"}
-        q = reference.quantize(model["layer.weight"], dtype, axis=0, **given)
-        assert open_source(Path("q.safetensors")).raw("layer.weight").tobytes() == q.codes.tobytes()
+    run(*options, "compressed-tensors", "--dtype", dtype)
+    given = {"symmetric": dtype == "int8", "convention": "compressed-tensors"}
+    q = reference.quantize(model["layer.weight"], dtype, axis=0, **given)
+    assert open_source(Path("q.safetensors")).raw("layer.weight").tobytes() == q.codes.tobytes()
     run("dequantize", "q.safetensors", "out.safetensors")
     assert load_file("out.safetensors")["layer.weight"].tobytes() == reference.dequantize(q).tobytes()
     assert "convention must be 'onnx'" in told(*options, "torch", "--dtype", "float8_e4m3fn", exit_code=2)
@@ -177,7 +178,10 @@ def test_folder_that_is_not_writable(model, tmp_path):
 # Demo
 
 
-def test_demo():
+@pytest.mark.slow("compiles kernels for each scheme", quick=lambda count: count == 2)
+@pytest.mark.parametrize("count", [2, len(selfcheck.SCHEMES)])
+def test_demo(monkeypatch, count):
+    monkeypatch.setattr(selfcheck, "SCHEMES", selfcheck.SCHEMES[:count])
     output = run("demo", "--size", 200)
     for scheme in selfcheck.SCHEMES:
         assert f"  {scheme} " in output

@@ -64,6 +64,7 @@ def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
     assert entry["bytes"] == 96 * 64 + 4
 
 
+@pytest.mark.slow("compiles kernels of each", quick=lambda name: name != "float8 fnuz")
 @pytest.mark.parametrize("name", ["int8", "packed", "float8 fnuz", "convention", "bits"])
 def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
     q = ARRAYS[name]
@@ -217,6 +218,7 @@ def test_integers_are_not_in_the_sum():
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_what_is_read_is_not_replaced_by_a_page():
+    # contract 28.9
     os.link("w.npy", "same.html")
     os.symlink("near.npy", "link.html")
     os.mkfifo("pipe.html")
@@ -239,6 +241,7 @@ def test_what_is_read_is_not_replaced_by_a_page():
 
 
 def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():
+    # contract 28.10
     same = {"w": W, "u": np.arange(4, dtype=np.uint32), "flags": np.array([True, False]), "e": np.zeros(0, np.uint64)}
     save_file(same, "a.safetensors")
     save_file(same | {"u": same["u"] + 1, "flags": np.array([1, 0], np.int8)}, "b.safetensors")
@@ -352,6 +355,7 @@ def test_gguf_files_are_compared():
 
 
 def test_metadata_of_gguf_files_is_json():
+    # contract 28.11
     write_gguf("m.gguf", {"w": W}, fields={"scale": float("nan"), "ends": [1.5, float("inf")]})
     found = json.loads(run("inspect", "m.gguf", "--json"), parse_constant=pytest.fail)
     assert (found["metadata"]["scale"]["value"], found["metadata"]["ends"]["value"]) == (None, [1.5, None])
@@ -386,19 +390,56 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     os.mkdir("folder")
     os.rename("w.npy", "folder/w.npy")
     said = {source: invoke("suggest", source).stderr for source in ("folder", "folder/w.npy")}
-    assert said == {"folder": "fastq quantize takes these schemes, a file at a time\n", "folder/w.npy": ""}
+    written = "suggest --json > FILE writes them\n"
+    assert said["folder"] == f"fastq quantize --like FILE takes them, a file at a time; {written}"
+    assert said["folder/w.npy"] == f"fastq quantize --like FILE takes them; {written}"
     result = invoke("suggest", "model", "--sqnr", "18", "--json")
     found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
     assert found == {**{name: ["W4A16", 4.125] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
-    assert result.stderr.startswith("left out: 1 (rows that no group fills), 1 (not quantized by fastq convert)\n")
-    assert "--scheme W4A16 takes them, --scheme-for NAME=SCHEME for each other one" in result.stderr
-    write_gguf("b.gguf", {"w.weight": matrices["l.up_proj.weight"], "odd.weight": np.ones((8, 100), np.float32)})
+    assert result.stderr.startswith("left out: 1 (rows shorter than a group), 1 (not quantized by fastq convert)\n")
+    assert f"fastq convert model OUT --like FILE takes them; {written}" in result.stderr
+    pathlib.Path("like.json").write_text(result.stdout)
+    converted = ("convert", "model", "out", "--like", "like.json", "--ignore", "l.other_proj")
+    lines = run(*converted, "--every").splitlines()
+    for name, form in {
+        **dict.fromkeys(matrices, "int4 group 128"),
+        "l.odd_proj.weight": "float4 tensor_group 16",
+    }.items():
+        assert any(name in line and form in line for line in lines), lines
+    matrix = matrices["l.up_proj.weight"][:, :96].copy()  # of types with small blocks, which compile in less time
+    write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})
     result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
     types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
     assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
-    assert "fastq gguf b.gguf OUT.gguf Q8_0 --tensor-type 'NAME=TYPE' takes them" in result.stderr
-    run("gguf", "b.gguf", "out.gguf", "Q8_0", *(f"--tensor-type={name}={kind}" for name, kind in types.items()))
-    assert read_gguf("out.gguf")[1]["w.weight"].tensor_type.name == types["w.weight"]
+    assert f"fastq gguf b.gguf OUT.gguf --like FILE takes them; {written}" in result.stderr
+    pathlib.Path("types.json").write_text(result.stdout)
+    run("gguf", "b.gguf", "out.gguf", "--like", "types.json")
+    assert {name: each.tensor_type.name for name, each in read_gguf("out.gguf")[1].items()} == types
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_matrices_that_readers_fuse_get_one_scheme(stacked):
+    """The one of the fewest bits by which all of them reach it, as convert refuses others; experts too."""
+    rng = np.random.default_rng(0)
+    easy = rng.standard_normal((4, 128, 256), np.float32)
+    hard = rng.standard_normal((4, 128, 256), np.float32)
+    hard[..., ::16] *= 30  # of which groups lose most
+    if stacked:
+        tensors = {"model.layers.0.mlp.experts.gate_up_proj": easy, "model.layers.0.mlp.experts.down_proj": hard}
+        tensors["a.other.weight"] = easy[0]
+    else:
+        tensors = {
+            f"a.{name}_proj.weight": x for name, x in zip("qkvo", (easy[0], easy[1], hard[0], easy[2]), strict=True)
+        }
+    source_models.write(pathlib.Path("model"), tensors)
+    text = run("suggest", "model", "--sqnr", "18", "--json")
+    found = {entry["name"]: entry["scheme"] for entry in json.loads(text)["tensors"]}
+    fused = [name for name in tensors if "experts" in name or name[2:3] in "qkv"]
+    (scheme,) = {found.pop(name) for name in fused}
+    assert scheme != "W4A16"
+    assert set(found.values()) == {"W4A16"}
+    pathlib.Path("like.json").write_text(text)
+    run("convert", "model", "out", "--like", "like.json")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +454,10 @@ def test_what_the_command_for_models_refuses_has_the_schemes_of_files(config, na
     pathlib.Path("folder/config.json").write_text(json.dumps(config))
     run("convert", "folder", "out", "--scheme", "W8A16", exit_code=1)
     result = invoke("suggest", "folder", "--json")
-    assert (result.exit_code, result.stderr) == (0, "fastq quantize takes these schemes, a file at a time\n")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "fastq quantize --like FILE takes them, a file at a time; suggest --json > FILE writes them\n",
+    )
     assert "dtype" in json.loads(result.stdout)["tensors"][0]["scheme"]
 
 
@@ -425,7 +469,8 @@ def test_the_fewest_bits_that_reach_it_are_found():
     assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
     rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
     assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
-    assert "1 tensor: 24,576 -> " in output
+    assert "1 tensor, 1 tried: 24,576 -> " in output
+    assert output.endswith(f" {ratio:.2f} dB, worst {ratio:.2f} dB: w\n")
 
 
 # Terminals

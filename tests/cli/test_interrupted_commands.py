@@ -101,7 +101,7 @@ PLACES = {
     "arguments are read": "import click; after(click.Context, 'scope')",
     "an argument is checked": "import fastq.cli.app as app; app.quantize.params[0].callback = interrupt",
     "the command begins": "import fastq.cli.app as app; app.quantize.callback = interrupt",
-    "a file is written": "from fastq.io import pipeline; after(pipeline.SafetensorsWriter, 'append')",
+    "a file is written": "from fastq.io import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
     "a table is printed": "from fastq.cli import quantizing; after(quantizing, 'print_converted')",
@@ -114,6 +114,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_one_line(forked, place):
+    # contract 28.14
     assert forked(*QUANTIZE, before=PLACES[place]) == INTERRUPTED
     assert set(os.listdir()) <= {"w.npy", "w.safetensors"}
 
@@ -195,6 +196,7 @@ BEGUN = "register = atexit.register; atexit.register = lambda function: (os.writ
 @pytest.mark.slow("a process for each moment", quick=lambda count: count == 10)
 @pytest.mark.parametrize("count", [10, 200])
 def test_one_line_at_random_moments(count):
+    # contract 28.14
     moments, begin = random.Random(count), time.monotonic()
     assert ended(command(*QUANTIZE)) == (0, "")
     seconds, interrupted = time.monotonic() - begin, 0

@@ -60,6 +60,9 @@ def _folder(tmp_path_factory):
     (folder / "like.json").write_text(run("suggest", "in.safetensors", "--json"))
     (folder / "of-ids.json").write_text((folder / "like.json").read_text().replace("a.weight", "ids"))
     (folder / "empty.json").write_text("{}")
+    (folder / "nothing.json").write_text('{"tensors": []}')
+    (folder / "types.json").write_text('{"tensors": [{"name": "blk.0.attn_q.weight", "scheme": "q4_0"}]}')
+    (folder / "presets.json").write_text('{"tensors": [{"name": "a.weight", "scheme": "W8A16"}]}')
     for name, held in {"folder": ("a.gguf", "b.gguf", "w.npy"), "nothing": ("c.gguf",)}.items():
         (folder / name).mkdir()
         for each in held:
@@ -76,13 +79,13 @@ NAN = "quantize nan.safetensors o.safetensors --all"
 CUT, NO_FLOATS = "cut.safetensors is not a readable .safetensors file: ", ("ints", "complex", "text", "nothing")
 CASES = [
     # patterns that are for nothing, with the nearest names
-    (TO + "--include nothing", 1, "no tensor to quantize has a name that fits 'nothing'"),
-    (TO + "--include weight", 1, "fits 'weight'; '*weight*' fits 1: a.weight"),
-    (TO + "--include *.weigt_", 1, "fits '*.weigt_'; nearest are a.weight"),
-    (TO + "--include *.weight --include x", 1, "has a name that fits 'x'"),
-    (TO + "--exclude nothing", 1, "no tensor has a name that fits 'nothing'"),
-    (TO + "--include ids --include a.*", 1, "nothing that fits 'ids' is quantized: 'ids' is I64"),
-    (TO + "--include *.bias --include a.*", 1, "nothing that fits '*.bias' is quantized: 'a.bias' is a vector"),
+    (TO + "--include nothing", 1, "no tensor to quantize has a name that matches 'nothing'"),
+    (TO + "--include weight", 1, "matches 'weight'; --include '*weight*' matches 1 of them: a.weight"),
+    (TO + "--include *.weigt_", 1, "matches '*.weigt_'; the nearest are a.weight"),
+    (TO + "--include *.weight --include x", 1, "has a name that matches 'x'"),
+    (TO + "--exclude nothing", 1, "no tensor has a name that matches 'nothing'"),
+    (TO + "--include ids --include a.*", 1, "nothing that matches 'ids' is quantized: 'ids' is I64"),
+    (TO + "--include *.bias --include a.*", 1, "nothing that matches '*.bias' is quantized: 'a.bias' is a vector"),
     (TO + "--include *.bias --include a.* --exclude *.bias --all", 1, "'a.bias' is excluded"),
     (TO + "--include *.bias --include a.* --all", 0, ""),
     (TO + "--exclude *.bias", 0, ""),
@@ -97,13 +100,20 @@ CASES = [
     (TO + "--axis none --block-size 8", 2, "--block-size needs an --axis"),
     (TO + "--dtype float8_e4m3fn --convention torch", 2, "convention must be 'onnx'"),
     (TO + "--axis 2", 1, "tensor 'a.weight': axis 2 is out of bounds for 2 dimensions"),
-    ("compare in.safetensors q.safetensors --json --csv", 2, "--json goes without --csv"),
+    ("compare in.safetensors q.safetensors --json --csv", 2, "--json and --csv cannot be combined"),
     (TO + "--like like.json", 0, ""),
     (TO + "--like like.json --exclude *.bias", 0, ""),
-    (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it goes without --dtype"),
-    (TO + "--block-size 8 --like like.json", 2, "--like has the schemes; it goes without --block-size"),
-    (TO + "--like empty.json", 2, "'empty.json' is not what suggest --json prints: 'tensors'"),
-    (TO + "--like in.gguf", 2, "'in.gguf' is not what suggest --json prints"),
+    (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it cannot be combined with --dtype"),
+    (TO + "--block-size 8 --like like.json", 2, "--like has the schemes; it cannot be combined with --block-size"),
+    (TO + "--like empty.json", 2, "'empty.json' is not the output of suggest --json for such a file: 'tensors'"),
+    (TO + "--like in.gguf", 2, "'in.gguf' is not the output of suggest --json"),
+    ("gguf in.gguf o.gguf --like like.json", 2, "'like.json' is not the output of suggest --json for such a file: "),
+    ("gguf in.gguf o.gguf --dequantize --like types.json", 2, "--dequantize can be combined with F32, F16"),
+    ("convert folder o --like like.json", 2, "'like.json' is not the output of suggest --json for such a file: "),
+    ("convert folder o --like empty.json", 2, "'empty.json' is not the output of suggest --json for such a file: "),
+    ("convert folder o --like nothing.json", 2, "--scheme is missing"),
+    ("convert folder o --like presets.json --scheme W8A8", 2, "--like has the schemes; it cannot be combined with"),
+    ("convert folder o --like presets.json --dequantize", 2, "--dequantize and --scheme cannot be combined"),
     (TO + "--like missing.json", 2, "'missing.json' does not exist"),
     (TO + "--like of-ids.json", 1, "no tensor to quantize"),
     (
@@ -131,12 +141,16 @@ CASES = [
     ("gguf in.gguf o.gguf --type Q4_9", 2, "Invalid value for 'TYPE': 'Q4_9' is not one of Q4_0"),
     ("gguf in.gguf o.gguf Q4_K_M --type Q4_K_S", 2, "TYPE is given twice, as Q4_K_M and as --type Q4_K_S"),
     ("gguf in.gguf o.gguf 4", 2, "Invalid value for 'TYPE': '4' is not one of Q4_0"),
-    ("gguf in.gguf o.gguf --dequantize --pure", 2, "--dequantize goes with F32, F16 or BF16 only"),
-    ("gguf in.gguf o.gguf --dequantize --allow-requantize", 2, "--dequantize goes with F32, F16 or BF16 only"),
+    ("gguf in.gguf o.gguf --dequantize --pure", 2, "--dequantize can be combined with F32, F16 or BF16 only"),
+    (
+        "gguf in.gguf o.gguf --dequantize --allow-requantize",
+        2,
+        "--dequantize can be combined with F32, F16 or BF16 only",
+    ),
     ("gguf in.gguf o.npy --type Q8_0", 2, "Invalid value for 'OUT': 'o.npy' does not end in .gguf"),
     ("gguf note.txt o.gguf --type Q8_0", 2, "Invalid value for 'IN': 'note.txt' does not end in .gguf"),
     ("gguf in.gguf taken.gguf --type Q8_0", 2, "'OUT': 'taken.gguf' exists; --force replaces it"),
-    ("gguf in.gguf o.gguf --type Q8_0 --tensor-type Q8_0", 2, "'Q8_0' is not REGEX=TYPE"),
+    ("gguf in.gguf o.gguf --type Q8_0 --tensor-type Q8_0", 2, "'Q8_0' is not PATTERN=TYPE"),
     ("gguf in.gguf o.gguf --type Q8_0 --tensor-type (=Q8_0", 2, "'(' is not a regular expression"),
     ("gguf in.gguf o.gguf --type Q8_0 --tensor-type a=b", 2, "'b' is not a type of tensors: F32"),
     ("gguf in.gguf o.gguf --type Q8_0 --output-tensor-type Q9", 2, "'Q9' is not a type of tensors"),
@@ -168,32 +182,36 @@ CASES = [
         1,
         f"{ERROR}in.safetensors: holds nothing that fastq quantized (no 'fa",
     ),
-    ("quantize q.safetensors o.safetensors", 1, "it is quantized already; fastq dequantize turns it back"),
+    ("quantize q.safetensors o.safetensors", 1, "it is quantized already; fastq dequantize restores it"),
     ("quantize model o.safetensors", 2, "'model' is a folder; fastq convert model OUT --scheme W8A16"),
     ("quantize in.gguf o.safetensors", 2, "'in.gguf' is a .gguf file; fastq gguf in.gguf OUT.gguf"),
-    ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize turns it back"),
+    ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize restores it"),
     ("quantize org/model-1.5 o.safetensors", 2, "fastq downloads nothing: hf download org/model-1.5 --local-dir"),
     ("inspect https://host/w.npy", 2, "'https://host/w.npy' does not exist; fastq downloads nothing"),
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("compare in.safetensors org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("inspect model/missing.safetensors", 2, "'model/missing.safetensors' does not exist"),
-    ("convert model/model.safetensors o --scheme W8A16", 2, "give the folder that has it and config.json"),
+    ("convert model/model.safetensors o --scheme W8A16", 2, "name the folder that has it and config.json"),
     ("convert in.gguf o --scheme W8A16", 2, "'in.gguf' is not a folder"),
     ("convert org/name o --scheme W8A16", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
-    ("convert model full --scheme W8A8", 2, "full is not empty; --force replaces what is in the way"),
+    ("convert model full --scheme W8A8", 2, "full is not empty; --force replaces the files in the way"),
     ("convert model model --scheme W8A8", 2, "model is SRC itself; name another one"),
     ("convert model o --scheme W8A16 --ignore nothing", 1, "nothing"),
     ("convert model o --scheme W8A16 --scheme-for nothing=W4A16", 1, "nothing"),
-    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 2, "group_size is for integers in groups"),
-    ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype goes with --dequantize"),
-    ("convert model o --dequantize --group-size 32", 2, "--dequantize goes with --dtype, --report and --force only"),
+    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 2, "group_size applies to integers in groups"),
+    ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype needs --dequantize"),
+    (
+        "convert model o --dequantize --group-size 32",
+        2,
+        "--dequantize can be combined with --dtype, --report and --force only",
+    ),
     ("gguf model o.gguf Q8_0", 2, "'model' is a folder; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
     ("gguf in.safetensors o.gguf Q8_0", 2, "is a .safetensors file; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
     ("gguf in.gguf o.gguf Q8_0 --tensor-type nothing=Q4_0", 1, "nothing"),
     ("gguf in.gguf o.gguf Q8_0 --dequantize", 2, "'Q8_0' is not one of F32, F16, BF16"),
     ("gguf in.gguf o.gguf", 2, "TYPE is missing"),
     # values that were changed
-    (NAN, 1, f"{ERROR}nan.safetensors: tensor 'a.bias' has 2 NaN; --nan zero takes them as 0"),
+    (NAN, 1, f"{ERROR}nan.safetensors: tensor 'a.bias' has 2 NaN; --nan zero treats them as 0"),
     (NAN + " --nan zero", 0, "a.bias: 2 NaN as 0"),
     # what was not compared
     ("compare in.safetensors q.safetensors", 0, ""),
@@ -251,7 +269,7 @@ def test_what_was_named_and_not_used_is_said(line, code, told):
 
 
 def files():
-    """All files that are there, with what changes when one is written."""
+    """All existing files, with the facts that change when one is written."""
     return {path: (*path.lstat()[:7], path.lstat().st_mtime_ns) for path in Path().rglob("*") if path.is_file()}
 
 
@@ -261,19 +279,20 @@ def test_nan_that_was_replaced_is_in_the_table():
     assert fastq.load("nan-q.safetensors")["a.bias"].dequantize()[0] == 0
 
 
-def test_what_was_suggested_is_what_is_quantized():
+@pytest.mark.slow("compiles the kernels of suggestions", quick=lambda least: least == 40)
+@pytest.mark.parametrize("least", [15, 25, 40])
+def test_what_was_suggested_is_what_is_quantized(least):
     rows = RNG.standard_normal((64, 64)).astype(np.float32) * np.exp(RNG.uniform(-5, 5, 64)).astype(np.float32)[:, None]
     save_file({"even": W, "rows": rows, "half": W.astype(np.float16), "bias": BIAS}, "four.safetensors")
-    for least in (15, 25, 40):
-        Path("four.json").write_text(run("suggest", "four.safetensors", "--sqnr", least, "--json"))
-        output = run("quantize", "four.safetensors", "four-q.safetensors", "--like", "four.json", "--force")
-        assert re.search(r"bias .* copied: not suggested ", output)
-        for entry in json.loads(Path("four.json").read_text())["tensors"]:
-            found, scheme = fastq.load("four-q.safetensors")[entry["name"]], entry["scheme"]
-            x = fastq.load("four.safetensors")[entry["name"]]
-            assert found.dtype.name == scheme["dtype"]
-            assert found.unpacked().tobytes() == reference.quantize(x, **scheme).unpacked().tobytes()
-            assert reference.compare(x, found).sqnr_db >= least
+    Path("four.json").write_text(run("suggest", "four.safetensors", "--sqnr", least, "--json"))
+    output = run("quantize", "four.safetensors", "four-q.safetensors", "--like", "four.json", "--force")
+    assert re.search(r"bias .* copied: not suggested ", output)
+    for entry in json.loads(Path("four.json").read_text())["tensors"]:
+        found, scheme = fastq.load("four-q.safetensors")[entry["name"]], entry["scheme"]
+        x = fastq.load("four.safetensors")[entry["name"]]
+        assert found.dtype.name == scheme["dtype"]
+        assert found.unpacked().tobytes() == reference.quantize(x, **scheme).unpacked().tobytes()
+        assert reference.compare(x, found).sqnr_db >= least
 
 
 def test_of_many_names_some_are_told_and_the_others_counted():

@@ -151,7 +151,7 @@ def test_what_is_there_is_replaced_by_force_alone(source):
     assert "nor FILE in it" in refused("bitround", store / "t", store, "--digits", 3, "--force")
     folder = source.with_name("other.zarr")
     folder.mkdir()
-    assert "no store of zarr" in refused("bitround", source, folder, "--digits", 3, "--force")
+    assert "not a zarr store" in refused("bitround", source, folder, "--digits", 3, "--force")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_what_is_there_is_replaced_by_force_alone(source):
         (["no/b.zarr", "--digits", 3], "there is no folder"),
         (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),
         (["b.nc", "--digits", 3, "--digits", "t=2"], "one number for all variables, or NAME=NUMBER"),
-        (["b.nc", "--digits", "t=3", "--digits", "t=2"], "or NAME=NUMBER for each of some, once"),
+        (["b.nc", "--digits", "t=3", "--digits", "t=2"], "or NAME=NUMBER once for each of some variables"),
         (["b.nc", "--digits", 3, "--keepbits", 2], "must be a number for all variables"),
-        (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is no variable of floats"),
+        (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is not a float variable"),
         (["b.nc", "--digits", 9], "digits of 't' must be from 1 to 7"),
     ],
 )
@@ -179,7 +179,7 @@ def test_groups_are_refused(source):
     path = source.with_name("groups.nc")
     tree.to_netcdf(path)
     message = told("bitround", path, source.with_name("b.nc"), "--digits", 3)
-    assert "it has groups, of which only the first one would be written: /more" in message
+    assert "it has groups, and only the root group would be written: /more" in message
 
 
 def test_without_xarray(source, monkeypatch):

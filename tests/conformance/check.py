@@ -13,10 +13,10 @@ VALUES = 10_000_000
 
 
 class Report(NamedTuple):
-    """What a comparison found: hard values compared, how many of them lie on ties, and a line for each difference."""
+    """What a comparison found: values compared, how many of them say much, and a line for each difference."""
 
     values: int
-    on_ties: int
+    telling: int
     differences: list[str]
 
 
@@ -32,7 +32,10 @@ def _differences(system, case, x, convention):
 
 
 def compare(system, values=VALUES):
-    """Compare fastq under a system's convention with the system, on `values` hard values and the special arrays."""
+    """Compare fastq under a system's convention with the system, on `values` hard values and the special arrays.
+
+    Values on ties say much.
+    """
     compared = on_ties = 0
     found = Counter()
     for number, case in enumerate(system.cases, 1):

@@ -1,4 +1,4 @@
-"""Models that llama.cpp runs, with scales beside matrices or in parts, written by the gguf package."""
+"""Models that llama.cpp runs, with scales next to matrices or in parts, written by the gguf package."""
 
 import gguf
 import gguf_models

@@ -11,7 +11,7 @@ import fastq
 
 
 class Quantized(NamedTuple):
-    """What a system makes of an array; None for what it does not give away."""
+    """A system's results for an array; None for results that it does not return."""
 
     codes: np.ndarray | None = None
     scale: np.ndarray | None = None
@@ -70,15 +70,35 @@ def grid(formats, per=("array", "channel", "block"), **fields):
 
 
 @dataclass(frozen=True)
-class System:
-    """A system whose bytes fastq's convention has to give.
+class Installed:
+    """What a convention is named after.
 
     Attributes
     ----------
     convention : str
-        Row of `fastq.CONVENTIONS`.
+        Name of the convention.
     distributions : tuple of str
         What has to be installed.
+    """
+
+    convention: str
+    distributions: tuple[str, ...]
+
+    def missing(self):
+        """Return what it needs that is not here."""
+        return [name for name in self.distributions if not version_of(name)]
+
+    def version(self):
+        """Return what is installed, with versions."""
+        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
+
+
+@dataclass(frozen=True)
+class System(Installed):
+    """A system whose bytes fastq's convention has to give.
+
+    Attributes
+    ----------
     quantize : callable
         From a matrix and a Case to Quantized; from these and parameters if `given`.
     cases : tuple of Case
@@ -95,8 +115,6 @@ class System:
         What it does where it is undefined, and what fastq does instead.
     """
 
-    convention: str
-    distributions: tuple[str, ...]
     quantize: Callable[..., Quantized]
     cases: tuple[Case, ...]
     neighbour: str = "onnx"
@@ -104,14 +122,6 @@ class System:
     tie: float = 0.5
     except_for: tuple[str, ...] = ()
     undefined: str = ""
-
-    def missing(self):
-        """Return the distributions that are not installed."""
-        return [name for name in self.distributions if not version_of(name)]
-
-    def version(self):
-        """Return what is installed, with versions."""
-        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
 
 
 def version_of(distribution):
@@ -122,7 +132,7 @@ def version_of(distribution):
 
 
 def by_fastq(x, case, convention):
-    """Return what fastq makes of a matrix under a convention."""
+    """Return fastq's results for a matrix under a convention."""
     row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
     q = fastq.quantize(x, case.dtype, symmetric=case.symmetric, convention=row, **case.granularity())
     codes = fastq.unpack(q.codes, case.dtype, shape=q.shape) if q.codes.shape != q.shape else q.codes
@@ -130,7 +140,7 @@ def by_fastq(x, case, convention):
 
 
 def by_system(system, x, case, ours):
-    """Return what the system makes of a matrix; it is told fastq's parameters where it computes none."""
+    """Return the system's results for a matrix; it gets fastq's parameters if it computes no parameters."""
     return system.quantize(x, case, ours.scale, ours.zero_point) if system.given else system.quantize(x, case)
 
 

@@ -1,39 +1,75 @@
-"""Compare fastq with the systems that are installed, and write docs/conventions.json: what was compared with what.
+"""Compare fastq with the systems that are installed, and write docs/conventions.json: the comparisons.
 
 Conventions to compare are arguments, such as onnx or "requantize tflite"; all by default.
 """
 
+import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import check
 import requantizing
-from check import compare
+from oracle import Installed
 from systems import SYSTEMS
 
 RECORD = Path(__file__).parents[2] / "docs" / "conventions.json"
 _SEPARATOR = {"system": "; ", "version": "; ", "undefined": " "}
 
 
-def entries():
-    """Return of each comparison its key, the convention that chooses it, the system, what is compared, and how."""
-    for system in SYSTEMS:
-        yield system.convention, system, system.quantize.__name__, compare
-    for system in requantizing.SYSTEMS:
-        yield f"requantize {system.convention}", system, system.name, requantizing.compare
+class Comparison(NamedTuple):
+    """A system, the convention that chooses it, and how it is compared.
+
+    Attributes
+    ----------
+    compare, differs : callable
+        From the system to a Report; from it and another convention to whether that is seen to differ.
+    telling : float
+        Which part of the values have to say much.
+    """
+
+    key: str
+    system: Installed
+    name: str
+    compare: Callable
+    differs: Callable
+    telling: float
+
+    def __str__(self):
+        return f"{self.key}-{self.name}"
+
+    def part(self, k, n):
+        """The system with every n-th case from the k-th on, or None; one without cases is whole in the first part."""
+        if not hasattr(self.system, "cases"):
+            return None if k else self.system
+        cases = self.system.cases[k::n]
+        return dataclasses.replace(self.system, cases=cases) if cases else None
+
+
+COMPARISONS = (
+    *(Comparison(row.convention, row, row.quantize.__name__, check.compare, check.differs, 1 / 2) for row in SYSTEMS),
+    *(
+        Comparison(
+            f"requantize {row.convention}", row, row.batch.__name__, requantizing.compare, requantizing.differs, 1 / 4
+        )
+        for row in requantizing.SYSTEMS
+    ),
+)
 
 
 def main():
     """Run the comparisons; conventions that are not compared keep what was recorded before."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     fresh = {}
-    for key, system, name, compared in entries():
+    for key, system, name, compare, *_ in COMPARISONS:
         if sys.argv[1:] and key not in sys.argv[1:]:
             continue
         if missing := system.missing():
             print(f"{key}: {', '.join(missing)} is not here")
             continue
-        report = compared(system)
+        report = compare(system)
         print(f"{key} ({name}): {report.values} values", *report.differences, sep="\n ")
         if report.differences:
             sys.exit(f"{key} differs from its system")

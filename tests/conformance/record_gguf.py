@@ -1,4 +1,4 @@
-"""Record what ggml makes of the rows of gguf_data.py: gguf_digests.json, with its version."""
+"""Record ggml's blocks for the rows of gguf_data.py: gguf_digests.json, with its version."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import ggml
-from gguf_data import KINDS, importance, rows_of
+from gguf_data import KINDS, comparable, importance, rows_of
 
 from fastq.formats.gguf import WRITTEN, ScaledFormat
 
@@ -34,7 +34,9 @@ def main():
             continue
         for weights in CASES[type(row) is ScaledFormat, row.weighted]:
             digests[name if weights is None else f"{name} weighted"] = {
-                kind: hashlib.sha256(ggml.quantize(rows_of(kind, ROWS), name, weights)).hexdigest()[:16]
+                kind: hashlib.sha256(ggml.quantize(comparable(rows_of(kind, ROWS), name), name, weights)).hexdigest()[
+                    :16
+                ]
                 for kind in KINDS
             }
     STORED.write_text(json.dumps({"made by": ggml.version(), "rows": ROWS, "digests": digests}, indent=1) + "\n")

@@ -2,11 +2,12 @@
 
 import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from check import VALUES
-from oracle import version_of
+from check import VALUES, Report
+from oracle import Installed
 from systems.tflite import model_of, tensor_of
 
 import fastq
@@ -32,11 +33,10 @@ class Batch(NamedTuple):
         return int(np.count_nonzero(ours != self.codes))
 
 
-class Requantizing(NamedTuple):
+@dataclass(frozen=True)
+class Requantizing(Installed):
     """An operator of a system."""
 
-    convention: str
-    distributions: tuple[str, ...]
     name: str
     batch: Callable  # from a generator of random numbers
     neighbour: str  # a convention that is seen to differ
@@ -44,25 +44,11 @@ class Requantizing(NamedTuple):
     only_x86: bool = False
 
     def missing(self):
-        """Return what it needs that is not here."""
-        found = [name for name in self.distributions if not version_of(name)]
-        return found + ["an x86 CPU"] * (self.only_x86 and platform.machine() not in ("x86_64", "AMD64"))
-
-    def version(self):
-        """Return what is installed, with versions."""
-        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
-
-
-class Report(NamedTuple):
-    """What a comparison found: values compared, how many of them are not clamped, a line for each difference."""
-
-    values: int
-    between: int
-    differences: list[str]
+        return super().missing() + ["an x86 CPU"] * (self.only_x86 and platform.machine() not in ("x86_64", "AMD64"))
 
 
 def compare(system):
-    """Compare `fastq.requantize` under a system's convention with the system."""
+    """Compare `fastq.requantize` under a system's convention with the system; codes that are not clamped say much."""
     rng, values, between, found = np.random.default_rng(1), 0, 0, []
     while values < VALUES:
         batch = system.batch(rng)
@@ -71,6 +57,12 @@ def compare(system):
         info, values = np.iinfo(batch.dtype), values + batch.acc.size
         between += np.count_nonzero((batch.codes > info.min) & (batch.codes < info.max))
     return Report(values, between, found)
+
+
+def differs(system, convention):
+    """Return whether the codes of another convention differ from the system's."""
+    rng = np.random.default_rng(2)
+    return any(system.batch(rng).differences(convention) for _ in range(40))
 
 
 class Layer(NamedTuple):
@@ -191,7 +183,7 @@ def fully_connected_xnnpack(rng):
 
 
 def onnx_runtime(rng):
-    """QLinearConv with a bias of channels, or QLinearMatMul, which has none."""
+    """QLinearConv with a bias of channels, or QLinearMatMul, which has no bias."""
     import onnx
     import onnxruntime
     from onnx import helper, numpy_helper

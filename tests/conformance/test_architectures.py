@@ -1,4 +1,4 @@
-"""transformers loads what `fastq convert` makes of every architecture that it has, by the call that the command says.
+"""transformers loads the output of `fastq convert` for all of its architectures, by the call that the command prints.
 
 Models are tiny, with random weights, made of the default configuration of each type (`tests/support/architectures.py`).
 architectures.json names those for which it is otherwise, and why; a test fails where that is no longer so.
@@ -33,14 +33,14 @@ RAISED = {
     "not made of a default configuration": None,
     "not loaded as it was saved": "automatic conversion of the weights|ignore_mismatched|normal_kernel_cpu",
     "no matrix of a Linear layer": "it has no matrix to quantize",
-    "layers that are not Linear": "have Conv1D layers|have layers with integer arithmetic",
+    "layers that are not Linear": "have Conv1D layers|have layers with their own integer arithmetic",
     "matrices that the reader splits or joins": "automatic conversion|ignore_mismatched_sizes|source keys|^keys: ",
     "zero points of few rows": "automatic conversion of the weights",  # which the reader can't unpack
 }
 SCHEMES = {
     kind: ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC")[k % 5] for k, kind in enumerate(sorted(CLASSES))
 }
-EACH = 9  # one of so many is quick, with those below
+EACH = 9  # one of this many is quick, with those below
 QUICK = {"llama", "bert", "t5", "whisper", "clip", "mixtral", "fuyu", "ctrl", "eomt", "phimoe", "modernbert", "falcon"}
 QUICK |= set(sorted(CLASSES)[::EACH])
 PARTS = 16
@@ -144,7 +144,7 @@ def test_what_the_command_knows_of_readers():
 @pytest.mark.slow("minutes for all classes", quick=lambda part: part == 0)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_heads_and_embeddings_of_all_classes_are_known(part):
-    """What is no Linear layer stays, and so do the output embedding and what has a row for each label or token."""
+    """Other layers than Linear stay, and so do the output embedding and what has a row for each label or token."""
     seen = 0
     for name, kind in sorted(all_classes().items())[part::PARTS]:
         try:

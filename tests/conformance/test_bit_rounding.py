@@ -1,4 +1,4 @@
-"""Rounded floats beside netCDF-C and numcodecs, bits and information beside xbitinfo."""
+"""Rounded floats compared with netCDF-C and numcodecs, bits and information compared with xbitinfo."""
 
 import subprocess
 import sys
@@ -13,16 +13,17 @@ import fastq
 NETCDF = """
 import sys
 import netCDF4, numpy as np
-mode, digits, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+mode, folder, *digits = sys.argv[1:]
 x = np.load(f"{folder}/x.npy")
-with netCDF4.Dataset(f"{folder}/x.nc", "w") as file:
-    file.createDimension("x", x.size)
-    variable = file.createVariable("x", x.dtype, "x", quantize_mode=mode, significant_digits=digits)
-    variable.set_auto_maskandscale(False)
-    variable[:] = x
-with netCDF4.Dataset(f"{folder}/x.nc") as file:
-    file.set_auto_maskandscale(False)
-    np.save(f"{folder}/y.npy", file["x"][:])
+for kept in digits:
+    with netCDF4.Dataset(f"{folder}/x.nc", "w") as file:
+        file.createDimension("x", x.size)
+        variable = file.createVariable("x", x.dtype, "x", quantize_mode=mode, significant_digits=int(kept))
+        variable.set_auto_maskandscale(False)
+        variable[:] = x
+    with netCDF4.Dataset(f"{folder}/x.nc") as file:
+        file.set_auto_maskandscale(False)
+        np.save(f"{folder}/{kept}.npy", file["x"][:])
 """
 
 
@@ -45,16 +46,16 @@ def numbers(dtype, size=200_000):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mode", ["BitRound", "GranularBitRound"])
 def test_netcdf(mode, dtype, tmp_path):
-    """In processes of their own: the library is one that may end them."""
+    """In a process of its own: the library is one that may end it."""
     pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
     x = numbers(dtype)
     np.save(tmp_path / "x.npy", x)
     most = {"BitRound": {"float32": 23, "float64": 52}, "GranularBitRound": {"float32": 6, "float64": 15}}[mode][dtype]
     option = "keepbits" if mode == "BitRound" else "digits"
-    for kept in range(1, most + 1, 3 if mode == "BitRound" else 1):
-        command = [sys.executable, "-c", NETCDF, mode, str(kept), str(tmp_path)]
-        subprocess.run(command, check=True, timeout=60)
-        same_bytes(fastq.bitround(x, **{option: kept}, convention="netcdf"), np.load(tmp_path / "y.npy"))
+    digits = range(1, most + 1, 3 if mode == "BitRound" else 1)
+    subprocess.run([sys.executable, "-c", NETCDF, mode, tmp_path, *map(str, digits)], check=True, timeout=120)
+    for kept in digits:
+        same_bytes(fastq.bitround(x, **{option: kept}, convention="netcdf"), np.load(tmp_path / f"{kept}.npy"))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

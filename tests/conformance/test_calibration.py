@@ -31,7 +31,7 @@ def calibrator_of(x, bins, symmetric):
 
 
 def collected(calibrator, method, percentile, coarse):
-    """The range that onnxruntime takes from what a calibrator has counted."""
+    """The range that onnxruntime takes from the counts of a calibrator."""
     calibrate = pytest.importorskip(
         "onnxruntime.quantization.calibrate",
         reason="onnxruntime is not installed; ranges of Calibrator are not compared with its HistogramCollector",
@@ -56,6 +56,7 @@ CASES += [("entropy", 99.9, coarse) for coarse in (16, 32, 128)]
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_same_parameters(name, symmetric, method, share, coarse):
+    # contract 17.5 and 17.6
     for seed in range(3):
         calibrator = calibrator_of(data(name, seed), 256, symmetric)
         ends = collected(calibrator, method, share, coarse)

@@ -19,7 +19,7 @@ FORMATS = ("nf4", "fp4")
 
 
 def hard_values(name, count, seed):
-    """Blocks of 4096: a normal distribution, wide exponents, values at and beside thresholds, zeros, one value."""
+    """Blocks of 4096: a normal distribution, wide exponents, values at and next to thresholds, zeros, one value."""
     rng, row = np.random.default_rng(seed), CODEBOOKS[name]
     x = rng.standard_normal((count // 4096 + 1, 4096)).astype(np.float32)
     x[1::5] *= np.float32(2) ** rng.integers(-40, 41, (len(x[1::5]), 4096)).astype(np.float32)
@@ -57,6 +57,7 @@ def differing(name, block_size, count, changed=0):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_code_differs(name):
+    # contract 10.2, 10.4 and 10.6
     found = {size: differing(name, size, VALUES // len(BLOCK_SIZES)) for size in BLOCK_SIZES}
     assert not any(map(any, found.values())), found
 
@@ -84,6 +85,7 @@ def test_dynamic_map():
 
 @pytest.mark.parametrize("block_size", [64, 256, 4096])
 def test_dynamic_codes(block_size):
+    # contract 10.3
     x = hard_values("dynamic8", VALUES // 3, 5)
     x[~x.any(axis=1)] = 1
     x[4::5, :2048] = np.random.default_rng(9).standard_normal((len(x[4::5]), 2048)).astype(np.float32)
@@ -97,6 +99,7 @@ def test_dynamic_codes(block_size):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_double_quantization(name):
+    # contract 10.7
     x = hard_values(name, 3_000_000, 7)
     x[1::5] = x[0]
     x[2::5] = x[0] * 2

@@ -1,4 +1,4 @@
-"""compressed-tensors reads what is written under its names: the same values, but for their rounding to bfloat16."""
+"""compressed-tensors reads what is written under its names: the same values, except for their rounding to bfloat16."""
 
 import numpy as np
 import pytest

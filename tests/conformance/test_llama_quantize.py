@@ -1,4 +1,4 @@
-"""`fastq gguf` beside llama_model_quantize of llama.cpp: equal files, and the same text from them."""
+"""`fastq gguf` compared with llama_model_quantize of llama.cpp: equal files, and the same text from them."""
 
 import gguf_models
 import gguf_oracle

@@ -1,4 +1,4 @@
-"""Parts, blocks again, floats and odd files, beside llama.cpp: the same bytes, and what it reads of them."""
+"""Parts, blocks again, floats and odd files, compared with llama.cpp: the same bytes, and what it reads of them."""
 
 import ctypes
 from pathlib import Path

@@ -21,7 +21,7 @@ CASES = [
 
 
 def groups_of(x, args):
-    """The matrix with what shares a scale in its last axes."""
+    """The matrix with the elements that share a scale in its last axes."""
     if args.strategy == "block":
         (rows, columns), (height, width) = x.shape, args.block_structure
         return x.reshape(rows // height, height, columns // width, width).transpose(1, 2).flatten(-2)
@@ -66,6 +66,7 @@ def matrix(dtype):
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_bytes_are_those_of_compressed_tensors(name, dtype):
+    # contract 27.2 and 27.6
     x = matrix(dtype)
     theirs, ours = compressed(x, name), converted(x, name, dtype)
     assert {key for key, value in theirs.items() if value is not None} == set(ours)

@@ -1,6 +1,7 @@
 """transformers loads what `fastq convert` writes: the same weights as `--dequantize`, logits as near as upstream's."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ OF_EXPERTS = ("W2A16", "W4A16", "W8A16", "FP8_DYNAMIC", "MXFP4A16")
 CHANCE = 1.05  # logits of random weights move by a few percent with any change of a few codes
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 WHOLE = [("llama", name, ()) for name in PRESETS] + [("moe", name, ()) for name in OF_EXPERTS]
-# others of the mixture it does not load beside experts in floats either
+# it does not load others of the mixture next to experts in floats either
 BUT_EXPERTS = [("moe", name, ("--ignore", "re:.*experts")) for name in ("FP8_BLOCK", "MXFP8A16")]
 
 
@@ -49,6 +50,7 @@ def models(tmp_path_factory):
 def convert(*arguments):
     result = CliRunner().invoke(cli, ["convert", *map(str, arguments)])
     assert result.exit_code == 0, result.output
+    return result.stderr
 
 
 def load(folder, **options):
@@ -124,6 +126,23 @@ def test_scales_of_either_sign_are_read_and_run(models, tmp_path, model, name):
     convert(models / model, tmp_path / "minmax", "--scheme", name)
     original = load(models / model)
     assert noise(plain, original) < 0.9 * noise(load(tmp_path / "minmax", quantization_config=as_floats()), original)
+
+
+@pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "W4A16_ASYM", "NVFP4A16"])
+def test_heads_and_embeddings_are_read_by_the_call_that_is_printed(models, tmp_path, name):
+    said = convert(models / "llama", tmp_path / "first", "--scheme", name)
+    options = re.search(r"left as floats: .*; (.*) quantizes them", said)[1].split()
+    said = convert(models / "llama", tmp_path / "q", "--scheme", name, *options)
+    convert(tmp_path / "q", tmp_path / "plain", "--dequantize", "--dtype", "bfloat16")
+    imports, call = (line.partition(": ")[2] for line in said.splitlines()[-2:])
+    names = {}
+    exec(imports, names)
+    loaded, plain = eval(call, names).state_dict(), load(tmp_path / "plain").state_dict()
+    original = load(models / "llama").state_dict()
+    assert loaded.keys() == plain.keys()
+    for key, value in plain.items():
+        assert torch.equal(loaded[key].to(torch.bfloat16), value), key
+    assert not any(torch.equal(plain[key], original[key]) for key in ("lm_head.weight", "model.embed_tokens.weight"))
 
 
 def test_directories_of_compressed_tensors_are_read(models, tmp_path):

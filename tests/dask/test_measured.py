@@ -22,12 +22,15 @@ CHUNKS = [(64, 96), (16, 32), (7, 64), ((0, 64), 32)]
 
 
 def same(found, expected):
-    """All measures are those of the whole array but for the last bits of sums; what is counted is equal."""
+    """All measures are those of the whole array except for the last bits of sums; what is counted is equal."""
     assert (found.clipped, found.max_abs_error) == (expected.clipped, expected.max_abs_error)
     names = [name for name in expected.to_dict() if name != "clipped"]
     assert [getattr(found, name) for name in names] == pytest.approx([getattr(expected, name) for name in names], 1e-13)
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda scheme, chunks: scheme["dtype"] not in ("uint3", "nvfp4")
+)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme["dtype"])
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 def test_codes(scheme, chunks):

@@ -31,7 +31,7 @@ WITH_BYTES = [name for name, dtype in CONVENTIONS.items() if dtype]
 
 
 def slow(**quick):
-    """Mark cases as slow, each of which compiles functions of its own, but for those whose parameters are named."""
+    """Mark cases as slow, each of which compiles its own functions, except for those whose parameters are named."""
     names = {name: {value} if isinstance(value, str) else set(value) for name, value in quick.items()}
     return pytest.mark.slow("each compiles", quick=lambda **case: all(case[name] in names[name] for name in names))
 
@@ -289,7 +289,7 @@ def test_values_that_are_refused():
     for position in (0, 69):
         x = np.ones(70, np.float32)
         x[position] = np.nan
-        with pytest.raises(ValueError, match=r"x has NaN; pass nan='zero' to take them for 0\.0"):
+        with pytest.raises(ValueError, match=r"x has NaN; pass nan='zero' to treat them as 0\.0"):
             user(x, 0.5, 0)
         with pytest.raises(ValueError, match="x has NaN"):
             fake(x)
@@ -320,7 +320,7 @@ WRONG = [
         {},
         "dtype must be int8, uint8, int16, uint16 or a float8 format in",
     ),
-    ("quantize_linear", (ARRAY, F64, I64, "mxfp4"), {}, "dtype must be a format without scales of its own, not mxfp4"),
+    ("quantize_linear", (ARRAY, F64, I64, "mxfp4"), {}, "dtype must be a format without its own scales, not mxfp4"),
     (
         "quantize_linear",
         (ARRAY, F64, I64, types.unicode_type),
@@ -332,7 +332,7 @@ WRONG = [
         "quantize_linear",
         (ARRAY, F64, I64, "int8"),
         {"nan": "keep"},
-        "nan='keep' needs codes that have a NaN, which int8",
+        "nan='keep' needs codes with a NaN, which int8",
     ),
     ("quantize_linear", (ARRAY, F64, F64, "int8"), {}, "zero_point must be of an integer dtype, not float64"),
     ("quantize_linear", (types.unicode_type, F64), {}, "x must be an array or a number in compiled code, not unicode_"),
@@ -351,7 +351,7 @@ WRONG = [
         "fake_quantize",
         (ARRAY, "nvfp4"),
         {},
-        "dtype must be a format without scales of its own in compiled code, not nv",
+        "dtype must be a format without its own scales in compiled code, not nv",
     ),
     ("fake_quantize", (ARRAY, "int8"), {"importance": ARRAY}, "importance must be None in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),

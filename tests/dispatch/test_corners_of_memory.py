@@ -28,7 +28,7 @@ def test_blocks_of_fewer_bits_than_a_line_has_are_not_stored_past_the_cache(dtyp
 @pytest.mark.parametrize("gap", [0, 12])
 @pytest.mark.parametrize("rows", [3, 40])
 def test_gguf_upon_what_it_is_made_of(rows, gap):
-    """Where rows have gaps, the tiles of what is strided are not those of the copy that is made of it."""
+    """If rows have gaps, the tiles of strided memory differ from those of its copy."""
     x = np.random.default_rng(0).standard_normal((rows, 64)).astype(np.float32)
     blocks = reference.gguf.quantize(x, "Q8_0")
     memory = np.zeros((rows, 64 + gap), np.float32)

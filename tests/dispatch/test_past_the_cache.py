@@ -1,5 +1,5 @@
 """What goes past the cache, straight from registers or by way of the stack: as if the cache were of one byte, at every
-place beside a line; and arrays that outgrow the cache of this CPU.
+place next to the start of a line; and arrays that outgrow the cache of this CPU.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def streaming(request, monkeypatch):
 
 
 def in_between(dtype, shape, offset):
-    """An array that begins so many elements after a line, in memory of sevens; both ends of the memory."""
+    """An array that begins a number of elements after a line, in memory of sevens; both ends of the memory."""
     size, lines = math.prod(shape), 64 // np.dtype(dtype).itemsize
     memory = np.full(size + offset + 2 * lines, 7, np.uint8).astype(dtype)
     first = -memory.ctypes.data % 64 // memory.itemsize + offset
@@ -53,7 +53,7 @@ def untouched(ends):
     return all((end.astype(np.float32) == 7).all() for end in ends)
 
 
-# --- every format, granularity and place beside a line ----------------------------------------------------------------
+# --- every format, granularity and place next to a line ---------------------------------------------------------------
 
 
 class Grain(NamedTuple):
@@ -121,7 +121,7 @@ def expected_of(x, code, options):
 
 
 def check(expected, code, options, place):
-    """Every operation that writes codes or values, at so many elements after a line; some from an odd address."""
+    """Every operation that writes codes or values, at a number of elements after a line; some from an odd address."""
     x, q, of_codes, fake = expected
     x = LAYOUTS["unaligned"](x) if place[0] % 2 else x
     out, ends = in_between(q.codes.dtype, q.codes.shape, place[1])
@@ -158,7 +158,7 @@ def test_every_format_and_granularity(dtype, code, loop, threads, streaming, mon
 
 
 def test_odd_codes_of_4_bits_that_go_past_the_cache(streaming):
-    """The last code has half a byte, in the last piece of what is staged."""
+    """The last code has half a byte, in the last staged piece."""
     for size in (1, 63, 2001, 20_001):
         x = values("float32", size, 31).clip(-1000, 1000)
         expected = reference.quantize(x, "uint4")
@@ -168,7 +168,7 @@ def test_odd_codes_of_4_bits_that_go_past_the_cache(streaming):
 
 
 def codes_of(code, size):
-    """So many codes of a format, one an element."""
+    """`n` codes of a format, one per element."""
     row = QTYPES[code]
     bits = np.random.default_rng(15).integers(0, 1 << row.bits, size, np.uint8)
     return bits.view(row.storage) if row.element else (bits.astype(np.int16) + row.qmin).astype(row.storage)
@@ -223,7 +223,7 @@ def test_unaligned_arrays_do_not_go_past_the_cache(streaming):
 class Large(NamedTuple):
     """What shares a scale, an array by the tuning of this CPU large enough, and the piece of which it is made.
 
-    The piece is repeated, so that what the reference makes of it, repeated, is what is expected.
+    The piece is repeated, so that the results of the reference, repeated, are expected.
     """
 
     options: dict[str, Any]
@@ -235,7 +235,7 @@ SIZE = (1 << 24) + 17  # 27 * 621_379
 
 
 def rows_of(columns, multiple=1):
-    """The shape of rows of so many columns with `SIZE` elements or some more."""
+    """The shape of rows of `columns` columns with `SIZE` elements or some more."""
     return multiple * -(-SIZE // (columns * multiple)), columns
 
 
@@ -265,7 +265,7 @@ def repeated(piece, shape):
 
 
 def check_large(code, name):
-    """Every operation on a large array whose results begin on a line, and beside one."""
+    """Every operation on a large array whose results begin on a line, and next to one."""
     row = LARGE[name]
     options, shape = Grain(row.options, []).of(code), row.shape
     piece = expected_of(values("float32", math.prod(row.piece), 12).clip(-1000, 1000).reshape(row.piece), code, options)
@@ -313,7 +313,7 @@ def test_large_arrays_of_which_a_bit_is_kept():
 
 
 def check_gguf(kind, x, blocks, expected, places):
-    """Both works on blocks, whose results begin so many values, and so many bytes, after a line."""
+    """Both works on blocks, whose results begin a number of values, and of bytes, after a line."""
     for of_values, of_codes in places:
         out, ends = in_between(np.float32, x.shape, of_values)
         same_bytes(fastq.gguf.dequantize(blocks, kind, out=out), expected)
@@ -325,7 +325,7 @@ def check_gguf(kind, x, blocks, expected, places):
 
 
 def rows_of_blocks(kind, blocks):
-    """So many blocks, a row each, with what the reference makes of them."""
+    """`n` blocks, one per row, with the results of the reference."""
     x = np.random.default_rng(9).standard_normal((blocks, BLOCK_FORMATS[kind].size)).astype(np.float32)
     made = some_blocks(x, kind)
     return x, made, reference.gguf.dequantize(made, kind)

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import struct
 import tomllib
 from pathlib import Path
 
@@ -48,6 +49,11 @@ def test_no_merge_was_left_unfinished(page):
 @pytest.mark.parametrize("folder", ["docs", "bench/results"])
 def test_no_file_is_large(folder):
     assert {path.name for path in (ROOT / folder).rglob("*") if path.stat().st_size > 100_000} == set()
+
+
+def test_the_design_is_eight_pages():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 250, "figures of a measurement are rows of docs/decisions.toml"
 
 
 def test_tables_of_long_runs_are_those_of_what_is_stored():
@@ -127,11 +133,51 @@ def test_links_of_the_readme_lead_into_the_repository_elsewhere():
     assert [link for pair in targets for link in pair if link and not link.startswith("https://")] == []
 
 
+def program_of_docs(name):
+    """Import a program of docs/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
+
+
 def test_the_pictures_of_the_readme_are_drawn(tmp_path):
     pytest.importorskip("matplotlib", reason="no matplotlib, which draws them")
-    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
+    pictures = program_of_docs("pictures")
     names = {path.name for path in pictures.draw(tmp_path) if path.stat().st_size < 100_000}
     shown = set(re.findall(r'docs/_static/([\w.-]+)"', (ROOT / "README.md").read_text(encoding="utf-8")))
     assert shown == names == {path.name for path in pictures.FOLDER.glob("*.png")}
+
+
+def test_the_pictures_of_the_design_are_those_of_their_boxes():
+    drawings = program_of_docs("drawings")
+    for name, text in drawings.drawings().items():
+        assert (drawings.FOLDER / name).read_text(encoding="utf-8") == text, "run python docs/drawings.py"
+        assert 'class="drawing"' in text
+    for left, _, width, name, _, _ in drawings.ROOMS + drawings.STEPS:
+        assert 0 <= left <= left + width <= drawings.WIDTH, name
+    rooms = {room for *_, name, _, _ in drawings.ROOMS for room in name.split(", ")}
+    there = [path for path in (ROOT / "fastq").iterdir() if path.suffix in ("", ".py") and path.name[0] != "_"]
+    assert rooms == {path.stem for path in there}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.png")), ids=lambda path: path.name)
+def test_pictures_are_no_wider_than_a_page(path):
+    width, _ = struct.unpack(">II", path.read_bytes()[16:24])
+    assert width <= 820, "wider ones are made smaller, and their text with them"
+
+
+def test_pictures_of_cells_have_text_of_nine_pixels():
+    pytest.importorskip("matplotlib", reason="no matplotlib, which draws them")
+    pictures = ROOT / "docs" / "_ipython" / "profile_default" / "startup" / "pictures.py"
+    source = pictures.read_text(encoding="utf-8").split("\nos.environ.pop")[0]
+    made = {}
+    exec(compile(source, pictures.name, "exec"), made)
+    from matplotlib.figure import Figure
+
+    for inches in (4, 8, 12):
+        figure = Figure(figsize=(inches, 3))
+        figure.subplots().set_title("title", fontsize="small")
+        text = made["_svg"](figure)
+        width, least = map(float, re.search(r'style="width: ([\d.]+)pt; min-width: (\d+)px"', text).groups())
+        assert 8.33 * least / width >= 8.95

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text(e
 LISTED = re.findall(r"^   ((?:\w+\.)*\w+)$", PAGE, re.MULTILINE)
 CORNERS = ("dask", "gguf", "io", "kernels", "layouts", "plot", "testing", "xarray", "zarr")
 EXCEPT = {
-    "SA01": "See Also: the page that lists them has them by what they do",
+    "SA01": "See Also: the page of the API groups functions by purpose",
     "ES01": "an extended summary only where there is more to say",
     "PR04": "types of parameters that are as in another function, which is named",
     "RT02": "taken for one result without a type: `lo, hi : ndarray` are two",

@@ -48,7 +48,7 @@ def test_figures_are_those_of_the_gguf_package(matrices, monkeypatch):
 
 def test_the_table_stands_between_the_marks():
     found = [types.Quality("Q9", 9.25, 55.666, 56.5), types.Quality("Q1", 1.0, 6.0)]
-    table = '| type | bits a weight | SQNR dB | less 6.02 dB a bit | `range="mse"`, SQNR dB |\n'
+    table = '| type | bits per weight | SQNR dB | less 6.02 dB per bit | `range="mse"`, SQNR dB |\n'
     table += "| --- | ---: | ---: | ---: | --- |\n"
     table += "| Q9 | 9.25 | 55.67 | -0.02 | 56.50 |\n| Q1 | 1 | 6.00 | -0.02 |  |\n"
     text = PAGE.read_text(encoding="utf-8")

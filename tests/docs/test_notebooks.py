@@ -1,7 +1,7 @@
 """The five notebooks that the project began from: every figure they print that can be recomputed, and where they err.
 
 The public functions, fast and reference alike, get what the notebooks print, and what their arithmetic gives, which is
-repeated in plain NumPy. PyTorch and NumPy 1 compute with a Python float beside a float32 array in float32, which is
+repeated in plain NumPy. PyTorch and NumPy 1 compute with a Python float and a float32 array in float32, which is
 written out here.
 """
 
@@ -43,7 +43,7 @@ def parameters(q):
 
 
 def as_printed(figures, decimals, slack=0.0):
-    """Figures known to so many decimals; `slack` for what they were computed from being rounded too."""
+    """Figures known to a number of decimals; `slack` for rounded inputs of the figures."""
     return pytest.approx(np.asarray(figures, np.float64), rel=0, abs=0.501 * 10.0**-decimals + slack)
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench signal`: the tables of docs/choose.md, of what was measured, and how it is measured."""
+"""`python -m bench signal`: the tables of docs/choose.md from measurements, and the measurements."""
 
 import numpy as np
 import pytest

@@ -391,7 +391,7 @@ def test_memory(kind):
         n=n,
     )
     itemsize = NUMPY[dtype].itemsize
-    for offset in (0, 1, itemsize):  # of what is read only: what is streamed has to be aligned
+    for offset in (0, 1, itemsize):  # operands that are only read: streamed ones must be aligned
         source, out, places = (
             aligned(NUMPY[dtype], 2 * n + 8, offset),
             aligned(NUMPY[dtype], 8 * n),

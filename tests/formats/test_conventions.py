@@ -140,6 +140,7 @@ ROUNDS = [name for name, row in ALL.items() if "input" in (row.operation_type, r
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("granularity", GRANULARITIES, ids=str)
 def test_operations_rounded_to_half_precision(name, code, dtype, granularity):
+    # contract 2.5
     row, x = ALL[name], (values("float32", np.prod(SHAPE), 3).reshape(SHAPE) % 4 - 2).astype(FLOAT_FORMATS[dtype].dtype)
     x[0, 0], x[0, 1], x[0, 2] = 0, 5, -3
     x[0, 3], x[0, 4] = x[0, 3] * x.dtype.type(2.0**-20), -np.abs(x[0, 4]) * x.dtype.type(2.0**-24)
@@ -169,6 +170,7 @@ STORED = {
 @pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("name", STORED)
 def test_scales_rounded_to_half_precision(name, code, dtype):
+    # contract 2.6
     """Codes of a rounded scale may lie beyond the ends; no scale becomes 0."""
     row, half = STORED[name], FLOAT_FORMATS[dtype].dtype
     x = np.ones((8, 96), np.float32) * np.float32([[1], [0], [189 * 2.0**-24], [3e4], [-1], [2.0**-24], [7], [1e-3]])
@@ -185,10 +187,11 @@ def test_scales_rounded_to_half_precision(name, code, dtype):
                 assert (np.sign(q.codes.astype(int)) * np.sign(x.astype(np.float32)) >= 0).all()
 
 
-@pytest.mark.slow("compiles 3 kernels a case", quick=lambda stored, dtype: (stored, dtype) == ("bfloat16", "float32"))
+@pytest.mark.slow("compiles 3 kernels a case")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
 def test_scales_rounded_to_a_dtype_that_is_not_that_of_the_input(stored, dtype):
+    # contract 2.6
     row = dataclasses.replace(fastq.CONVENTIONS["onnx"], name="own", stored_type=stored)
     x = (np.random.default_rng(6).standard_normal((8, 96)) * [[1], [0], [1e-7], [3e3], [1e-3], [7], [2], [5]]).astype(
         dtype
@@ -211,9 +214,10 @@ def test_searched_scales_of_codebooks_in_half_precision(code):
 
 
 def test_zero_points_that_float_codes_have_no_place_for():
+    # contract 8.4
     row = fastq.Convention("mine", formats=("float8_e4m3fn",), schemes=("asymmetric",), zero_point="offset")
     for api in (fastq, reference):
-        with pytest.raises(ValueError, match="convention 'mine' has zero points that are no codes"):
+        with pytest.raises(ValueError, match="convention 'mine' has zero points that are not codes"):
             api.quantize_linear(np.float32([-0.0]), 1.0, None, "float8_e4m3fn", convention=row)
 
 
@@ -228,7 +232,7 @@ def test_input_dtypes(name, dtype):
 
 @pytest.mark.slow(
     "compiles kernels for each format",
-    quick=lambda name, code: (name, code) == ("torch", "int4") or code not in (ALL[name].formats or [code]),
+    quick=lambda name, code: code not in (ALL[name].formats or [code]),
 )
 @pytest.mark.parametrize("code", ["int16", "uint16", "int4", "uint4", "int2", "uint2"])
 @pytest.mark.parametrize("name", ALL)
@@ -253,6 +257,7 @@ def scale_and_zero_points(row, code):
 @pytest.mark.slow("compiles 3 kernels a case", quick=lambda name: name == "torch")
 @pytest.mark.parametrize("name", ALL)
 def test_ties_and_specials_under_given_parameters(name):
+    # contract 2.2
     row = ALL[name]
     code = schemes(row)[0][0]
     for scale, zero_point in scale_and_zero_points(row, code):
@@ -300,6 +305,7 @@ def test_half_away_is_exact():
 
 
 def test_negative_scales_of_matmul_nbits():
+    # contract 2.4
     x = np.array([1.0, -0.5, 0.25, 0.0], np.float32)
     q = fastq.quantize(x, "uint4", symmetric=True, convention="matmul-nbits")
     assert q.scale == -0.125
@@ -344,6 +350,7 @@ def test_simple_scaling():
 
 
 def test_a_float_zero_point():
+    # contract 2.4
     row = dataclasses.replace(ROWS["textbook"], zero_point="float", schemes=("asymmetric",))
     p = fastq.choose_qparams(np.array([1.345, 2.087, 3.453], np.float32), "uint8", convention=row)
     assert float(p.zero_point) == pytest.approx(-162.7016, abs=5e-5)
@@ -364,6 +371,7 @@ def test_a_constant_is_its_own_scale(value):
 @pytest.mark.slow("compiles kernels for each width")
 @pytest.mark.parametrize("bits", range(2, 17))
 def test_codes_of_any_width(bits):
+    # contract 1.13
     x = array("float32", 6)[1]
     for code, symmetric in itertools.product(("int8", "uint8", "int16", "uint16"), (False, True)):
         if bits > as_qtype(code).bits:
@@ -386,6 +394,7 @@ def test_codes_of_any_width(bits):
     [("int8", 9, ValueError), ("int8", 1, ValueError), ("int8", True, TypeError), ("int4", 3, TypeError)],
 )
 def test_wrong_widths(impl, code, bits, error):
+    # contract 1.13
     with pytest.raises(error, match="bits"):
         impl.quantize(np.ones(3, np.float32), code, bits=bits)
 
@@ -441,6 +450,7 @@ def test_float_zero_points_below_float32_are_zero(impl):
     ],
 )
 def test_wrong_fields(fields, message):
+    # contract 15.5
     with pytest.raises(ValueError, match=message):
         fastq.Convention("mine", **fields)
 
@@ -461,6 +471,7 @@ def test_schemes_that_a_system_does_not_have(impl):
 @pytest.mark.parametrize("impl", [fastq, reference])
 @pytest.mark.parametrize("name", ["faiss", "cf", "textbook", "onnx"])
 def test_infinite_ranges(impl, name):
+    # contract 2.7
     for x in ([np.inf, 1.0], [-np.inf, -np.inf], [np.inf] * 40):
         with pytest.raises(ValueError, match="infinite"):
             impl.quantize(np.array(x, np.float32), "uint8", convention=name)
@@ -468,7 +479,7 @@ def test_infinite_ranges(impl, name):
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
     from fastq.dispatch.spec import range_rule_of, rule_of
-    from fastq.formats.conventions import coding_of
+    from fastq.formats.coding import coding_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
     float32 = np.dtype(np.float32)
@@ -487,6 +498,7 @@ def test_names():
 
 
 def test_the_page_is_that_of_the_table():
+    # contract 2.1
     docs = Path(__file__).parents[2] / "docs"
     page = run_path(str(docs / "conventions_page.py"))["page"]
     assert (docs / "conventions.md").read_text() == page(docs / "conventions.json"), "python docs/conventions_page.py"
@@ -512,7 +524,7 @@ def test_weights_of_tflite(api):
     """Of its quantizer for weights: scales in float64, products with 1 / scale, of that as stored."""
     largest = np.random.default_rng(0).uniform(1, 2, 20000).astype(np.float32)
     scale = largest.astype(np.float64) / 127
-    x = np.stack([largest, (scale * 40.5).astype(np.float32)], axis=1)  # beside it what is near a tie
+    x = np.stack([largest, (scale * 40.5).astype(np.float32)], axis=1)  # next to it numbers near a tie
     found = api.quantize(x, "int8", axis=0, symmetric=True, convention="tflite")
     assert found.scale.ravel().tolist() == scale.tolist()
     products = x[:, 1] * (1 / scale).astype(np.float32)
@@ -523,7 +535,7 @@ def test_weights_of_tflite(api):
 
 @pytest.mark.parametrize("api", [fastq, reference])
 def test_blocks_of_onnxruntime(api):
-    """Its compute_scale_zp_blocked: differences in float32, zero points by stored scales, the middle beside zeros."""
+    """Its compute_scale_zp_blocked: differences in float32, zero points by stored scales, the middle for zeros."""
     options = {"axis": 1, "block_size": 2, "convention": "onnxruntime"}
     x = np.random.default_rng(0).uniform(-1, 1, (4096, 2)).astype(np.float32)
     lo, hi = np.minimum(x.min(axis=1), 0), np.maximum(x.max(axis=1), 0)

@@ -46,6 +46,7 @@ def test_the_formula_of_a_zero_point_holds_for_constants(name, value):
 
 
 def test_an_explanation_has_the_zero_point_of_zeros():
+    # contract 5.3
     text = reference.quantize(np.zeros(3, np.float32), "int8").explain(0).text
     assert "zero_point = clamp(rint(qmin - lo / scale)); if the scale was 0: 0\n" in text
     assert "zero_point 0" in text

@@ -21,8 +21,8 @@ from source_models import rewrite_header
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
-from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, open_source, spec_of
-from fastq.io.quantizing import Selection, dequantize_file, quantize_file
+from fastq.io.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
+from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.tensors import tensors_of
 from fastq.system.atomic import replacing
@@ -159,6 +159,7 @@ def test_npy_source_with_a_name_that_is_not_utf8(tmp_path):
     ],
 )
 def test_damaged_source(tmp_path, name, content):
+    # contract 28.12
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=r"^a\.(npy|safetensors) is not a readable \.(npy|safetensors) file: "):
         open_source(tmp_path / name)
@@ -214,6 +215,7 @@ def test_writer_refuses_what_the_header_does_not_promise(writer):
 
 
 def test_replacing_appears_whole(tmp_path):
+    # contract 28.5
     (tmp_path / "plain").write_bytes(b"")
     with replacing(tmp_path / "out") as file:
         file.write(b"new")
@@ -306,7 +308,7 @@ def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
 
 
 def packed_words(codes, bits):
-    """Rows of non-negative codes as compressed-tensors packs them: one long little-endian number a row."""
+    """Rows of non-negative codes as compressed-tensors packs them: one long little-endian number per row."""
     rows = []
     for row in codes.tolist():
         number = sum(code << (bits * i) for i, code in enumerate(row))
@@ -345,7 +347,7 @@ ENTRY = json.loads(to_metadata({"a": Record("int8", 0, 0, True, "onnx", "F32", (
     [
         ("", "cannot be read"),
         ("[]", "cannot be read"),
-        ('{"version": 2, "tensors": {}}', "version 2 is not 1, the one known here"),
+        ('{"version": 2, "tensors": {}}', "version 2 is not 1, the one that fastq reads"),
         ('{"version": 1}', "cannot be read: 'tensors'"),
         ('{"version": 1, "tensors": {"a": {}}}', "cannot be read: 'axis'"),
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"more": 1}}}), "unexpected keyword argument"),
@@ -382,6 +384,7 @@ SCHEMES = [
 @pytest.mark.slow("compiles kernels for each format", quick=lambda scheme: scheme.dtype == "uint4")
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, scheme):
+    # contract 28.13
     middle, out = tmp_path / "q.safetensors", tmp_path / "out.safetensors"
     rows = quantize_to(checkpoint, middle, scheme)
     stored, blocks = open_source(middle), scheme.dtype in BLOCKS
@@ -529,7 +532,7 @@ def test_full_disk(tmp_path, checkpoint, monkeypatch, existing, back):
         quantize_to(checkpoint, tmp_path / "q.safetensors", Scheme("int8"))
         source = tmp_path / "q.safetensors"
     monkeypatch.setattr(Failing, "writes", 0)
-    monkeypatch.setattr("fastq.io.pipeline.SafetensorsWriter", Failing)
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter", Failing)
     if existing:
         out.write_bytes(b"old")
     before = names(tmp_path)
@@ -539,15 +542,62 @@ def test_full_disk(tmp_path, checkpoint, monkeypatch, existing, back):
     assert not existing or out.read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("existing", [False, True])
+def test_full_disk_of_an_archive(tmp_path, checkpoint, monkeypatch, existing):
+    def full(writer, name, rows, append=NpzWriter.append):
+        if name == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return append(writer, name, rows)
+
+    monkeypatch.setattr(NpzWriter, "append", full)
+    np.savez(tmp_path / "in.npz", a=np.ones((4, 4), np.float32), b=np.ones((4, 4), np.float32))
+    if existing:
+        (tmp_path / "out.npz").write_bytes(b"old")
+    before = names(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        quantize_to(tmp_path / "in.npz", tmp_path / "out.npz", Scheme("int8"))
+    assert names(tmp_path) == before
+    assert not existing or (tmp_path / "out.npz").read_bytes() == b"old"
+
+
+BITS = [((3000, 500), "<f4"), ((3, 5, 9), ">f2"), ((17,), "i4"), ((), "f8"), ((0, 9), "f4"), ((4, 0), "f4")]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), BITS)
+@pytest.mark.parametrize(("bytes_are", "order"), [("uint8", "big"), ("int8", "little")])
+def test_bits_of_a_file_are_those_that_numpy_packs(tmp_path, shape, dtype, bytes_are, order):
+    x = np.random.default_rng(5).integers(-3, 4, shape).astype(dtype)
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    told = []
+    options = {"dtype": bytes_are, "bitorder": order, "nan": "raise"}
+    source = open_source(tmp_path / "x.npy")
+    row = binarize_file(source, tmp_path / "b.npy", progress=lambda *done: told.append(done), **options)
+    expected = np.packbits(np.atleast_1d(x) > 0, axis=-1, bitorder=order)
+    expected = (expected.astype(np.int16) - 128).astype(np.int8) if bytes_are == "int8" else expected
+    same_bytes(np.load(tmp_path / "b.npy"), expected)
+    assert (row.before, row.after) == (x.nbytes, expected.nbytes)
+    assert tuple(map(sum, zip(*told, strict=True))) == (x.nbytes, 1)
+
+
+def test_what_has_no_bits_leaves_no_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1, np.nan]], np.float32))
+    options = {"dtype": "uint8", "bitorder": "big", "progress": ignore}
+    with pytest.raises(ValueError, match=r"^tensor 'x' has 1 NaN; --nan zero takes them as 0$"):
+        binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="raise", **options)
+    assert names(tmp_path) == ["x.npy"]
+    binarize_file(open_source(tmp_path / "x.npy"), tmp_path / "b.npy", nan="zero", **options)
+    assert np.load(tmp_path / "b.npy").tolist() == [[128]]
+
+
 TERMINATED = """
 import os, signal, sys
 import fastq_command
-from fastq.io import pipeline
+from fastq.io import containers
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
-pipeline.SafetensorsWriter.append = killed
+containers.SafetensorsWriter.append = killed
 sys.argv[1:] = ["quantize", "in.safetensors", "q.safetensors"]
 fastq_command.main()
 """
@@ -556,6 +606,7 @@ fastq_command.main()
 @pytest.mark.slow("a process that is killed")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_terminated_in_the_middle(tmp_path, checkpoint):
+    # contract 28.5
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", TERMINATED]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
@@ -567,7 +618,7 @@ def test_terminated_in_the_middle(tmp_path, checkpoint):
 
 
 def rewritten(path, change):
-    """Write the .safetensors file at `path` anew, with `change` applied to its tensors and its metadata."""
+    """Write the .safetensors file at `path` again, with `change` applied to its tensors and its metadata."""
     with safe_open(path, "numpy") as file:
         metadata = file.metadata()
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -602,11 +653,11 @@ def with_entry(**changes):
         (lambda arrays, _: arrays.update(w_scale=-np.ones((4, 1), np.float32)), "^tensor 'w' can't be deq.*scale"),
         (lambda arrays, _: arrays.update(w_scale=arrays["w_scale"] * np.float32(np.nan)), "its scale is not pos"),
         (with_entry(shape=[4, 5]), "^'w' should be I8 of shape"),
-        (with_entry(axis=7), "makes no sense"),
+        (with_entry(axis=7), "is invalid"),
         (with_entry(axis="0"), "axis '0' and block_size 0 are not all integers"),
         (with_entry(dtype="int9"), "cannot be read: dtype must be one of"),
         (with_entry(dtype="int4"), "'w_packed' should be I32"),
-        (with_entry(block_size=-2), r"'w_scale' should be|makes no sense"),
+        (with_entry(block_size=-2), r"'w_scale' should be|is invalid"),
     ],
 )
 def test_file_that_fastq_did_not_write_so(tmp_path, quantized, change, message):
@@ -620,7 +671,7 @@ def test_zero_point_out_of_range(tmp_path):
     save_file({"w": np.arange(6, dtype=np.float32)}, tmp_path / "w.safetensors")
     quantize_to(tmp_path / "w.safetensors", tmp_path / "q.safetensors", Scheme("int4"))
     rewritten(tmp_path / "q.safetensors", lambda arrays, metadata: arrays.update(w_zero_point=np.array([8], np.int8)))
-    message = "^tensor 'w' can't be dequantized: weight_zero_point has numbers that are no codes of int4$"
+    message = "^tensor 'w' can't be dequantized: weight_zero_point has numbers that are not codes of int4$"
     with pytest.raises(ValueError, match=message):
         dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
     assert names(tmp_path) == ["q.safetensors", "w.safetensors"]

@@ -209,8 +209,10 @@ def test_each_matrix_has_the_importance_of_its_columns(model, tmp_path, way):
         np.testing.assert_array_equal(np.float32(found[name].qparams.scale), np.float32(scale), err_msg=name)
 
 
+@pytest.mark.slow("compiles kernels of each scheme", quick=lambda scheme: scheme in ("W8A16", "W4A16_ASYM"))
 @pytest.mark.parametrize("scheme", ["W8A16", "W8A8", "W4A16_ASYM", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16"])
 def test_importance_lessens_the_weighed_error(model, tmp_path, scheme):
+    # contract 27.5
     """Of all schemes, blocks with several rows too."""
     path = plain(tmp_path / "i.npz", MODULES)
     options = [] if scheme in ("W8A8", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16") else ["--group-size", "32"]
@@ -233,9 +235,12 @@ def without(*ends):
 
 SAID = {
     "lacking": (without("k_proj"), rf"lacks, or has with other columns: '{LAYER}.self_attn.k_proj'$"),
-    "unused": (MODULES | {"b.0": columns(4)}, "has what no tensor is called, which is not used: 'b.0'$"),
-    "zeros": (MODULES | {Q_PROJ: columns(HIDDEN) * (np.arange(HIDDEN) >= 32)}, f"weighed alike, in '{Q_PROJ}'$"),
-    "of what stays": (MODULES | {"lm_head": columns(HIDDEN), "blk.0.ffn_gate_inp.weight": columns(HIDDEN)}, None),
+    "unused": (MODULES | {"b.0": columns(4)}, "has names that no tensor has, which are not used: 'b.0'$"),
+    "zeros": (MODULES | {Q_PROJ: columns(HIDDEN) * (np.arange(HIDDEN) >= 32)}, f"get equal weights, in '{Q_PROJ}'$"),
+    "an entry of a tensor that stays": (
+        MODULES | {"lm_head": columns(HIDDEN), "blk.0.ffn_gate_inp.weight": columns(HIDDEN)},
+        None,
+    ),
 }
 
 
@@ -246,18 +251,19 @@ def test_what_is_lacking_or_not_used_is_said(model, tmp_path, case):
     arguments = ("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--imatrix", path)
     lines = [line for line in told(*arguments, exit_code=0).splitlines() if "importance" in line]
     assert len(lines) == (said is not None)
-    assert said is None or re.search(f"the importance matrix {said}" if "alike" not in said else said, lines[0])
+    assert said is None or re.search(f"the importance matrix {said}" if "equal" not in said else said, lines[0])
 
 
 def test_experts_that_were_never_counted(model, tmp_path):
+    # contract 27.5
     path = newer(tmp_path / "i.gguf", OF_LLAMA, counts=np.float32(0))
     arguments = ("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--imatrix", path)
     (line,) = (line for line in told(*arguments, exit_code=0).splitlines() if "importance" in line)
-    assert "never counted, which are weighed alike: 'blk.0.attn_k.weight, 1 of 1'" in line
+    assert "never counted, whose columns get equal weights: 'blk.0.attn_k.weight, 1 of 1'" in line
 
 
 WRONG = {
-    "another model": ({"blk.7.attn_q.weight": columns(HIDDEN)}, "that of another model: it has none of 9 tensors"),
+    "another model": ({"blk.7.attn_q.weight": columns(HIDDEN)}, "belongs to another model: it lacks all 9 tensors"),
     "other columns": (MODULES | {Q_PROJ: columns(5)}, f"has 5 values for '{Q_PROJ}', not {HIDDEN}"),
     "too few experts": (
         {"blk.0.ffn_down_exps.weight": columns(1, INNER)},
@@ -278,9 +284,9 @@ def test_the_matrix_of_another_model_is_refused(model, tmp_path, case):
 def test_importance_belongs_to_the_search(model, tmp_path):
     path = plain(tmp_path / "i.npz", MODULES)
     line = refused("convert", model, tmp_path / "q", "--scheme", "W4A16", "--imatrix", path, "--range", "minmax")
-    assert "--imatrix weighs errors in the search of --range mse; it goes without --range minmax" in line
+    assert "--imatrix weighs the errors in the search of --range mse; it cannot be combined with --range minmax" in line
     line = refused("convert", model, tmp_path / "q", "--dequantize", "--imatrix", path)
-    assert "--dequantize goes with" in line
+    assert "--dequantize can be combined with" in line
 
 
 def test_another_matrix_is_another_conversion(model):
@@ -342,7 +348,7 @@ def test_schemes_of_a_file_say_which_ranges_are_searched_for(tmp_path):
         result = invoke("quantize", tmp_path / "in.safetensors", tmp_path / "out.safetensors", "--like",
                         tmp_path / "like.json", "--imatrix", path, "--force")  # fmt: skip
         assert result.exit_code == code
-    assert "counts in the search of range mse, which is for no tensor of two dimensions or more" in result.stderr
+    assert "is used by --range mse only, which no tensor of two dimensions or more has" in result.stderr
     found = fastq.load(tmp_path / "out.safetensors")  # of the first run
     for name, importance in (("a", columns(64)), ("b", None)):
         options = SEARCHED | {"range": "mse" if name == "a" else "minmax"}

@@ -39,6 +39,7 @@ def test_a_device_is_not_read(here, suffix):
 
 
 def test_a_link_is_replaced_and_what_it_leads_to_is_not(weights):
+    # contract 28.7
     (weights.parent / "other").write_bytes(b"other")
     for name, target in {"link": "other", "dangling": "nothing", "loop": "loop.safetensors"}.items():
         os.symlink(target, f"{name}.safetensors")
@@ -59,6 +60,7 @@ def test_a_name_that_is_too_long(weights):
 
 @needs_pipes
 def test_out_that_is_a_pipe_or_another_name_of_in(weights):
+    # contract 28.7
     os.mkfifo("pipe.safetensors")
     shutil.copy("w.npy", "in.safetensors")
     os.link("in.safetensors", "same.safetensors")
@@ -90,6 +92,7 @@ def limited(arguments, limit, stdout=subprocess.PIPE):
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no limit on the size of a file")
 @pytest.mark.parametrize("out", ["out.safetensors", "out.npy"])
 def test_a_disk_that_is_full(here, out):
+    # contract 28.15
     np.save("w.npy", np.ones((100, 100), np.float32))
     run("quantize", "w.npy", "q.safetensors")
     (here / out).write_bytes(hostile.OLD)
@@ -104,6 +107,7 @@ def test_a_disk_that_is_full(here, out):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no such device")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_standard_output_that_is_full(weights, unbuffered, monkeypatch):
+    # contract 28.15
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
         done = limited(["quantize", "w.npy", "q.safetensors"], 1 << 30, full)

@@ -21,6 +21,7 @@ NF4_PIVOTS += [0.2920137718319893, 0.3893125355243683, 0.5016634166240692, 0.642
 @pytest.mark.slow("compiles a kernel a codebook", quick=lambda name: name == "nf4")
 @pytest.mark.parametrize("name", NAMES)
 def test_float64_beside_thresholds_of_float32(name):
+    # contract 10.2
     """Numbers that round to a threshold, and those that no float32 holds."""
     thresholds = np.array(CODEBOOKS[name].thresholds)
     huge, tiny = np.float64(3e38), np.float64(2.0**-149)
@@ -28,7 +29,7 @@ def test_float64_beside_thresholds_of_float32(name):
     ends = [huge, 2 * huge, 1e300, np.finfo(np.float64).max]
     beside = [np.nextafter(thresholds, towards) for towards in (-2, 2)]
     x = np.concatenate([thresholds, *beside, least, np.negative(least), ends, np.negative(ends)])
-    for scale in (1.0, 0.25):  # powers of two, by which numbers stay beside
+    for scale in (1.0, 0.25):  # powers of two, by which numbers stay next to thresholds
         params = fastq.QParams(np.float64(scale), 0, name)
         fast, slow = (module.quantize(scale * x, qparams=params) for module in (fastq, fastq.reference))
         same_bytes(fast.codes, slow.codes)
@@ -37,6 +38,7 @@ def test_float64_beside_thresholds_of_float32(name):
 @pytest.mark.slow("compiles a kernel a format", quick=lambda name: name == "nf4")
 @pytest.mark.parametrize("name", ["nf4", "float4_e2m1fn"])
 def test_scales_that_a_convention_keeps_in_float64_are_used_in_float32(name):
+    # contract 2.3
     """Where they are infinite or 0: then 0 times the scale is NaN, and what is beyond the numbers has the last one."""
     wide = dataclasses.replace(fastq.CONVENTIONS["onnx"], name="own", stored_type="float64", variants=())
     x = np.array([0, 3, -0.75], np.float32)
@@ -52,8 +54,10 @@ def test_pivots_are_those_of_the_paper():
     assert np.allclose(CODEBOOKS["nf4"].thresholds, NF4_PIVOTS, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow("compiles two kernels a codebook", quick=lambda name: name != "fp4")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_code_has_the_nearest_number(name):
+    # contract 10.3
     row = CODEBOOKS[name]
     x = np.random.default_rng(1).uniform(-1, 1, 20_000).astype(np.float32)
     x[0] = 1
@@ -65,14 +69,17 @@ def test_every_code_has_the_nearest_number(name):
     assert (np.abs(numbers[np.roll(np.arange(len(numbers)), 1)][fastq.quantize(x, name).unpacked()] - x) > least).any()
 
 
+@pytest.mark.slow("compiles two kernels a codebook", quick=lambda name: name != "fp4")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_block_of_zeros_has_scale_zero(name):
+    # contract 10.1
     q = fastq.quantize(np.zeros((2, 64), np.float32), name, axis=-1, block_size=64)
     assert not q.scale.any()
     assert not q.dequantize().any()
 
 
 def test_scales_below_zero_are_read_and_infinite_ones_refused():
+    # contract 10.1
     q = fastq.quantize(np.linspace(-1, 1, 64, dtype=np.float32), "nf4")
     negative = dataclasses.replace(q.qparams, scale=np.float32(-0.5))
     same_bytes(fastq.QuantizedArray(q.codes, negative, q.shape).dequantize(), q.dequantize() * np.float32(-0.5))
@@ -109,6 +116,7 @@ def test_codes_beyond_the_table_are_refused():
 
 
 def test_nested_scales_are_those_of_the_reference():
+    # contract 10.7
     scale = np.random.default_rng(2).uniform(0, 3, (7, 100)).astype(np.float32)
     nested = fastq.nest_scale(scale)
     q, offset, values = fastq.reference.nest_scale(scale)

@@ -1,4 +1,4 @@
-"""Fast equals reference, byte for byte: rows of the table that are about one thing each, and what is no row."""
+"""Fast equals reference, byte for byte: rows of the table that are about one thing each, and other cases."""
 
 import dataclasses
 import functools
@@ -188,7 +188,7 @@ def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, m
 @pytest.mark.slow("compiles 4 kernels a case", quick=lambda convention: convention == "onnx")
 @pytest.mark.parametrize("convention", fastq.CONVENTIONS)
 def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
-    """Within and beyond a step of both ends, ties and the floats beside them; ranges tiny, huge and far from 0."""
+    """Within and beyond a step of both ends, ties and the floats next to them; ranges tiny, huge and far from 0."""
     compared = 0
     ranges = [(spread, 0) for spread in (1e-41, 1e-30, 0.37, 1e30, 3e38 / 8)] + [(1.0, 1e6), (1.0, -3e9), (1e30, 3e38)]
     for code, (spread, middle) in itertools.product(("int8", "uint8", "uint4", "uint16", "float8_e4m3fn"), ranges):

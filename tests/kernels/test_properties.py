@@ -31,7 +31,7 @@ def arrays(draw, dtype=np.float32):
 
 @st.composite
 def granularities(draw, ndim):
-    """Keyword arguments that fit an array of so many axes."""
+    """Keyword arguments that fit an array of a rank."""
     kind = draw(st.sampled_from(["array", "axis", "axes", "blocks"]))
     axis = draw(st.integers(-ndim, ndim - 1))
     if kind == "axes":
@@ -86,6 +86,7 @@ def test_quantizing_what_was_dequantized_gives_the_same_codes(data, x, code, sym
 @common
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 4000), max_size=6))
 def test_any_cutting_gives_the_same_codes(seed, cuts):
+    # contract 26.1
     x = np.random.default_rng(seed).standard_normal(4000).astype(np.float32)
     q = fastq.quantize(x, "int8")
     parts = np.split(x, sorted(cuts))
@@ -105,6 +106,7 @@ def test_minmax_is_that_of_numpy(data, x):
     np.testing.assert_array_equal(hi, x.max(axis=others))
 
 
+@pytest.mark.slow("compiles two kernels each", quick=lambda code: code.endswith("8"))
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_survives(code):
     qtype = as_qtype(code)

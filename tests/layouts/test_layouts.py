@@ -1,4 +1,4 @@
-"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, each beside its published definition written out bit by bit."""
+"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, compared with their published definitions, bit by bit."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def weight(dtype="uint4", shape=(OUTPUTS, INPUTS), block=BLOCK, seed=0, least_ze
 
 
 def with_codes(codes, params):
-    packed = fastq.pack(codes, params.dtype) if params.dtype.packed else codes
+    packed = reference.pack(codes, params.dtype) if params.dtype.packed else codes
     return fastq.QuantizedArray(packed, params, codes.shape)
 
 
@@ -78,6 +78,7 @@ CASES = [(layout, dtype) for layout in INTEGER for dtype in LAYOUTS[layout].form
 
 @pytest.mark.parametrize(("layout", "dtype"), CASES)
 def test_tensors_are_those_of_the_definition(layout, dtype):
+    # contract 11.1
     q = weight(dtype)
     same_tensors(to_tensors(q, layout), by_definition(q, layout))
 
@@ -94,6 +95,7 @@ def test_what_is_written_is_read(layout, dtype):
 
 @pytest.mark.parametrize("layout", INTEGER)
 def test_signed_codes_are_stored_as_unsigned_ones(layout):
+    # contract 11.1
     q = weight("int4")
     same_tensors(to_tensors(q, layout), by_definition(q, layout))
     same_bytes(reference.dequantize(from_tensors(to_tensors(q, layout), layout)), reference.dequantize(q))
@@ -125,6 +127,7 @@ def test_one_scale_for_each_row_is_one_block():
 
 
 def test_a_last_block_that_is_shorter():
+    # contract 11.3
     q = weight(shape=(8, 80))
     tensors = to_tensors(q, "matmul_nbits")
     assert tensors["B"].shape == (8, 3, 16)
@@ -159,11 +162,12 @@ def test_inputs_ordered_by_activation():
 
 
 def test_zero_points_that_the_first_version_has_no_place_for():
+    # contract 11.2
     q = weight(least_zero=0, seed=3)
     assert not q.zero_point.all()
     tensors = to_tensors(q, "gptq_v2")
     same_bytes(from_tensors(tensors, "gptq_v2").zero_point, q.zero_point)
-    with pytest.raises(ValueError, match="readers of 'gptq' take them for 0 or for 16"):
+    with pytest.raises(ValueError, match="readers of 'gptq' read them as 0 or as 16"):
         from_tensors(tensors | {"qzeros": np.full_like(tensors["qzeros"], -1)}, "gptq")
 
 
@@ -230,6 +234,7 @@ OF_EYE = to_tensors(EYE, COMPRESSED, scale_dtype="float16")
 
 @pytest.mark.parametrize(("dtype", "options"), STORED)
 def test_compressed_tensors_are_those_of_a_directory(tmp_path, dtype, options):
+    # contract 11.4
     x = np.random.default_rng(5).standard_normal((OUTPUTS, INPUTS), np.float32)
     q = reference.quantize(x, dtype, **options)
     tensors = to_tensors(q, "compressed_tensors")
@@ -253,6 +258,9 @@ SCALED += [
 SCALED += [("bitsandbytes", "nf4", "absmax", False)]
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda layout, dtype, **_: layout in INTEGER or dtype in ("int4", "nf4")
+)
 @pytest.mark.parametrize(("layout", "dtype", "name", "transposed"), SCALED)
 def test_groups_whose_scale_is_0_are_zeros(layout, dtype, name, transposed):
     """Readers compute (code - zero point) * 0: of groups of zeros, and of experts that calibration never met."""
@@ -426,7 +434,7 @@ def test_scales_that_a_dtype_has_no_place_for_are_refused():
         ({"scales": np.full((32, 3), "x")}, "matmul_nbits", {}, TypeError, "scales must be floats, not <U1"),
         ({}, "awq", {"sort_inputs": True}, ValueError, "sort_inputs must be False for layout 'awq'"),
         ({}, "awq", {"block_size": -1}, ValueError, "block_size must be 0 or more, not -1"),
-        ({}, "bitsandbytes", {"shape": None}, TypeError, "from_tensors needs shape"),
+        ({}, "bitsandbytes", {"shape": None}, TypeError, "from_tensors needs the shape"),
         ({}, "bitsandbytes", {"shape": (4, 96)}, ValueError, "has rows that blocks of 64 don't fill: read it as"),
         ({}, "bitsandbytes", {"shape": (8, 128)}, ValueError, "weight has 256 bytes, but shape"),
         ({"absmax": np.ones(3)}, "bitsandbytes", {}, ValueError, "absmax has 3 scales, but shape"),
@@ -462,5 +470,5 @@ def test_the_names_of_signed_formats_mean_the_same_codes():
 
 def test_zero_points_of_a_dtype_that_none_has():
     form = form_of(as_scheme("W4A16_ASYM"), (8, 128), "F32")
-    with pytest.raises(ValueError, match="weight_zero_point is complex64, which no zero point is"):
+    with pytest.raises(ValueError, match="weight_zero_point is complex64, which is not a dtype of zero points"):
         form.zero_points(np.zeros((8, 1), np.complex64))

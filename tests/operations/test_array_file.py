@@ -31,6 +31,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_what_is_read_is_what_was_written(name, tmp_path):
+    # contract 28.2
     q, path = ARRAYS[name], tmp_path / "q.safetensors"
     q.save(path)
     back = fastq.load(path)
@@ -44,6 +45,7 @@ def test_what_is_read_is_what_was_written(name, tmp_path):
 
 
 def test_any_reader_of_safetensors_finds_the_tensors(tmp_path):
+    # contract 28.1
     q = ARRAYS["packed"]
     q.save(tmp_path / "q")
     found = load_file(tmp_path / "q")
@@ -146,25 +148,25 @@ def hostile(content):
     def with_entry(name, **fields):
         return file_of(header | {name: header[name] | fields}, numbers)
 
-    yield b"", "it has no header of safetensors"
-    yield (2**62).to_bytes(8, "little") + content[8:], "it has no header of safetensors"
+    yield b"", "it has no safetensors header"
+    yield (2**62).to_bytes(8, "little") + content[8:], "it has no safetensors header"
     yield (5000).to_bytes(8, "little") + b"[" * 5000, ""
-    yield file_of([], b""), "its header is not an object of JSON"
-    yield file_of({}, b""), "it holds nothing that fastq saved"
-    yield file_of({"__metadata__": {"format": "pt"}}, b""), "it holds nothing that fastq saved"
-    yield pickle.dumps(print), "it has no header of safetensors"
+    yield file_of([], b""), "its header is not a JSON object"
+    yield file_of({}, b""), "it was not saved by fastq"
+    yield file_of({"__metadata__": {"format": "pt"}}, b""), "it was not saved by fastq"
+    yield pickle.dumps(print), "it has no safetensors header"
     yield from ((content[:k], "") for k in (1, 8, 60, len(content) - 1))
     yield content + b"\0", "1 bytes are left over"
     yield file_of({k: v for k, v in header.items() if k != "scale"}, numbers), "it has tensors"
     yield file_of(header | {"more": header["codes"]}, numbers), "it has tensors"
-    yield with_entry("codes", shape=[2**50]), "tensor codes does not lie where"
+    yield with_entry("codes", shape=[2**50]), "the position of tensor codes does not follow"
     yield with_entry("codes", shape=[-4, -4]), ""
     yield with_entry("codes", shape=[1] * 70), ""
     yield with_entry("codes", shape=[2.0, 8]), ""
     yield with_entry("codes", shape=[4, 4]), "codes have shape"
     yield with_entry("codes", dtype="U8"), "codes have shape"
-    yield with_entry("codes", dtype="C64"), "dtype 'C64' of a tensor is none of"
-    yield with_entry("scale", data_offsets=[1, 5]), "tensor scale does not lie where"
+    yield with_entry("codes", dtype="C64"), "a tensor has dtype 'C64', which is not one of"
+    yield with_entry("scale", data_offsets=[1, 5]), "the position of tensor scale does not follow"
     yield with_meaning(dtype="int4"), ""
     yield with_meaning(dtype="complex64"), "dtype must be one of"
     yield with_meaning(bits=3), "codes must be from -4 to 3"
@@ -190,6 +192,7 @@ def hostile(content):
 
 
 def test_hostile_files_are_refused_in_one_line(tmp_path):
+    # contract 28.3
     path = tmp_path / "q"
     ARRAYS["int8"].save(path)
     for k, (bad, message) in enumerate(hostile(path.read_bytes())):
@@ -211,6 +214,7 @@ def test_hostile_parameters_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["int2", "int4", "uint2", "uint4"])
 def test_zero_points_of_small_integers_keep_their_numbers(name, tmp_path):
+    # contract 28.2
     zero_point = np.array([-1 if name[0] == "i" else 2, 0, 1], getattr(ml_dtypes, name))
     fastq.QParams(np.ones(3, np.float32), zero_point, name, axis=0).save(tmp_path / "p")
     read = fastq.QParams.load(tmp_path / "p").zero_point

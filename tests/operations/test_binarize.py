@@ -25,6 +25,7 @@ def check(x, **options):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_shapes(shape):
+    # contract 1.12
     x = values("float32", int(np.prod(shape)), 3).reshape(shape)
     check(x)
     check(x, dtype="int8", bitorder="little")
@@ -47,6 +48,7 @@ def test_dtypes(dtype):
 
 
 def test_zeros_subnormals_and_infinities():
+    # contract 1.11
     x = np.array([0.0, -0.0, 1e-45, -1e-45, np.inf, -np.inf, np.finfo(np.float32).max, -1], np.float32)
     assert fastq.binarize(x).tolist() == [0b00101010]
     assert fastq.binarize(x, bitorder="little").tolist() == [0b01010100]
@@ -55,6 +57,7 @@ def test_zeros_subnormals_and_infinities():
 
 @pytest.mark.parametrize("at", [0, 63, 64, 131, 199])
 def test_nan_is_refused_wherever_it_is_or_not_positive(at):
+    # contract 1.11
     x = np.ones((2, 200), np.float32)
     x[1, at] = np.nan
     for api in (fastq, reference):

@@ -23,6 +23,7 @@ def field(shape, dtype="float32", seed=0):
 @pytest.mark.slow("compiles a kernel for each dtype", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_counts_are_those_of_the_reference(dtype, threads):
+    # contract 23.6
     x = field((17, 41, 77), dtype)
     for axis in range(3):
         expected = reference.bit_information(x, axis=axis)
@@ -57,6 +58,7 @@ def test_more_pairs_than_lanes_can_count():
 
 
 def test_information_is_the_mutual_information_of_neighbours():
+    # contract 23.6
     found = fastq.bit_information(field((300, 50)))
     for k, counts in enumerate(found.counts):
         p, expected = counts / counts.sum(), 0.0
@@ -68,6 +70,7 @@ def test_information_is_the_mutual_information_of_neighbours():
 
 
 def test_what_is_known_of_bits():
+    # contract 23.7
     alternating = fastq.bit_information(np.resize(np.float32([1.0, -1.0]), 1001))
     assert alternating.information[0] == pytest.approx(1.0, abs=1e-5)
     assert (alternating.information[1:] == 0).all()
@@ -85,7 +88,7 @@ def test_a_sum_is_of_all_pairs():
     x = field((60, 31))
     a, b, c = (fastq.bit_information(part) for part in (x[:20], x[20:], x))
     same_bytes((a + b).counts, c.counts)
-    with pytest.raises(ValueError, match="other has bits of float64, and these are of float32"):
+    with pytest.raises(ValueError, match="other has bits of float64, but this has bits of float32"):
         a + fastq.bit_information(np.ones(3))
     with pytest.raises(TypeError, match="unsupported operand"):
         a + 1

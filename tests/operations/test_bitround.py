@@ -44,6 +44,7 @@ def cases(dtype):
 @pytest.mark.slow("compiles four kernels for each dtype", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_are_those_of_the_reference(dtype, threads):
+    # contract 23.1
     x = all_kinds(dtype, 100_003)
     for options in cases(dtype):
         expected = reference.bitround(x, **options)
@@ -106,7 +107,8 @@ def test_past_the_cache(small_cache):
 
 
 def test_what_is_kept():
-    """The published definition, number by number: the nearest of those with so many bits, ties to the even one."""
+    # contract 23.3
+    """The published definition, number by number: the nearest of those with this many bits, ties to the even one."""
     x = all_kinds("float16", 4000, 8)
     x = x[np.isfinite(x)]
     for kept in (1, 4, 9):
@@ -120,6 +122,7 @@ def test_what_is_kept():
 
 
 def test_nan_keeps_its_bits_and_infinities_stay():
+    # contract 23.2
     bits = np.array([0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001, 0x7F800000, 0xFF800000], np.uint32)
     for options in ({"keepbits": 1}, {"keepbits": 22}, {"digits": 2}, {"max_error": 3.0}):
         for convention in ("numcodecs", "netcdf"):
@@ -127,12 +130,14 @@ def test_nan_keeps_its_bits_and_infinities_stay():
 
 
 def test_what_rounds_up_beyond_the_largest_number_is_infinite():
+    # contract 23.1
     most = np.finfo(np.float32).max
     assert fastq.bitround(np.float32([most, -most]), keepbits=7).tolist() == [np.inf, -np.inf]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_digits_are_kept(dtype):
+    # contract 23.4
     """No number is off by more than half of a unit of its last digit, as the CF conventions have it."""
     x = np.random.default_rng(9).uniform(1.0, 10.0, 5000).astype(dtype)
     for digits in range(1, most_digits(8 * x.itemsize) + 1):
@@ -143,6 +148,7 @@ def test_digits_are_kept(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bound", [0.0, 1e-5, 2.0**-6, 0.1, 700.0, math.inf])
 def test_errors_are_within_the_bound_by_as_few_bits_as_that_needs(dtype, bound):
+    # contract 23.5
     x = np.random.default_rng(10).uniform(-1000, 1000, 3000).astype(dtype)
     x[:3] = np.nan, np.inf, 999.5
     found, finite = fastq.bitround(x, max_error=bound), np.isfinite(x)
@@ -153,6 +159,7 @@ def test_errors_are_within_the_bound_by_as_few_bits_as_that_needs(dtype, bound):
 
 
 def test_the_largest_number_stays_finite_within_any_bound():
+    # contract 23.5
     x = np.array([np.finfo(np.float32).max, 1.0], np.float32)
     assert np.isfinite(fastq.bitround(x, max_error=math.inf)).all()
     assert fastq.bitround(np.zeros(3, np.float32), max_error=1.0).tolist() == [0.0, 0.0, 0.0]

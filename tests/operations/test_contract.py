@@ -1,4 +1,4 @@
-"""The reference against independent truth: exact rational arithmetic, ONNX's own test vectors, Python loops.
+"""The reference against independent truth: exact rational arithmetic and Python loops.
 
 Every check takes the implementation as its first argument, so that it holds for any module with the public functions.
 """
@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 import re
-import warnings
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -15,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from catalogue import FEW, same_bytes
+from catalogue import FEW, PatchedNumPy, same_bytes
 from fuzzing import exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +47,7 @@ def assert_same(actual, expected):
 
 
 def schemes(dtype):
-    """Asymmetric and symmetric; a symmetric scheme of 1 bit has no codes beside the middle."""
+    """Asymmetric and symmetric; a symmetric scheme of 1 bit has no codes except the middle."""
     return (False,) if QTYPES[dtype].bits == 1 else (False, True)
 
 
@@ -101,7 +100,7 @@ def bitwise_unpacked(packed, qtype, shape):
 
 
 def one_each(codes, qtype, shape):
-    """Stored codes as one an element, checking how they are stored."""
+    """Stored codes as one per element, checking how they are stored."""
     if qtype.packed:
         assert codes.dtype == np.uint8
         return bitwise_unpacked(codes, qtype, shape)
@@ -155,6 +154,7 @@ def check_codes(impl, dtype, ftype):
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_codes_are_exact(impl, dtype, ftype):
+    # contract 7.1
     check_codes(impl, dtype, ftype)
 
 
@@ -186,6 +186,7 @@ def integers(dtype, seed=0):
 @pytest.mark.slow("compiles kernels for each dtype", quick=lambda impl, name: impl is reference or name == "int16")
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integer_input_is_first_rounded_to_the_compute_type(impl, name):
+    # contract 1.1
     x = integers(np.dtype(name))
     ftype = np.float32 if x.itemsize <= 2 else np.float64
     for scale in (ftype(0.3), ftype(x.max()) / ftype(200)):
@@ -195,6 +196,7 @@ def test_integer_input_is_first_rounded_to_the_compute_type(impl, name):
 
 
 def test_compute_type_follows_the_input_and_not_the_scale(impl):
+    # contract 1.1
     x, scale = np.array([0.35, 0.25, 1.05]), 0.1
     expected = [
         exact_code(v, float(np.float32(scale)), 0, -128, 127, np.float32) for v in x.astype(np.float32).tolist()
@@ -210,6 +212,7 @@ def test_compute_type_follows_the_input_and_not_the_scale(impl):
 @pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_given_qparams_clamp_to_their_own_code_range(impl, dtype):
+    # contract 7.2
     qtype, x = QTYPES[dtype], np.array([-np.inf, -1e30, 0, 1e30, np.inf], np.float32)
     for symmetric in schemes(dtype):
         p = impl.choose_qparams(np.array([-1, 1], np.float32), dtype, symmetric=symmetric)
@@ -232,6 +235,7 @@ def test_code_format_defaults_to_that_of_zero_point_then_out_then_uint8(impl):
 
 
 def test_one_element_scale_of_any_shape_is_for_the_whole_array(impl):
+    # contract 14.3
     for shape in ((), (1,), (1, 1, 1)):
         for x in (np.float32(3), np.arange(4, dtype=np.float32), np.ones((2, 3), np.float32)):
             codes = impl.quantize_linear(x, np.full(shape, 0.5), np.full(shape, 1))
@@ -306,6 +310,7 @@ def test_qparams_of_no_format():
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_qparams_are_exact(impl, dtype, ftype):
+    # contract 1.4, 5.1 and 5.2
     check_qparams(impl, dtype, ftype, ranges(ftype))
 
 
@@ -349,6 +354,7 @@ def test_floating_point_errors_stay_inside(impl):
 @pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference and dtype == "nvfp4")
 @pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "nf4", "mxfp4", "nvfp4"])
 def test_underflow_and_overflow_stay_inside(impl, dtype):
+    # contract 5.1
     for x in (np.full(32, 1e-43, np.float32), np.array([3e38, -3e38, 1e-45, 0] * 8, np.float32)):
         with np.errstate(all="raise"):
             q = impl.quantize(x, dtype)
@@ -374,6 +380,7 @@ def test_underflow_and_overflow_stay_inside(impl, dtype):
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16"])
 def test_values_are_exact(impl, name, ftype, out_type):
+    # contract 7.3
     qtype = QTYPES[name]
     codes = np.unique(np.linspace(qtype.qmin, qtype.qmax, 200).astype(qtype.storage))
     for scale, zero_point in itertools.product(scales(ftype), (qtype.qmin, 0, 77, qtype.qmax)):
@@ -388,6 +395,7 @@ def test_values_are_exact(impl, name, ftype, out_type):
 
 
 def test_dequantized_dtype_is_given_or_that_of_out_or_of_the_scale(impl):
+    # contract 1.5
     codes = np.array([-3, 4], np.int8)
     for scale, expected in [(1, np.float32), (0.5, np.float32), (np.float64(0.5), np.float64), ([0.5], np.float32)]:
         assert impl.dequantize_linear(codes, scale).dtype == expected
@@ -403,6 +411,7 @@ def test_dequantized_dtype_is_given_or_that_of_out_or_of_the_scale(impl):
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 @pytest.mark.parametrize("x_type", ["float32", "float64", "int8", "int64"])
 def test_fake_quantize_is_quantize_and_dequantize(impl, dtype, x_type):
+    # contract 7.4
     x = (np.random.default_rng(2).standard_normal((4, 6)) * 40).astype(x_type)
     ftype = np.float32 if x_type in ("float32", "int8") else np.float64
     for options in ({}, {"axis": 0}, {"axis": 1, "block_size": 4, "symmetric": schemes(dtype)[-1]}):
@@ -482,6 +491,7 @@ def check_granularity(impl, shape, axis, block_size, dtype="int8", symmetric=Fal
 
 @pytest.mark.parametrize(("shape", "axis", "block_size"), GRANULARITIES)
 def test_each_slice_is_quantized_on_its_own(impl, shape, axis, block_size):
+    # contract 3.1
     check_granularity(impl, shape, axis, block_size)
     check_granularity(impl, shape, axis, block_size, "uint8" if impl is reference else "int8", symmetric=True)
 
@@ -496,6 +506,7 @@ def test_each_slice_of_a_packed_format_is_quantized_on_its_own(impl, dtype, axis
 
 
 def test_axis_and_block_size_are_kept(impl):
+    # contract 3.1
     x = granular_input((2, 3, 4))
     q = impl.quantize(x, "int8", axis=np.int64(1), block_size=np.int32(2), symmetric=True)
     assert (q.axis, q.block_size, q.symmetric, q.convention, q.shape) == (1, 2, True, "onnx", (2, 3, 4))
@@ -523,6 +534,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int64"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layout_and_byte_order_do_not_matter(impl, layout, dtype):
+    # contract 1.2
     x = LAYOUTS[layout](granular_input((3, 4, 5), dtype))
     plain = np.array(x, dtype=np.asarray(x).dtype.newbyteorder("="), order="C")
     for options in ({}, {"axis": 1}, {"axis": (0, 2)}, {"axis": -1, "block_size": 3}):
@@ -547,6 +559,7 @@ def test_codes_have_the_memory_order_of_the_input(impl):
 
 
 def test_nan_is_counted_or_taken_as_zero(impl):
+    # contract 14.1
     x = granular_input((3, 5, 7))
     x[0, 1, 2] = x[2, :, 6] = np.nan
     zeroed = np.nan_to_num(x)
@@ -571,6 +584,7 @@ def test_nan_is_counted_or_taken_as_zero(impl):
 
 @pytest.mark.parametrize("dtype", ["int8", "uint4"])
 def test_empty_input_with_given_parameters_is_empty(impl, dtype):
+    # contract 14.6
     p = impl.choose_qparams(np.float32(1), dtype)
     for shape in ((0,), (0, 3), (3, 0), (2, 0, 4)):
         x = np.empty(shape, np.float32)
@@ -582,6 +596,7 @@ def test_empty_input_with_given_parameters_is_empty(impl, dtype):
 
 
 def test_no_ranges_is_not_a_range_of_nothing(impl):
+    # contract 5.5
     x = np.empty((0, 3), np.float32)
     for options, shape in [({"axis": 0}, (0,)), ({"axis": (0, 1)}, (0, 3)), ({"axis": 1, "block_size": 2}, (0, 2))]:
         q = impl.quantize(x, "int8", **options)
@@ -660,12 +675,14 @@ def check_compare(impl):
 
 @pytest.mark.slow("compiles kernels for each format and dtype", quick=lambda impl: impl is reference)
 def test_measures_are_those_of_exact_sums(impl):
+    # contract 16.1 and 16.2
     check_compare(impl)
 
 
 @pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_clipped_counts_what_lies_outside_the_code_range(impl, dtype):
+    # contract 16.5
     qtype = QTYPES[dtype]
     for symmetric, ftype in itertools.product(schemes(dtype), FTYPES):
         p = impl.choose_qparams(np.array([-1, 2], ftype), dtype, symmetric=symmetric)
@@ -680,7 +697,8 @@ def test_clipped_counts_what_lies_outside_the_code_range(impl, dtype):
 
 
 def test_compare_at_its_edges(impl):
-    x = np.array([0.0, 1, 2])
+    # contract 16.3
+    x = np.array([0, 1, 2], np.float32)
     same = impl.compare(x, x)
     assert (same.mse, same.sqnr_db, same.max_abs_error, same.mean_relative_error) == (0, math.inf, 0, 0)
     assert same.clipped is None
@@ -694,6 +712,7 @@ def test_compare_at_its_edges(impl):
 
 
 def test_compare_with_errors_that_are_nan(impl):
+    # contract 16.4
     measures = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error", "max_relative_error", "mean_relative_error")
     x, approximation = np.array([1.0, 4, 2, 8]), np.array([1.5, math.nan, 1.75, 7])
     zero = np.array([1.0, 0, 2, 8])  # without a relative error where the approximation is NaN
@@ -729,6 +748,7 @@ def check_packing(impl):
 
 @pytest.mark.slow("compiles kernels for each format", quick=lambda impl: impl is reference)
 def test_packing_is_that_of_a_bit_by_bit_loop(impl):
+    # contract 1.9
     check_packing(impl)
 
 
@@ -744,6 +764,7 @@ def test_every_byte_unpacks_to_codes_that_pack_to_it(impl, dtype):
 
 
 def test_first_code_takes_the_low_bits_and_the_last_byte_is_padded_with_zeros(impl):
+    # contract 1.9
     assert impl.pack([1, 2, 3], "uint4").tolist() == [0x21, 0x03]
     assert impl.pack([-1, -8, 7], "int4").tolist() == [0x8F, 0x07]
     assert impl.pack([1, 2, 3, 0, 3], "uint2").tolist() == [0b00111001, 0b11]
@@ -765,6 +786,7 @@ def test_zero_dimensional_codes_take_one_byte(impl, dtype):
 @pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_zero_dimensions_in_and_out(impl, dtype):
+    # contract 14.6
     x = np.float32(0.7)
     assert {a.shape for a in (*impl.minmax(x), impl.fake_quantize(x, dtype), impl.quantize(x, dtype).scale)} == {()}
     if dtype not in PACKED:
@@ -801,6 +823,7 @@ def test_out_takes_the_result_and_is_returned(impl, dtype):
 
 
 def test_out_may_overlap_the_input(impl):
+    # contract 14.5
     memory = np.concatenate([granular_input((64,)), np.zeros(4, np.float32)])
     x = memory[:64].copy()
     for out in (memory[:64], memory[4:], memory[:64][::-1]):
@@ -870,50 +893,6 @@ def test_zero_dimensional_out(impl):
     assert out == 4
 
 
-# ONNX's own test vectors
-
-
-def onnx_array(value):
-    from onnx import TensorProto, numpy_helper
-
-    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
-
-
-def run_onnx_node(impl, node, inputs, dtype):
-    from onnx.helper import get_attribute_value
-
-    names = ("axis", "block_size", "saturate")
-    options = {a.name: get_attribute_value(a) for a in node.attribute if a.name in names}
-    if node.op_type == "DynamicQuantizeLinear":
-        q = impl.quantize(*inputs, "uint8")
-        return q.codes, q.scale, q.zero_point
-    if node.op_type == "DequantizeLinear":
-        return (impl.dequantize_linear(*inputs, **options),)
-    codes, qtype = impl.quantize_linear(*inputs, dtype=dtype, **options), QTYPES[dtype]
-    return (impl.unpack(codes, qtype, shape=inputs[0].shape) if qtype.packed else codes,)
-
-
-@pytest.mark.slow("takes 11 s to import onnx.reference")
-def test_every_node_test_of_the_quantization_operators(impl):
-    pytest.importorskip("onnx", minversion="1.23", reason="onnx >= 1.23 makes the node test vectors in memory")
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = [case for case in load_model_tests(kind="node") if "quantizelinear" in case.name]
-    cases = [case for case in cases if not case.name.endswith("_expanded")]
-    assert len(cases) >= 30
-    for case in cases:
-        (node,) = case.model.graph.node
-        for inputs, outputs in case.data_sets:
-            inputs, expected = [onnx_array(v) for v in inputs], [onnx_array(v) for v in outputs]
-            # the format is that of the zero point where there is one: then it need not be said
-            dtype = expected[0].dtype.name
-            for actual, wanted in zip(run_onnx_node(impl, node, inputs, dtype), expected, strict=True):
-                # 4-bit and 2-bit integers of ml_dtypes as int8 and uint8, which fastq unpacks to
-                assert_same(actual, wanted.astype(QTYPES[dtype].storage) if dtype in PACKED else wanted)
-
-
 # Errors
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -935,19 +914,19 @@ BAD_GRANULARITY = [
     ({"axis": 2}, AXIS_ERROR, "axis 2"),
     ({"axis": -3}, AXIS_ERROR, "axis -3"),
     ({"axis": (0, 5)}, AXIS_ERROR, "axis 5"),
-    ({"axis": (0, 0)}, ValueError, "axis"),
-    ({"axis": (1, -1)}, ValueError, "axis"),
+    ({"axis": (0, 0)}, ValueError, "axis must name each axis once"),
+    ({"axis": (1, -1)}, ValueError, "axis must name each axis once"),
     ({"axis": 1.0}, TypeError, "axis must be an int"),
-    ({"axis": True}, TypeError, "axis must be an int"),
-    ({"axis": "0"}, TypeError, "axis must be an int"),
+    ({"axis": True}, TypeError, "axis must be an int.*, not True"),
+    ({"axis": "0"}, TypeError, "axis must be an int, a tuple of int or None, not '0'"),
     ({"axis": [0]}, TypeError, "axis must be an int"),
     ({"axis": (0, 1.0)}, TypeError, "axis must be an int"),
     ({"axis": (False,)}, TypeError, "axis must be an int"),
     ({"axis": 2, "block_size": 2}, AXIS_ERROR, "axis 2"),
-    ({"axis": None, "block_size": 2}, TypeError, "block_size"),
+    ({"axis": None, "block_size": 2}, TypeError, "block_size=2 needs axis"),
     ({"axis": (0, 1), "block_size": 2}, TypeError, "block_size"),
     ({"axis": (0,), "block_size": 2}, TypeError, "block_size"),
-    ({"axis": 0, "block_size": -1}, ValueError, "block_size"),
+    ({"axis": 0, "block_size": -1}, ValueError, "block_size must be 0"),
     ({"axis": 0, "block_size": 2.0}, TypeError, "block_size"),
     ({"axis": 0, "block_size": True}, TypeError, "block_size"),
     ({"axis": 0, "block_size": None}, TypeError, "block_size"),
@@ -958,6 +937,7 @@ BAD_GRANULARITY = [
 @pytest.mark.parametrize(("options", "error", "match"), BAD_GRANULARITY, ids=str)
 @pytest.mark.parametrize("function", OPTIONED)
 def test_wrong_axis_or_block_size(impl, function, options, error, match):
+    # contract 14.4
     with pytest.raises(error, match=match):
         OPTIONED[function](impl, **options)
 
@@ -1011,6 +991,7 @@ TAKES_INPUT = {
 @pytest.mark.parametrize("name", BAD_INPUTS)
 @pytest.mark.parametrize("function", TAKES_INPUT)
 def test_wrong_input_dtype(impl, function, name):
+    # contract 1.3
     with pytest.raises(TypeError, match=name):
         TAKES_INPUT[function](impl, BAD_INPUTS[name])
 
@@ -1039,7 +1020,7 @@ def test_wrong_dtype_of_codes_or_parameters(impl, function, name):
         TAKES_CODES[function](impl, array)
 
 
-NO_ERROR = "^x has 2 NaN, of which there is no error to measure; replace them first$"
+NO_ERROR = "^x has 2 NaN, whose errors cannot be measured; replace them first$"
 ERRORS = [
     # dtype and qparams
     (lambda i: i.quantize(X, "int9"), TypeError, "dtype .*int9"),
@@ -1114,9 +1095,9 @@ ERRORS = [
     (lambda i: i.dequantize_linear(CODES, 0.1, dtype=np.int8), TypeError, "dtype .*int8"),
     (lambda i: dequantized(i, Q, dtype=np.int32), TypeError, "dtype .*int32"),
     # ranges
-    (lambda i: i.quantize([1, np.inf], "int8"), ValueError, "x .*inf"),
-    (lambda i: i.choose_qparams([-np.inf, 0], "int8"), ValueError, "x .*inf"),
-    (lambda i: i.fake_quantize([[1, 2], [np.inf, 0]], "int8", axis=0), ValueError, "x .*inf"),
+    (lambda i: i.quantize(np.float32([1, np.inf]), "int8"), ValueError, "x .*inf"),
+    (lambda i: i.choose_qparams(np.float32([-np.inf, 0]), "int8"), ValueError, "x .*inf"),
+    (lambda i: i.fake_quantize(np.float32([[1, 2], [np.inf, 0]]), "int8", axis=0), ValueError, "x .*inf"),
     # compare
     (lambda i: i.compare(X, X[:2]), ValueError, r"\(3, 4\).*\(2, 4\)"),
     (lambda i: i.compare(X[0], Q), ValueError, r"\(4,\).*\(3, 4\)"),
@@ -1141,7 +1122,7 @@ ERRORS = [
     (lambda i: i.unpack(np.uint8([1]), "uint8", shape=(1,)), TypeError, "dtype .*uint8"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(3,)), ValueError, r"packed .*\(1,\).*\(3,\)"),
     (lambda i: i.unpack(np.uint8([[1]]), "uint4", shape=(2,)), ValueError, r"packed .*\(1, 1\).*\(2,\)"),
-    (lambda i: i.unpack(np.uint8([]), "uint4", shape=(-1,)), ValueError, "shape"),
+    (lambda i: i.unpack(np.uint8([]), "uint4", shape=(-1,)), ValueError, "shape must not have negative"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(2,), axis=1), AXIS_ERROR, "axis 1"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(2,), axis=None), TypeError, "axis must be an int"),
 ]
@@ -1170,6 +1151,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("function", WRITERS)
 def test_wrong_out(impl, function):
+    # contract 14.5
     dtype, call = WRITERS[function]
     read_only = np.empty(X.shape, dtype)
     read_only.flags.writeable = False
@@ -1200,14 +1182,6 @@ def test_wrong_out_names_both_dtypes(impl):
 
 
 # The checks can fail: each of these mutants is wrong in one way, and is caught
-
-
-class PatchedNumPy:
-    def __init__(self, **changed):
-        self.__dict__.update(changed)
-
-    def __getattr__(self, name):
-        return getattr(np, name)
 
 
 # where the reference computes; float formats and formats with scales of their own have mutants of their own

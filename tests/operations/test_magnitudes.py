@@ -15,6 +15,7 @@ WHERE = [{}, {"axis": 0}, {"axis": 1}, {"axis": (0, 2)}, {"axis": 2, "block_size
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
 @pytest.mark.parametrize("where", WHERE)
 def test_magnitudes_are_those_of_the_reference(dtype, where, threads):
+    # contract 1.7
     x = values("float32", 6 * 20 * 100, 3).reshape(6, 20, 100).clip(-1000, 1000)
     x[:, ::2, 1::3] = 0.0
     x[4] = 0.0
@@ -37,6 +38,7 @@ def test_labels_of_channels_are_kept():
 
 @pytest.mark.parametrize("api", [fastq, reference])
 def test_what_has_no_magnitude_but_0_is_refused_or_0(api):
+    # contract 1.7
     for x in (np.ones(3, np.int8), np.ones(3, bool), np.array(["1"])):
         with pytest.raises(TypeError, match=f"x must be float16, bfloat16, float32 or float64, not {x.dtype}"):
             api.magnitudes(x)

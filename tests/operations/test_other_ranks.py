@@ -36,6 +36,7 @@ FAST = "channels", "two axes, swapped"  # whose kernels other tests need too
 @pytest.mark.parametrize("api", [reference, fastq], ids=lambda api: api.__name__)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_an_axis_from_the_end_stays_so(api, name):
+    # contract 3.2
     p, other = chosen(name, api)
     assert p.axis == SCHEMES[name][0]["axis"]
     row = np.broadcast_to(other, SCHEMES[name][1].shape) if other.ndim < SCHEMES[name][1].ndim else other

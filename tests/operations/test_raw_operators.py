@@ -45,6 +45,7 @@ def product(codes, scale, zero_point=0):
 @pytest.mark.parametrize("kind", SCALES, ids=str)
 @pytest.mark.parametrize("dtype", CODES, ids=str)
 def test_codes_are_multiplied_with_scales(api, dtype, kind, values):
+    # contract 1.5
     codes, scale = codes_of(dtype), scales_of(kind)
     wanted = product(codes, scale[:, None])
     default = wanted.dtype if kind in (E8M0, "float64") else scale.dtype
@@ -81,6 +82,7 @@ ZERO_POINTS = {
 @pytest.mark.parametrize("zero_points", ZERO_POINTS)
 @pytest.mark.parametrize("place", PLACES)
 def test_scales_and_zero_points_belong_where_numpy_spreads_them(api, place, zero_points):
+    # contract 3.3
     shape, options, spread = PLACES[place]
     scale = np.random.default_rng(3).uniform(0.1, 2, shape).astype(np.float32)
     zero_point, codes = ZERO_POINTS[zero_points](scale), codes_of("int8")
@@ -95,7 +97,7 @@ def test_scales_and_zero_points_belong_where_numpy_spreads_them(api, place, zero
 
 @APIS
 def test_each_element_of_a_vector_may_have_its_scale(api):
-    """The default axis, 1, is none of a vector."""
+    """A vector does not have the default axis, 1."""
     codes, scale = np.arange(-2, 3, dtype=np.int8), np.linspace(0.5, 2, 5, dtype=np.float32)
     same_bytes(api.dequantize_linear(codes, scale), codes * scale)
     same_bytes(api.quantize_linear(codes * scale, scale, dtype="int8"), codes)
@@ -105,6 +107,7 @@ def test_each_element_of_a_vector_may_have_its_scale(api):
 
 @APIS
 def test_scales_of_0_and_of_powers_of_two(api):
+    # contract 14.2
     codes = np.arange(-2, 4, dtype=np.int8).reshape(1, 6)
     scale = np.array([0.0, 2.0**-149, 2.0**-127, -0.0, 1.0, 2.0**126], np.float32)
     same_bytes(api.dequantize_linear(codes, scale), codes * scale)

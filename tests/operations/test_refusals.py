@@ -36,6 +36,7 @@ def test_a_tensor_is_to_be_detached():
 
 @pytest.mark.parametrize("junk", [2**70, -(2**70), (0, 2**70), 10**5000], ids=["far", "negative", "in a tuple", "long"])
 def test_integers_of_more_than_64_bits(junk):
+    # contract 15.1
     for function in of_both("minmax"):
         with pytest.raises(
             ValueError, match=r"^axis must be .* that 64 bits hold, not (-?1180591620717411303424|an int)"
@@ -51,6 +52,7 @@ def test_axes_of_up_to_64_bits_are_out_of_bounds():
 
 @pytest.mark.parametrize("name", ["true", "raising"])
 def test_what_stands_for_true_is_no_bool(name):
+    # contract 15.1
     junk = {"true": 2, "raising": raising("__bool__")}[name]
     for function, option in itertools.product(of_both("quantize"), ("symmetric", "saturate")):
         with pytest.raises(TypeError, match=f"^{option} must be a bool, not "):
@@ -74,14 +76,9 @@ MATRIX = np.zeros((1, 2), np.int8).view(np.matrix)
 ALL = np.array([-1.0, 1.0]) * np.finfo(np.float64).max
 # what the few values above may not reach
 REFUSED = [
-    (lambda api: api.minmax(X, axis="0"), TypeError, "axis must be an int, a tuple of int or None, not '0'"),
-    (lambda api: api.minmax(X, axis=True), TypeError, "axis must be .*, not True"),
-    (lambda api: api.minmax(X, axis=(0, -2)), ValueError, "axis must name each axis once"),
-    (lambda api: api.minmax(X, axis=0, block_size=-1), ValueError, "block_size must be 0"),
-    (lambda api: api.minmax(X, block_size=2), TypeError, "block_size=2 needs axis"),
     (lambda api: api.minmax(X, nan="skip"), ValueError, "nan must be one of 'raise', 'zero', not 'skip'"),
     (lambda api: api.minmax(masked()), TypeError, "x is a masked array"),
-    (lambda api: api.minmax([[1], [1, 2]]), ValueError, "x must be what NumPy makes an array of; list"),
+    (lambda api: api.minmax([[1], [1, 2]]), ValueError, "x must be an object that NumPy can turn into an array; list"),
     (lambda api: api.minmax(np.empty((0, 3))), ValueError, r"x has shape \(0, 3\)"),
     (lambda api: api.dequantize_linear(CODES, 0.5, dtype="float33"), TypeError, "dtype must be .* not 'float33'"),
     (lambda api: api.quantize(X, None), TypeError, "dtype"),
@@ -89,8 +86,6 @@ REFUSED = [
     (lambda api: api.choose_qparams(X, X), TypeError, r"dtype must be .* not an array of float32 of shape \(3, 4\)"),
     (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=8), TypeError, "shape must be a tuple of int"),
     (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=itertools.count()), ValueError, "at most 64"),
-    (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=(-1,)), ValueError, "shape must not have negative"),
-    (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=(7, 1)), ValueError, "packed has shape"),
     (lambda api: api.compare(X, X.astype(np.int64)), TypeError, "q must be .*float.*int64"),
     (lambda api: api.gguf.quantize(X, Unbound()), TypeError, "qtype must be a name, .* not <.*Unbound object"),
     (lambda api: QParams(0.5, 0, "int8", computed="float16"), TypeError, "computed must be float32 or float64"),
@@ -120,6 +115,7 @@ REFUSED = [
     (lambda api: fastq.xarray.pack(X), TypeError, "ds must be a Dataset"),
     (lambda api: fastq.xarray.pack(xarray.Dataset(), max_error=1), TypeError, "max_error must be a dict"),
     (lambda api: io.open_checkpoint("nothing"), ValueError, "path must be that of a model directory"),
+    (lambda api: io.open_checkpoint("a.safetensors"), ValueError, "; fastq.load opens files of tensors"),
     (lambda api: io.save_checkpoint(b"a/new", {}), TypeError, "path must be a string or a path"),
     (lambda api: io.save_checkpoint("a/new", {}, shard_size=0), ValueError, "shard_size must be 1 or more"),
     (lambda api: io.save_checkpoint("a/new", [X]), TypeError, "tensors must be a mapping"),
@@ -142,8 +138,7 @@ REFUSED = [
     (lambda api: api.quantize_linear(X, 0.1, 1j, "uint8", convention="faiss"), TypeError, "zero_point must be"),
     (lambda api: api.quantize(WIDE, "uint8", convention="faiss"), ValueError, "range too wide"),
     (lambda api: api.quantize_linear(X, 0.1, np.inf, "uint8", convention="faiss"), ValueError, "must be finite"),
-    (lambda api: api.quantize(ALL, "int8", convention="cf"), ValueError, "too wide for a finite"),
-    (lambda api: api.fake_quantize(ALL, "int16", convention="cf"), ValueError, "too wide for a finite scale"),
+    (lambda api: api.choose_qparams(ALL, "int8", convention="cf"), ValueError, "too wide for a finite scale"),
     (lambda api: api.quantize(WIDE, "int8", out=MATRIX), TypeError, "out must be an"),
     (lambda api: api.quantize_linear(X, np.inf, dtype="nf4"), ValueError, "finite"),
 ]
@@ -153,6 +148,7 @@ REFUSED = [
     ("call", "error", "match"), [*REFUSED, *ERRORS], ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_refusals(call, error, match):
+    # contract 15.4
     for api in (fastq, reference):
         with pytest.raises(error, match=match):
             call(api)
@@ -178,6 +174,7 @@ def test_a_call_like_a_good_one_is_refused_all_the_same(name):
 
 
 def test_memoryviews_of_several_dimensions_are_arrays():
+    # contract 15.2
     for api in (fastq, reference):
         q = api.quantize(memoryview(X), "int8")
         assert q.codes.tobytes() == api.quantize(X, "int8").codes.tobytes()

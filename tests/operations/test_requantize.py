@@ -20,6 +20,7 @@ MULTIPLIERS += [1.0 - 2.0**-40, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**-1060, 5e-3
 
 
 def test_conventions_are_those_of_the_table():
+    # contract 13.3
     assert set(CONVENTIONS) == set(REQUANTIZATIONS)
 
 
@@ -42,6 +43,10 @@ def check(acc, *numbers, **options):
 # --- codes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(
+    "compiles kernels for each dtype",
+    quick=lambda convention, dtype: "tflite" in (convention, dtype) or dtype == "int8",
+)
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_multiplier(convention, dtype):
@@ -53,9 +58,14 @@ def test_one_multiplier(convention, dtype):
         check(acc, np.float32(multiplier), zero_point, dtype, convention=convention, bias=int(rng.choice(SUMS)))
 
 
+@pytest.mark.slow(
+    "compiles kernels for each convention",
+    quick=lambda convention, axis: convention == "tflite" or (axis, convention) == (1, "torch"),
+)
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("axis", [0, 1, 2, (0, 2)])
 def test_channels(convention, axis):
+    # contract 13.5
     rng, shape = np.random.default_rng(2), (3, 21, 5)
     kept = tuple(shape[a] for a in (axis if isinstance(axis, tuple) else (axis,)))
     for _ in range(3):
@@ -83,6 +93,7 @@ def ties(dtype=np.int64):
     ],
 )
 def test_ties(convention, of_ties):
+    # contract 13.3
     found = fastq.requantize(np.int32([-6, -2, 2, 6]), 0.25, 0, "int8", convention=convention)
     assert found.tolist() == of_ties
     check(ties(np.int32), 2.0**-9, 0, "int16", convention=convention)
@@ -98,6 +109,7 @@ def test_tensorflow_lite_rounds_twice():
 
 
 def test_a_bias_that_is_a_float_is_added_in_float32():
+    # contract 13.4
     rng = np.random.default_rng(3)
     acc, multiplier = sums(rng, (40, 9), 2.0**-6), np.exp2(rng.uniform(-9, -3, 9)).astype(np.float32)
     bias = (rng.standard_normal(9) * 1000).astype(np.float32)
@@ -143,7 +155,8 @@ def test_memory(layout, axis, threads):
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_many_elements(convention, threads):
-    """Past the cache, by several threads, from any element on; every length of what does not fill registers."""
+    # contract 13.1
+    """Past the cache, by several threads, from any element on; every length that does not fill registers."""
     rng = np.random.default_rng(5)
     acc = sums(rng, (1 << 22) + 77, 0.001)
     for n in (1, 2):
@@ -219,14 +232,17 @@ def test_nothing_and_labels():
 
 ACC = np.zeros((2, 3), np.int32)
 WRONG = {
-    "acc must be an int32 array, as of sums of products, not int64": {"acc": np.zeros(3, np.int64)},
-    "acc must be an int32 array, as of sums of products, not float32": {"acc": np.zeros(3, np.float32)},
+    "acc must be an int32 array, such as sums of products, not int64": {"acc": np.zeros(3, np.int64)},
+    "acc must be an int32 array, such as sums of products, not float32": {"acc": np.zeros(3, np.float32)},
     "dtype must be one of int8, uint8, int16, not int4": {"dtype": "int4"},
     "convention must be one of 'tflite', .*, not 'onnx'": {"convention": "onnx"},
     "multiplier must be of a float or integer dtype, not bool": {"multiplier": True},
-    r"multiplier must be finite and not negative; 1 of 3 are not, as -1.0": {"multiplier": [1.0, -1.0, 0], "axis": 1},
-    "multiplier must be finite and not negative; 1 of 1 are not, as nan": {"multiplier": np.nan},
-    "multiplier must be finite and not negative; 1 of 1 are not, as inf": {"multiplier": np.float32(np.inf)},
+    r"multiplier must be finite and not negative; 1 of 3 are not, such as -1.0": {
+        "multiplier": [1.0, -1.0, 0],
+        "axis": 1,
+    },
+    "multiplier must be finite and not negative; 1 of 1 are not, such as nan": {"multiplier": np.nan},
+    "multiplier must be finite and not negative; 1 of 1 are not, such as inf": {"multiplier": np.float32(np.inf)},
     r"multiplier must be less than 1073741823.75 for convention 'tflite', not 1073741823.75": {
         "multiplier": 2.0**30 - 0.25
     },
@@ -274,6 +290,7 @@ def test_numbers_that_were_right_in_an_earlier_call_are_looked_at():
 
 
 def test_multipliers_of_the_oracle_are_those_of_the_definition():
+    # contract 13.2
     assert quantized_multiplier(1.0) == (2**30, 1)
     assert quantized_multiplier(1.0 - 2.0**-40) == (2**30, 1)
     assert quantized_multiplier(2.0**-32) == (2**30, -31)

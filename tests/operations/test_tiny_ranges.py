@@ -64,6 +64,7 @@ def check(api, dtype, row, name, symmetric, **options):
 @pytest.mark.parametrize("row", [ONNX, STORED], ids=["computed", "stored"])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_no_range_is_lost(dtype, row, name, symmetric):
+    # contract 5.4
     check(reference, dtype, row, name, symmetric)
 
 

@@ -29,9 +29,9 @@ print(f"Python {platform.python_version()}, NumPy {version('numpy')}, Numba {ver
 """
 
 
-def commands(seconds, first):
+def commands(seconds, first, only=""):
     """The command of each kind of run."""
-    fuzz = ["-m", "tests.campaigns.fuzz", "--covering", "--jobs", str(JOBS)]
+    fuzz = ["-m", "tests.campaigns.fuzz", "--covering", "--jobs", str(JOBS), "--only", only]
     return {
         "suite": ["-m", "pytest", "-q"],
         "fuzz": [*fuzz, "--hours", str(seconds / 3600), "--first", str(first)],
@@ -69,7 +69,7 @@ def processes(machine, python, folder):
                 process.wait()
 
 
-def run(machine, kinds, seconds, first, folder):
+def run(machine, kinds, seconds, first, folder, only=""):
     """Run some kinds of runs on a machine; return whether all is right, the last line of each run, and versions."""
     python, missing = environment(machine, folder)
     if missing:
@@ -77,7 +77,7 @@ def run(machine, kinds, seconds, first, folder):
     right, lines = True, {}
     with processes(machine, python, folder) as (python, chosen):
         for kind in kinds:
-            command = [python, *commands(seconds / len(kinds), first)[kind]]
+            command = [python, *commands(seconds / len(kinds), first, only)[kind]]
             done = subprocess.run(command, cwd=ROOT, env=chosen, stdout=subprocess.PIPE, text=True, check=False)
             print(done.stdout)
             right &= done.returncode == 0
@@ -88,9 +88,10 @@ def run(machine, kinds, seconds, first, folder):
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.platforms", description=__doc__)
     parser.add_argument("machines", nargs="*", metavar="NAME", help="machines, as --list names them")
-    parser.add_argument("--run", choices=commands(0, 0), help="of what a machine is for only this")
+    parser.add_argument("--run", choices=commands(0, 0), help="of the tests of a machine only this")
     parser.add_argument("--minutes", type=float, default=10, help="how long a machine runs; a suite runs to its end")
     parser.add_argument("--first", type=int, default=0, help="the seed at which fuzzing begins")
+    parser.add_argument("--only", default="", help="fuzz where this expression is found in 'OPERATION FORMAT'")
     parser.add_argument("--folder", type=Path, default=DEFAULT, help="where Pythons and packages are kept")
     parser.add_argument("--store", action="store_true", help="keep the counts for the table of docs/reliability.md")
     parser.add_argument("--list", action="store_true", help="print the machines")
@@ -105,12 +106,18 @@ def main():
     for name in given.machines or MACHINES:
         began = time.monotonic()
         kinds = [given.run] if given.run else MACHINES[name].runs
-        right, lines, versions = run(MACHINES[name], kinds, given.minutes * 60, given.first, given.folder)
+        right, lines, versions = run(MACHINES[name], kinds, given.minutes * 60, given.first, given.folder, given.only)
         failed += [] if right else [name]
         if given.store:
-            command = f"python -m tests.platforms {name}"
+            command = f"python -m tests.platforms {name}" + f" --run fuzz --only '{given.only}'" * bool(given.only)
             rows = [
-                {"machine": name, "what": kind, "result": line, "with": versions, "command": command}
+                {
+                    "machine": name,
+                    "what": kind + " of a few" * bool(given.only),
+                    "result": line,
+                    "with": versions,
+                    "command": command,
+                }
                 for kind, line in lines.items()
             ]
             figures.store("platforms", rows, by=("machine", "what"))

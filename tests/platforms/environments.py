@@ -49,7 +49,7 @@ def _extra(name):
 
 
 def _install(python, requirements):
-    """Install wheels; return the requirements for which the registries have none."""
+    """Install wheels; return the requirements for which the registries have no wheel."""
     install = [python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
     if subprocess.run([*install, *requirements], stderr=subprocess.DEVNULL, check=False).returncode == 0:
         return []
@@ -62,7 +62,7 @@ def environment(machine, folder):
     Raises
     ------
     RuntimeError
-        If they have none of what the machine is for.
+        If they have no wheel of the machine's own requirements.
     """
     home = folder / "environments" / machine.name
     python, done = home / "bin/python", home / "missing"

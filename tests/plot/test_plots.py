@@ -217,7 +217,7 @@ INDEX = "channel must be an index"
         (lambda: plot.errors(COURSE, Q, ax=[1] * 3), ValueError, "ax must be four Axes, not 3"),
         (lambda: plot.errors(COURSE, Q, ax=list("abcd")), TypeError, "ax must be four Axes, not str, str, str, str"),
         (lambda: plot.calibration(COURSE), TypeError, "calibrator must be a Calibrator"),
-        (lambda: plot.calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has seen no array"),
+        (lambda: plot.calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has no data"),
         (lambda: plot.calibration(seen(), methods="mse"), TypeError, "methods must be a list of minmax"),
         (lambda: plot.calibration(seen(), methods=["best"]), ValueError, "methods must be of minmax, .* not 'best'"),
         (lambda: plot.calibration(seen(), channel=0), ValueError, rf"{INDEX} .* shape \(\), not 0"),
@@ -239,7 +239,7 @@ def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
     assert ax.get_title() == "40 x 64 float32, one row in 2 measured"
     expected = [fastq.compare(X[::2], q[::2]).sqnr_db for q in (qs["blocks"], qs["int4"])]
     assert [patch.get_width() for patch in ax.patches] == expected
-    assert " 8 bits" not in ax.texts[0].get_text()  # those of all, not of what is measured
+    assert " 8 bits" not in ax.texts[0].get_text()  # those of all elements, not of the measured ones
     whole = {**qs, "tall": reference.quantize(X, "int8", axis=0, block_size=4)}
     assert fastq.plot.compare(X, whole).get_title() == "40 x 64 float32"
     with pytest.raises(ValueError, match=r"x has shape \(40, 64\)"):

@@ -113,7 +113,7 @@ def test_outputs_in_the_other_byte_order():
 
 @pytest.mark.slow("compiles 16 kernels")
 def test_a_degenerate_scale_that_is_the_value():
-    """That of a constant array of either sign, by every row that has it, and 1 for what is no scale."""
+    """That of a constant array of either sign, by every row that has it, and 1 for an invalid scale."""
     tiny = np.float32(2.0**-125)
     plain = fastq.CONVENTIONS["textbook"]
     rows = [
@@ -150,7 +150,7 @@ def test_rows_that_leave_fewer_than_two_codes(impl):
 @pytest.mark.slow("compiles 10 kernels each")
 @pytest.mark.parametrize("field", ["reserves_fill", "reduce_range", "narrow", "clamp"])
 def test_variants_with_other_codes(field):
-    """Of channels only: the codes that are used there, in ranges, in clamps and in counts of what is clipped."""
+    """Of channels only: the codes that are used there, in ranges, in clamps and in counts of clipped elements."""
     value = {"narrow": (), "clamp": "format"}.get(field, True)
     base = replace(fastq.CONVENTIONS["onnx"], name="own", reduce_range=field == "clamp")
     row, everywhere = replace(base, variants=(("channels", field, value),)), replace(base, **{field: value})

@@ -90,7 +90,7 @@ def check_an_index(case, dequantize):
     if q is None or arrays > 1:
         return
     if arrays and any(isinstance(each, int) for each in index):
-        with pytest.raises(TypeError, match="goes with slices only"):
+        with pytest.raises(TypeError, match="can be combined with slices only"):
             q[index]
     elif q.block_size and cuts_a_block(q, index):
         with pytest.raises(ValueError, match=r"cuts blocks of \d+ along axis"):
@@ -102,6 +102,7 @@ def check_an_index(case, dequantize):
 @settings(deadline=None, max_examples=300)
 @given(cases())
 def test_a_part_has_the_values_of_the_part(case):
+    # contract 4.1
     check_an_index(case, reference.dequantize)
 
 
@@ -123,6 +124,7 @@ def test_the_check_of_parts_notices_a_wrong_scale():
 
 
 def test_parts_are_views():
+    # contract 4.3
     q = fastq.quantize(X, "int8", axis=0)
     part = q[1:5:2, 3]
     assert np.shares_memory(part.codes, q.codes)
@@ -137,6 +139,7 @@ def test_parts_are_views():
 
 
 def test_packed_codes_are_views_where_bytes_are_whole():
+    # contract 4.3
     q = reference.quantize(X, "int4", axis=0)
     for index in (np.s_[1], np.s_[:, ::2], np.s_[..., 2:6], np.s_[2, 3, 4:]):
         assert np.shares_memory(q[index].codes, q.codes), index
@@ -150,6 +153,7 @@ def test_packed_codes_are_views_where_bytes_are_whole():
 
 
 def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
+    # contract 4.4
     q = reference.quantize(X, "int8", axis=0, convention="torch")
     again = reference.quantize(X[2], qparams=q[2].qparams)
     assert_same_codes(again, q[2])
@@ -165,7 +169,7 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
         (lambda q: q[-(10**30)], IndexError, "index -10+ is out of bounds for axis 0 with size 6"),
         (lambda q: q[1.5:], TypeError, r"index slice\(1.5, None, None\): slice indices must be integers"),
         (lambda q: q[::0], ValueError, r"index slice\(None, None, 0\): slice step cannot be zero"),
-        (lambda q: q.reshape((1,) * 62 + q.shape), ValueError, "shape must be of 64 axes at most"),
+        (lambda q: q.reshape((1,) * 62 + q.shape), ValueError, "shape must have at most 64 axes"),
         (lambda q: q[0, 0, 0, 0], IndexError, "q has 3 axes, but the index is for 4"),
         (lambda q: q[..., ...], IndexError, "one '...' at most"),
         (lambda q: q[None], TypeError, "q takes an index of ints, slices.*not None; q.dequantize"),
@@ -175,10 +179,10 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
         (lambda q: q[[1.0]], TypeError, "one axis, of bools or ints"),
         (lambda q: q[[True]], IndexError, "a mask of 1 bools is for axis 0 with size 6"),
         (lambda q: q[[7]], IndexError, "indices 7 to 7 are out of bounds for axis 0 with size 6"),
-        (lambda q: q[[1], 2], TypeError, r"goes with slices only: index twice"),
+        (lambda q: q[[1], 2], TypeError, r"can be combined with slices only: index twice"),
         (lambda q: q[:, 3], ValueError, "index 3 cuts blocks of 4 along axis 1: a slice there begins at a multiple"),
         (lambda q: q[:, 2:6], ValueError, "index 2:6:1 cuts blocks of 4 along axis 1"),
-        (lambda q: q.reshape(7), ValueError, r"shape must be of 720 elements, not \(7,\)"),
+        (lambda q: q.reshape(7), ValueError, r"shape must have 720 elements, not \(7,\)"),
         (lambda q: q.reshape(1.5), TypeError, "shape must be ints"),
         (lambda q: q.reshape(-1), ValueError, r"shape \(720,\) joins parts .* blocks of 4 along axis 1"),
         (lambda q: q.explain(1), TypeError, r"index must be an int for each of 3 axes, not 1"),
@@ -191,11 +195,13 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
     ],
 )  # fmt: skip
 def test_what_is_refused(take, error, message):
+    # contract 4.2
     with pytest.raises(error, match=message):
         take(reference.quantize(X, "int8", axis=1, block_size=4))
 
 
 def test_codes_have_the_shape_of_the_format():
+    # contract 1.8
     params = fastq.QParams(0.5, 0, "int4")
     for codes, shape in ((np.zeros(3, np.uint8), (4,)), (np.zeros((), np.uint8), ()), (np.zeros(2, np.int8), (4,))):
         with pytest.raises(ValueError, match=r"codes have shape .* but int4 codes of shape .* have shape .* uint8"):
@@ -233,16 +239,17 @@ SHAPES = [
 ]
 
 
-@pytest.mark.slow("packs anew", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
+@pytest.mark.slow("packs again", quick=lambda scheme: scheme["dtype"] not in ("int5", "float6_e2m3fn", "mxfp6_e3m2"))
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_shape_keeps_values_or_is_refused(scheme):
+    # contract 4.5
     q, kept = reference.quantize(X, **scheme), 0
     values = reference.dequantize(q)
     for shape in SHAPES:
         try:
             other = q.reshape(shape)
         except ValueError as error:
-            assert "that have parameters of their own" in str(error)  # noqa: PT017
+            assert "with their own parameters" in str(error)  # noqa: PT017
             assert q.axis is not None
             continue
         same_values(other, values.reshape(shape), reference.dequantize)
@@ -268,7 +275,7 @@ def test_a_shape_keeps_values_or_is_refused(scheme):
 def test_axes_of_another_shape(scheme, shape, axis):
     q = reference.quantize(X, "int8", **scheme)
     if axis is None:
-        with pytest.raises(ValueError, match="that have parameters of their own"):
+        with pytest.raises(ValueError, match="with their own parameters"):
             q.reshape(shape)
     else:
         assert q.reshape(shape).axis == axis
@@ -277,7 +284,7 @@ def test_axes_of_another_shape(scheme, shape, axis):
 def test_nothing_has_a_shape_too():
     q = reference.quantize(np.zeros((3, 0), np.float32), qparams=reference.quantize(X[0, :3], "int8", axis=0).qparams)
     assert q.reshape(3, 5, 0).axis == 0
-    with pytest.raises(ValueError, match="that have parameters of their own"):
+    with pytest.raises(ValueError, match="with their own parameters"):
         q.reshape(0)
     assert q[1:].reshape(2, 0).scale.shape == (2,)
 
@@ -374,6 +381,14 @@ def test_a_card_shows_names_as_text():
     assert "&lt;b&gt;&amp;" in card
 
 
+def test_a_card_of_a_comparison_has_its_measures():
+    for approximation in (reference.quantize(X, "int4"), X):
+        found = fastq.compare(X, approximation)
+        cells = [cell.text for cell in ET.fromstring(found._repr_html_()).iter("td")]
+        shown = repr(found).removeprefix("Comparison(").removesuffix(")")
+        assert ", ".join(map("=".join, zip(cells[::2], cells[1::2], strict=True))) == shown
+
+
 # Explanations
 
 
@@ -400,6 +415,7 @@ def check_explanations(api, scheme, x):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_explanation_has_the_value_of_the_reference(dtype):
+    # contract 4.6
     for scheme in EXPLAINED:
         if not isinstance(scheme.get("axis"), tuple):
             check_explanations(reference, scheme, X[0].astype(dtype))
@@ -462,6 +478,7 @@ def test_numbers_of_the_whole_array_in_another_byte_order():
 @pytest.mark.slow("compiles a kernel a convention", quick=lambda convention: convention == "torch-pt2e")
 @pytest.mark.parametrize("convention", ["textbook", "torch-pt2e", "tflite"])
 def test_an_explanation_takes_scales_that_a_convention_keeps_in_float64(convention):
+    # contract 2.3
     p = fastq.QParams([1e-60, 1.0], [0, 0], "int8", axis=0, convention=convention, computed="float32")
     q = fastq.QuantizedArray(np.array([[7, -3], [2, 5]], np.int8), p, (2, 2))
     for place in np.ndindex(q.shape):

@@ -175,7 +175,7 @@ class _Other:
         return result
 
     def close(self):
-        """Let the process end; return its exit code, None if there is none."""
+        """Let the process end; return its exit code, or None without one."""
         process, self.process = self.process, None
         if process is None:
             return None

@@ -53,7 +53,7 @@ def as_numbers_of(dtype: np.dtype[Any], scalar_map: Mapping[float, float]) -> di
 
 def _cast(value: float, info: np.iinfo[Any], rounded: Callable[[Fraction], int], out_of_range: str | None) -> int:
     if not math.isfinite(value):
-        raise ValueError(f"x has {value}, which no integer stands for; name one in scalar_map")
+        raise ValueError(f"x has {value}, which integers lack; map them in scalar_map")
     whole, least, most = rounded(Fraction(value)), int(info.min), int(info.max)
     if out_of_range == "wrap":
         return (whole - least) % (most - least + 1) + least

@@ -88,6 +88,17 @@ LAYOUTS = {
 }
 
 
+class PatchedNumPy:
+    """NumPy except for some functions, for a module that is to be wrong."""
+
+    def __init__(self, **changed):
+        self.__dict__.update(changed)
+
+    def __getattr__(self, name):
+        """Return what was not changed."""
+        return getattr(np, name)
+
+
 def same_bytes(actual, expected):
     """Assert that two arrays have the same dtype, shape and bits."""
     assert actual.dtype == expected.dtype

@@ -1,4 +1,4 @@
-"""Arrays in chunks of random sizes, and what all schedulers have to make of them: the bytes of the reference."""
+"""Arrays in chunks of random sizes, and the results of all schedulers for them: the bytes of the reference."""
 
 import itertools
 

@@ -6,7 +6,7 @@ from fastq.cli import cli
 
 
 def invoke(*arguments, **environment):
-    """What a command ends with, which is no exception but an exit."""
+    """The end of a command, which is not an exception but an exit."""
     result = CliRunner().invoke(cli, [str(each) for each in arguments], env=environment)
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     return result

@@ -48,7 +48,7 @@ def folder(path, files, config=None):
     return path
 
 
-# what is in a folder beside config.json: the files that are read; words of the notes; what is copied too
+# the contents of a folder in addition to config.json: the files that are read; words of the notes; what is copied too
 READ = {
     "one file": ({SINGLE: NAMES}, [SINGLE], "", ""),
     "with Mistral's": (

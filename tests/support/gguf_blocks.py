@@ -9,7 +9,7 @@ from fastq.formats.gguf import BLOCK_FORMATS
 
 
 def any_blocks(name, *shape, seed=0):
-    """Blocks of any bytes, so many to a row."""
+    """Blocks of any bytes, a number of them in a row."""
     width = BLOCK_FORMATS[name].nbytes
     return np.random.default_rng(seed).integers(0, 256, (*shape[:-1], shape[-1] * width), np.uint8)
 

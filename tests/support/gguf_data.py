@@ -1,7 +1,7 @@
 """Rows for block formats of GGUF that are hard to quantize as ggml does, the same with every version of NumPy.
 
 Only the raw bits of a generator are promised not to change, and only operations that IEEE 754 rounds correctly are
-used, so that digests of what ggml makes of these rows can be kept.
+used, so that digests of ggml's blocks for these rows can be kept.
 """
 
 import numpy as np
@@ -68,14 +68,14 @@ def _ties(bits, shape):
 
 
 def _magnitudes(bits, shape):
-    """Sub-blocks of many magnitudes, some of one sign, some beside others that are much larger."""
+    """Sub-blocks of many magnitudes, some of one sign, some next to others that are much larger."""
     scale = _powers(bits, (shape[0], shape[1] // 16), -30, 12).repeat(16, axis=1)
     x = _normal(bits, shape) * scale
     return np.where((_uniform(bits, (shape[0], shape[1] // 32)) < 0.2).repeat(32, axis=1), np.abs(x), x)
 
 
 def _codebook_ties(bits, shape):
-    """Halves of whole numbers beside -127, the first number of ggml's codebook, in units of a power of two."""
+    """Halves of whole numbers next to -127, the first number of ggml's codebook, in units of a power of two."""
     unit = _powers(bits, (shape[0], shape[1] // 32), -9, 3).repeat(32, axis=1)
     x = np.clip(np.floor(_normal(bits, shape) * 90) / 2, -126, 126)
     return np.where(np.arange(shape[1]) % 32 == 5, -127, x) * unit
@@ -112,6 +112,16 @@ def rows_of(kind, rows, seed=0):
 def rows_of_all(rows, seed=0):
     """So many rows of each kind."""
     return np.concatenate([rows_of(kind, rows, seed) for kind in KINDS])
+
+
+def comparable(x, name):
+    """Rows whose blocks of a format ggml writes as it reads them.
+
+    Those of IQ3_S it does not where all values of a sub-block are 0: codes that follow lie in the bytes of other ones.
+    """
+    parts = x.reshape(-1, 32)
+    gap = (parts == 0).all(axis=1, keepdims=True) & (np.arange(32) == 3) & (name == "IQ3_S")
+    return np.where(gap, np.float32(2.0**-30), parts).reshape(x.shape)
 
 
 def importance(seed=0):

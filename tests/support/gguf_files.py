@@ -10,7 +10,7 @@ KINDS = gguf.GGMLQuantizationType
 
 
 def encoded(x, kind):
-    """The bytes that the gguf package, or ggml's rule for NVFP4 and the like as fastq has it, makes of values."""
+    """The bytes that the gguf package, or ggml's rule for NVFP4 and the like as in fastq, gives for values."""
     import fastq.gguf
 
     if kind in ("F32", "F16"):

@@ -1,7 +1,7 @@
 """Small models in GGUF files, written by the gguf package: random weights, real names and metadata.
 
 Each is made for rules by which llama-quantize chooses types: layers in every eighth, shared keys, experts, tied
-embeddings, rows that are no whole blocks. Rows have 256 values and are few. Nothing here imports fastq: the weights
+embeddings, rows that are not whole blocks. Rows have 256 values and are few. Nothing here imports fastq: the weights
 have to be the same where only llama.cpp is installed.
 """
 

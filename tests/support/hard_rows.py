@@ -8,14 +8,14 @@ import fastq
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.qtypes import QTYPES
 
-# where a scale needs a division, in every place beside those that need none
+# where a scale needs a division, in every place next to those that need none
 SCALES = np.array([0.02, 3.0, 2.0**-130, 0.5, 2.0**110, 1e-3, 1e-3, 2.0**-149, 0.25], np.float32)
 UNEVEN = {"int8": 1, "uint16": 1, "float8_e4m3fn": 1, "int4": 2, "uint3": 8}  # codes that fill whole bytes
 LENGTHS = (8, 15, 16, 17, 23, 24, 31, 32, 33, 48, 64, 240, 256, 272)
 
 
 def parameters(code, runs, length, **where):
-    """QParams of runs, for arrays of so many of them one after the other."""
+    """QParams of runs, for arrays of a number of them one after the other."""
     scale = np.resize(SCALES, runs)
     qtype = fastq.choose_qparams(np.ones(4, np.float32), code).dtype
     zero_point = np.zeros(runs) if qtype.element else np.resize([0, 1, 2, 3], runs)

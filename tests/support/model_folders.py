@@ -6,6 +6,9 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from fastq.io.checkpoints.finding import stored_weights
+from fastq.io.checkpoints.folder import ModelFolder
+
 BF16 = ml_dtypes.bfloat16
 LAYER = "model.layers.0"
 Q_PROJ = f"{LAYER}.self_attn.q_proj"
@@ -82,7 +85,7 @@ def config_of(folder):
 
 
 def sqnr_db(x, y):
-    """The ratio of a signal to what another one is off, in decibels."""
+    """The ratio of a signal to the error of another one, in decibels."""
     x, y = (np.asarray(each).astype(np.float64) for each in (x, y))
     return 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
 
@@ -93,3 +96,8 @@ def write_single(folder, arrays, config=CONFIG):
     save_file(arrays, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def values_of(folder):
+    """Return the values of each quantized weight of a model directory."""
+    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}

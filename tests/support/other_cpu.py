@@ -1,4 +1,4 @@
-"""Compile kernels of a dtype for AArch64 on any machine: a script that prints what they are made of there, as JSON.
+"""Compile kernels of a dtype for AArch64 on any machine: a script that prints their origins there, as JSON.
 
 It makes calls as usual, but what they compile is never run: they return what was in memory.
 """
@@ -56,7 +56,7 @@ SHAPES_AND_OPTIONS = (
 
 
 def kernels(dtype, shapes):
-    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel of so many shapes."""
+    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, for each kernel of some shapes."""
     for operation, (shape, options) in itertools.product(OPERATIONS, SHAPES_AND_OPTIONS[:shapes]):
         listings.clear()
         operation(np.zeros(shape, dtype), **options)

@@ -42,7 +42,7 @@ class Private(NamedTuple):
 
 
 def _of(**modules: str) -> tuple[str, ...]:
-    """Return the names of modules of Numba, of which each is given with what of it is used."""
+    """Return the names of modules of Numba, each with its names that are used."""
     return tuple(
         f"numba.{module.replace('__', '.')}:{name}" for module, names in modules.items() for name in names.split()
     )

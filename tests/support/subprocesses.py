@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import fastq
 
-SUPPORT = Path(__file__).parent  # the folder of what tests share
+SUPPORT = Path(__file__).parent  # the folder of modules that tests share
 
 # what every piece of code can use
 SETUP = """
@@ -20,7 +20,7 @@ import fastq
 from fastq import reference
 
 class Case:
-    "One array, with what the reference makes of it."
+    "One array, with the results of the reference."
 
     def __init__(self, size, seed=0):
         self.x = np.random.default_rng(seed).standard_normal(size, np.float32)
@@ -36,7 +36,7 @@ class Case:
             assert actual.dtype == expected.dtype and actual.tobytes() == expected.tobytes()
 
 def in_threads(count, work):
-    "Call work in so many threads at once; raise what one of them raises."
+    "Call work in `count` threads at once; raise what one of them raises."
     ready = threading.Barrier(count)
     with ThreadPoolExecutor(count) as threads:
         for future in [threads.submit(lambda: (ready.wait(), work())) for _ in range(count)]:
@@ -80,7 +80,7 @@ import ctypes, mmap
 libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
 
 def pages_before(pages):
-    "Memory of so many pages and one that nothing may read, and the address where that begins."
+    "Memory of `pages` pages and one that nothing may read, and the address where that begins."
     memory = mmap.mmap(-1, (pages + 1) * page)
     end = np.frombuffer(memory, np.uint8).ctypes.data + pages * page
     assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
@@ -135,7 +135,7 @@ def start(code, *, setup=SETUP, options=(), package=Path(fastq.__file__).parent,
 
 def finish(process, timeout=60):
     """Output of a process that has to end with exit code 0 and without a word on stderr."""
-    for _ in range(timeout // 5):  # in parts, since a machine that stands still for a minute is no hang
+    for _ in range(timeout // 5):  # in parts, since a machine that stands still for a minute does not hang
         try:
             output, errors = process.communicate(timeout=5)
             break

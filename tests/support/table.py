@@ -1,4 +1,4 @@
-"""Tables of what is compared: works, each an array and how it is quantized, by operations and numbers of threads.
+"""Tables of comparisons: works, each an array and how it is quantized, by operations and numbers of threads.
 
 A file of tests makes a `Table`, adds rows to it and has its test: the one driver that compares with the reference.
 """
@@ -29,10 +29,10 @@ class Work(NamedTuple):
     options: Mapping[str, Any] = MappingProxyType({})
     other: np.ndarray | None = None
     qparams: fastq.QParams | None = None
-    q: QuantizedArray | None = None  # instead of what the reference makes of x
+    q: QuantizedArray | None = None  # instead of the results of the reference for x
     sources: tuple[np.ndarray, ...] = ()  # x in other memory
     threads: tuple[int, ...] = (1,)
-    outputs: tuple[Any, ...] = ()  # dtypes of values, beside that of the scale
+    outputs: tuple[Any, ...] = ()  # dtypes of values, in addition to that of the scale
     operations: str = ""  # instead of those of the row
 
 
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     quick: Callable[..., bool]
     operations: str
     chunk: tuple[int, int] | None  # elements of a thread
-    cache: dict[str, Any]  # tuning of what goes past the cache
+    cache: dict[str, Any]  # tuning of arrays that go past the cache
 
 
 class Table:
@@ -168,7 +168,7 @@ def calls_of(work):
 
 
 def check(work, operations, threads):
-    """Compare what operations make of an array, by each number of threads, with what the reference makes of it."""
+    """Compare the results of operations for an array, by each number of threads, with those of the reference."""
     calls = calls_of(work)
     for same, call in (calls[name] for name in operations.split(", ")):
         right = call(reference, work.x)

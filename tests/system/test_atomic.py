@@ -34,6 +34,7 @@ def replace(folder):
 
 @needs_locks
 def test_an_abandoned_file_is_removed(here):
+    # contract 28.6
     (here / ABANDONED).write_bytes(b"half")
     replace(here)
     assert os.listdir() == ["out"]
@@ -61,6 +62,7 @@ def test_a_file_that_is_being_written_is_not_removed(here):
 
 @needs_locks
 def test_a_file_is_locked_until_it_has_its_name(here, monkeypatch):
+    # contract 28.6
     """Closed and not yet renamed: another process that looks for abandoned files then finds it locked."""
     rename = os.replace
 

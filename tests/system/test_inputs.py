@@ -54,6 +54,7 @@ def test_memory_is_shared(of):
 
 
 def test_arrays_of_dlpack_are_quantized():
+    # contract 15.3
     assert (
         fastq.quantize(OnlyDLPack(VALUES), "int8").codes.tobytes() == reference.quantize(VALUES, "int8").codes.tobytes()
     )
@@ -62,6 +63,7 @@ def test_arrays_of_dlpack_are_quantized():
 @pytest.mark.parametrize("device", [(2, 0), (10, 1), (8, 0)])
 @pytest.mark.parametrize("kind", [OnlyDLPack, OnACard])
 def test_memory_of_a_device_is_refused(kind, device):
+    # contract 15.3
     with pytest.raises(TypeError, match=rf"x lies in the memory of a device, {device[0]} {device[1]} of DLPack: copy"):
         fastq.quantize(kind(VALUES, device), "int8")
 
@@ -75,7 +77,9 @@ def test_dlpack_that_fails_is_refused_by_name():
         def __dlpack__(self, **options):
             raise BufferError("exported already")
 
-    with pytest.raises(TypeError, match="x must be what NumPy makes an array of; Broken: exported already"):
+    with pytest.raises(
+        TypeError, match="x must be an object that NumPy can turn into an array; Broken: exported already"
+    ):
         fastq.quantize(Broken(VALUES), "int8")
 
 
@@ -108,7 +112,7 @@ class TestTorch:
             fastq.quantize(tensor, "int8")
 
     def test_a_tensor_without_memory_is_refused(self):
-        with pytest.raises(TypeError, match=r"x must be what NumPy makes an array of; Tensor: .*meta"):
+        with pytest.raises(TypeError, match=r"x must be an object that NumPy can turn into an array; Tensor: .*meta"):
             fastq.quantize(self.torch.ones(3, device="meta"), "int8")
 
     def test_dtypes_are_taken_by_name(self):
@@ -162,7 +166,7 @@ def test_arrays_of_the_array_api():
     assert as_dtype(xp.float64, "dtype", "any") == np.float64
     with pytest.raises(TypeError, match=r"dtype must be one of .*not 'complex64'"):
         as_qtype(xp.complex64)
-    with pytest.raises(TypeError, match=r"x must be what NumPy makes an array of; Array: .*device1"):
+    with pytest.raises(TypeError, match=r"x must be an object that NumPy can turn into an array; Array: .*device1"):
         reference.quantize(xp.asarray(VALUES, device=xp.Device("device1")), "int8")
 
 

@@ -12,7 +12,7 @@ from fastq.system.lazy import Held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
-# Shells ignore SIGINT for what they start in the background.
+# Shells ignore SIGINT for processes that they start in the background.
 INTERRUPTS = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,7 +12,7 @@ THIRDS = np.arange(N) / 3
 
 
 def dataset(owner="t", attribute=None, text=None, in_encoding=False, **of_v):
-    """A Dataset of data t and of a variable v of floats that are no multiples of a step, with an attribute anywhere."""
+    """A Dataset of data t and of a variable v of floats that are not multiples of a step, with any attribute."""
     ds = xarray.Dataset(
         {"t": ("x", 280 + np.sin(np.arange(N))), "v": ("x", THIRDS, of_v), "box": ((), 0)}, {"lat": ("x", np.arange(N))}
     )
@@ -101,6 +101,7 @@ def test_flags_times_and_coordinates_stay(attributes):
 
 @pytest.mark.parametrize(("owner", "attribute", "text"), PACKED)
 def test_data_are_packed(owner, attribute, text):
+    # contract 25.1
     assert fastq.xarray.pack(dataset(owner, attribute, text)).v.dtype == np.int16
 
 
@@ -175,6 +176,7 @@ GAPS = [
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(("dtype", "attributes", "gaps"), GAPS, ids=lambda each: str(each)[:40])
 def test_gaps(dtype, attributes, gaps, lazy):
+    # contract 25.2
     """The codes are those of the same data with NaN, and so is all that is read."""
     rng = np.random.default_rng(2)
     x = (280 + 20 * rng.random((8, 3))).astype(dtype)
@@ -229,6 +231,7 @@ LIMITS = [
 
 @pytest.mark.parametrize(("attributes", "encoding", "dtype", "valid", "others"), LIMITS)
 def test_limits(attributes, encoding, dtype, valid, others):
+    # contract 25.2 and 25.6
     x = np.array([*valid, *others], dtype)
     ds = xarray.Dataset({"t": ("x", x, attributes)})
     ds.t.encoding = encoding
@@ -251,10 +254,10 @@ def test_limits_that_leave_nothing_are_refused(limits, lazy):
     ds = xarray.Dataset({"t": ("x", t, {**limits, "_FillValue": F32(-9)}), "u": ("x", t + 1, {"valid_min": 0})})
     ds = ds.chunk(x=2) if lazy else ds
     with pytest.raises(
-        ValueError, match=r"^ds has no value of 't' within its valid limits: leave them out of attrs, or"
+        ValueError, match=r"^ds has no value of 't' within its valid limits: remove them from attrs, or"
     ):
         fastq.xarray.pack(ds)
-    ds.t.values[2:] = np.nan  # nothing but gaps is no mistake
+    ds.t.values[2:] = np.nan  # only missing values are not a mistake
     none = ds.assign(t=ds.t.where(ds.t < 0))
     assert (fastq.xarray.pack(none).t.values == -32768).all()
     some = ds.assign(t=ds.t.copy(data=np.array([-9, np.nan, 8000, 3, 300], F32)))
@@ -264,6 +267,7 @@ def test_limits_that_leave_nothing_are_refused(limits, lazy):
 
 
 def test_actual_range_is_that_of_what_is_read():
+    # contract 25.6
     ds = xarray.Dataset(
         {"t": ("x", np.array([0.1, 7.77, -9], F32), {"actual_range": F32([0.1, 7.77]), "valid_min": 0})}
     )
@@ -313,6 +317,7 @@ def test_refused_encodings(encoding, error, message):
     ],
 )
 def test_refusals(attributes, error, message):
+    # contract 25.5
     ds = dataset(**attributes)
     ds["w"] = "x", np.array([1, 9.969209968386869e36, 2, 3, 4], F32)
     with pytest.raises(error, match=message):

@@ -18,7 +18,7 @@ QUICK = (("int16", np.float32), ("int16", np.float64))
 
 
 def seasons(dtype=np.float32, days=60, shape=(9, 16)):
-    """Temperature and rain over a year, with gaps, beside variables of other kinds."""
+    """Temperature and rain over a year, with gaps, next to variables of other kinds."""
     rng, day = np.random.default_rng(11), np.arange(days) * 365 / days
     cycle = 15 * np.sin(day * 2 * np.pi / 365)[:, None, None]
     t = (283 + cycle - np.linspace(0, 30, shape[0])[None, :, None] + rng.standard_normal((days, *shape))).astype(dtype)
@@ -72,6 +72,7 @@ def test_every_format(code, dtype):
 
 
 def test_codes_are_those_of_the_convention():
+    # contract 25.1 and 25.5
     ds = seasons()
     packed, x = fastq.xarray.pack(ds), ds.t.values
     scale, offset = packed.t.attrs["scale_factor"], packed.t.attrs["add_offset"]
@@ -113,6 +114,7 @@ def test_numbers_at_the_ends_of_float32_give_no_warning():
 @pytest.mark.parametrize("code", ["int16", "uint16"])
 @pytest.mark.parametrize("value", [0.0, 1e-3, 5e-5, 1e-9, 273.15, -1e30, np.nan])
 def test_fields_of_one_value_are_exact(value, code):
+    # contract 25.4
     x = np.array([value, np.nan, value], np.float32)
     packed = fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}), code, max_error={"t": 0.0})
     assert packed.t.dtype.itemsize == 1
@@ -120,6 +122,7 @@ def test_fields_of_one_value_are_exact(value, code):
 
 
 def test_ranges_too_small_to_divide_are_their_minimum():
+    # contract 25.4
     x = np.array([0, 1, 2], np.float32) * np.float32(1e-45)
     decoded = xarray.decode_cf(fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}))).t.values
     assert decoded.tolist() == [0, 0, 0]
@@ -164,6 +167,7 @@ def test_any_floating_point_mode_of_the_thread(lazy):
 
 
 def test_max_error():
+    # contract 25.7
     ds = seasons()
     packed = fastq.xarray.pack(ds, max_error={"t": 0.2, "rain": 1e-3})
     assert (packed.t.dtype, packed.rain.dtype) == (np.int8, np.int16)

@@ -1,4 +1,4 @@
-"""Rounded Datasets: which variables, by what, what is missing, attributes of CF, and through files and back."""
+"""Rounded Datasets: which variables, by which options, missing values, attributes of CF, and through files and back."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ xarray = pytest.importorskip("xarray", reason="no xarray")
 
 
 def weather(dtype=np.float32):
-    """Temperature and rain with gaps, beside variables that are no data."""
+    """Temperature and rain with gaps, next to variables that are not data."""
     rng, days = np.random.default_rng(3), 40
     t = (283 + 10 * np.sin(np.arange(days) / 6)[:, None] + rng.normal(size=(days, 12))).astype(dtype)
     t[:, 3] = np.nan
@@ -32,6 +32,7 @@ def weather(dtype=np.float32):
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("options", [{"keepbits": 6}, {"digits": 2}, {"max_error": 0.25}])
 def test_what_is_rounded_and_what_is_told(options, lazy):
+    # contract 25.9
     ds = weather()
     if lazy:
         pytest.importorskip("dask", reason="no dask")
@@ -80,6 +81,7 @@ def test_information():
 
 
 def test_what_would_become_missing_stays():
+    # contract 25.9
     x = np.float32([99.9, 101.0, 3.3, -999.25, -998.9])
     ds = xarray.Dataset({"v": ("x", x, {"valid_max": 100.0, "_FillValue": np.float32(-1000.0)})})
     found = fastq.xarray.bitround(ds, keepbits=7).v.values
@@ -110,7 +112,7 @@ def test_files(engine, tmp_path):
         ({"keepbits": {"t": 3}, "digits": {"t": 2}}, TypeError, "digits names 't', as keepbits does"),
         ({"keepbits": {"flag": 3}}, TypeError, "keepbits names 'flag', which stays as it is: by its flag_values"),
         ({"keepbits": {"codes": 3}}, TypeError, "'codes', which stays as it is: by its encoding it is packed"),
-        ({"keepbits": {"count": 3}}, TypeError, "'count', which is no variable of floats"),
+        ({"keepbits": {"count": 3}}, TypeError, "'count', which is not a float variable"),
         ({"keepbits": 0}, ValueError, "keepbits of 't' must be from 1 to 23 for float32, not 0"),
         ({"digits": 8}, ValueError, "digits of 't' must be from 1 to 7"),
         ({"digits": 2.0}, TypeError, "digits of 't' must be an int"),

@@ -58,6 +58,7 @@ ANY = list(itertools.product(-(10 ** RANDOM.uniform(-6, 6, 8)), 10 ** RANDOM.uni
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow("the same"))])
 @pytest.mark.parametrize("code", ["int16", "uint16", "int8", "uint8"])
 def test_zeros_are_read_as_zeros(code, dtype):
+    # contract 25.3
     """In float32, in float64, and in exact arithmetic: then in fused and in any wider one too, and any range."""
     for low, high in RANGES + ANY:
         x = np.array([low, 0, high, *np.random.default_rng(0).uniform(low, high, 20), 0.3 * low, 0.7 * high], dtype)
@@ -74,7 +75,8 @@ def test_zeros_are_read_as_zeros(code, dtype):
 
 @pytest.mark.parametrize("code", ["int16", "uint16", "int8", "uint8"])
 def test_fractions_keep_their_ends(code):
-    """What is from 0 to 1, or 100, is so after unpacking, but for a rounding: half a step beyond would be seen."""
+    # contract 25.3
+    """Values from 0 to 1, or 100, stay so after unpacking, except for a rounding: half a step beyond would be seen."""
     for high in (1, 100, 0.7):
         x = np.linspace(0, high, 1000, dtype=F32)
         decoded = xarray.decode_cf(fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}), code)).t.values
@@ -185,7 +187,7 @@ ROUND_TRIPS = [
 
 @pytest.mark.parametrize(("store", "code", "reader"), ROUND_TRIPS, ids=lambda each: getattr(each, "__name__", each))
 def test_round_trips(store, code, reader, tmp_path):
-    """Half a step of error, gaps where they were, zeros exactly, what is no data unchanged: whoever reads."""
+    """Half a step of error, gaps where they were, zeros exactly, other variables unchanged: for any reader."""
     ds = weather()
     if store in LACK_UNSIGNED and code[0] == "u":
         for name in NAMES:
@@ -217,7 +219,7 @@ def test_unsigned_codes_in_signed_ones():
 
 
 def test_encodings_of_the_store_are_kept(tmp_path):
-    """Chunks, compression and unlimited dimensions of a file that was read are those of what is written."""
+    """Chunks, compression and unlimited dimensions of a file that was read are those of the written one."""
     pytest.importorskip("netCDF4", reason="no netCDF4")
     options = {"rain": {"zlib": True, "complevel": 3, "shuffle": True, "chunksizes": (1, 10), "fletcher32": True}}
     weather(months=range(3)).to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding=options, unlimited_dims=["time"])
@@ -275,7 +277,7 @@ def test_appended_to_netcdf(tmp_path):
 
 
 def packed_by(x, dtype="int16", decoded=False, **attributes):
-    """A Dataset as another tool packed it: codes and attributes, or what xarray makes of them."""
+    """A Dataset as another tool packed it: codes and attributes, or the result of xarray for them."""
     raw = xarray.Dataset({"t": ("x", np.asarray(x, dtype), attributes)})
     return xarray.decode_cf(raw) if decoded else raw
 
@@ -325,6 +327,7 @@ OF_T = {"scale_factor": 1.0, "_FillValue": np.int16(-1)}
 @pytest.mark.parametrize(("dtype", "attributes", "values", "codes"), LIKE)
 @pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
 def test_packed_as_another_one_is(dtype, attributes, values, codes, decoded):
+    # contract 25.8
     like = packed_by([1, 2], dtype, decoded, **attributes)
     packed = fastq.xarray.pack(packed_by(values, "float64"), like=like).t
     same_bytes(packed.values, np.array(codes, np.dtype(dtype).newbyteorder("=")))
@@ -359,6 +362,7 @@ def test_what_like_has_not_is_packed_by_its_range():
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_values_out_of_range(lazy):
+    # contract 25.8
     ds, first = weather(months=[1]), fastq.xarray.pack(weather())
     ds["rain"] = ds.rain * 100
     if lazy:
@@ -421,6 +425,7 @@ def test_limits_are_those_of_like():
 
 
 def test_ranges():
+    # contract 25.8
     """The scale is that of the range, whatever the data; of nothing but gaps too."""
     for x in ([1.0, 2.0], [np.nan, np.nan], [0.0, 100.0]):
         packed = fastq.xarray.pack(packed_by(x, "float32"), ranges={"t": (0, 100)}, max_error={"t": 1.0}).t
@@ -440,7 +445,7 @@ REFUSED = [
     ({"dtype": "int4"}, ValueError, f"{DTYPE} 'int4'"),
     ({"dtype": {"t": "uint8"}}, ValueError, f"{DTYPE} {{'t': 'uint8'}}"),
     ({"dtype": np.void}, ValueError, f"{DTYPE} <class 'numpy.void'>"),
-    ({"max_error": {"count": 1}}, TypeError, "max_error names 'count', which is no variable of floats"),
+    ({"max_error": {"count": 1}}, TypeError, "max_error names 'count', which is not a float variable"),
     ({"max_error": {"t": -1}}, ValueError, "max_error of 't' must be from 0.0 to inf, not -1"),
     ({"max_error": {"t": True}}, TypeError, "max_error of 't' must be a number, not True"),
     ({"max_error": 0.5}, TypeError, "max_error must be a dict of numbers by the names of variables, not 0.5"),
@@ -448,11 +453,11 @@ REFUSED = [
     ({"like": 3}, TypeError, "like must be a Dataset, not int"),
     ({"out_of_range": "wrap"}, ValueError, "out_of_range must be one of 'clamp'"),
     ({"ranges": [1]}, TypeError, "ranges must be a dict of pairs of numbers by the names of variables"),
-    ({"ranges": {"u": (0, 1)}}, TypeError, "ranges names 'u', which is no variable of floats"),
-    ({"ranges": {"t": (1, 0)}}, ValueError, r"ranges of 't' must be the least and the greatest value, not \(1, 0\)"),
-    ({"ranges": {"t": 5}}, ValueError, "ranges of 't' must be the least and the greatest value, not 5"),
-    ({"ranges": {"t": (0, np.inf)}}, ValueError, "ranges of 't' must be the least"),
-    ({"ranges": {"t": (0, 1e309)}}, ValueError, "ranges of 't' must be the least and the greatest value, not"),
+    ({"ranges": {"u": (0, 1)}}, TypeError, "ranges names 'u', which is not a float variable"),
+    ({"ranges": {"t": (1, 0)}}, ValueError, r"ranges of 't' must be the smallest and the largest value, not \(1, 0\)"),
+    ({"ranges": {"t": 5}}, ValueError, "ranges of 't' must be the smallest and the largest value, not 5"),
+    ({"ranges": {"t": (0, np.inf)}}, ValueError, "ranges of 't' must be the smallest"),
+    ({"ranges": {"t": (0, 1e309)}}, ValueError, "ranges of 't' must be the smallest and the largest value, not"),
     ({"ranges": {"t": (0, "1")}}, TypeError, "ranges of 't' must be a number, not '1'"),
     ({"ranges": {"t": (0, 1)}} | like(), TypeError, "ranges names 't', whose range is that of like"),
     *(
@@ -466,12 +471,16 @@ REFUSED = [
             *(("int16", "_FillValue", 0.5), ("int16", "valid_max", 40000)),
         )
     ),
-    ({"like": packed_by([1], "int64", **OF_T)}, ValueError, "like has int64 codes in 't'; packed are those of"),
+    ({"like": packed_by([1], "int64", **OF_T)}, ValueError, "like has int64 codes in 't', which must have"),
     (like(scale_factor=0.0), ValueError, "like has scale_factor 0.0 and add_offset 0.0"),
     (like(add_offset=np.nan), ValueError, "like has scale_factor 1.0 and add_offset nan"),
     (like(missing_value=5), ValueError, r"like has several fill values in 't': \[-1, 5\]"),
     (like(scale_factor="1"), TypeError, "like has scale_factor '1' of 't', which must be"),
-    ({"like": packed_by([1], scale_factor=1.0)}, ValueError, "ds has gaps in 't', for which like has no _FillValue"),
+    (
+        {"like": packed_by([1], scale_factor=1.0)},
+        ValueError,
+        "ds has missing values in 't', for which like has no _FillValue",
+    ),
     (like() | {"max_error": {"t": 0.1}}, ValueError, "max_error of 't' is 0.1, but int16 from -32768"),
 ]
 

@@ -42,7 +42,7 @@ def packed(seed):
 
 
 def outcome(function):
-    """What a function returns or raises, and of what it warns."""
+    """What a function returns or raises, and its warnings."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         try:
@@ -67,6 +67,7 @@ def check_same(found, expected):
 
 
 def test_all_attributes_are_read_as_by_xarray():
+    # contract 25.11
     """By kernels where those compute the same, else by xarray itself; errors and warnings are its own."""
     kept = importlib.import_module("xarray.core.indexing").MemoryCachedArray
     by_kernels = 0
@@ -163,6 +164,7 @@ def test_values_of_another_dtype():
 @pytest.mark.parametrize("dtype", sorted(TARGETS, key=str))
 @pytest.mark.parametrize("stream_from", [1, 1 << 40])
 def test_arrays(dtype, stream_from, monkeypatch):
+    # contract 25.10
     """Each number of codes around a register and a line, past the cache and into it, with any number of gaps."""
     row = dataclasses.replace(tuning.current(), stream_from=stream_from)
     monkeypatch.setattr(tuning, "current", lambda: row)

@@ -42,6 +42,7 @@ def chunk(store):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4"])
 @pytest.mark.parametrize("name", ["bitround", "numcodecs.bitround"])
 def test_chunks_are_those_of_numcodecs(name, dtype):
+    # contract 24.1
     x = np.random.default_rng(0).normal(size=(7, 10)).astype(dtype)
     x[0, :2] = np.inf, -0.0
     store, array = written(x, name, 5)

@@ -1,4 +1,4 @@
-"""The codecs of zarr: every rounding and treatment of what is out of range, as the reference and other systems do."""
+"""The codecs of zarr: every rounding and treatment of values out of range, as in the reference and other systems."""
 
 import functools
 import importlib
@@ -38,6 +38,7 @@ def near(dtype, source, in_range=False):
 @pytest.mark.parametrize("source", ["float32", "float64"])
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_every_pair(source, dtype, rounding, mode):
+    # contract 24.2
     """As the reference, and as cast-value-rs where that is installed."""
     x = near(dtype, source, in_range=mode is None)
     expected = reference.cast_value(x, dtype, rounding=rounding, out_of_range=mode)
@@ -92,7 +93,8 @@ def test_scalars_that_x_has_no_number_for_are_passed_over():
 
 @pytest.mark.parametrize("key", [0.1, np.float64(0.1), np.float32(0.1)])
 def test_scalars_are_numbers_of_the_dtype_of_x(key):
-    """Of floats the nearest one; of integers none is rounded to a float beside it."""
+    # contract 24.4
+    """Of floats the nearest one; no integer is rounded to the next float."""
     x = np.array([0.1, 0.25], np.float32)
     for cast in (fastq.zarr.cast_value, reference.cast_value):
         assert cast(x, "uint8", scalar_map={key: 7}).tolist() == [7, 0]
@@ -123,7 +125,7 @@ def test_refusals(x, options, error, message):
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(300.0, r"x has 300\.0, which is out of range of uint8"), (np.nan, "x has nan, which no integer stands for")],
+    [(300.0, r"x has 300\.0, which is out of range of uint8"), (np.nan, "x has nan, which integers lack")],
 )
 def test_what_the_reference_refuses(value, message):
     with pytest.raises(ValueError, match=message):
@@ -167,6 +169,7 @@ def test_infinity_is_no_integer(rounding):
 @pytest.mark.parametrize("dtype", CASTS)
 @pytest.mark.parametrize("source", ["float16", "float32", "float64"])
 def test_special_values(source, dtype):
+    # contract 24.3
     """By the specification NaN, infinities and the sign of 0 are kept by floats, and what integers lack is refused."""
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], source)
     for rounding, mode in itertools.product(ROUNDINGS, MODES[:2]):
@@ -175,7 +178,7 @@ def test_special_values(source, dtype):
             same_bytes(cast(x), x.astype(dtype))
             continue
         for value in x[2:]:
-            with pytest.raises(ValueError, match="x has NaN or infinite values, which no integer stands for"):
+            with pytest.raises(ValueError, match="x has NaN or infinite values, which integers lack"):
                 cast(np.array([value]))
             assert cast(np.array([value]), scalar_map={value: 7}).tolist() == [7]
 

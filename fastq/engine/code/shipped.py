@@ -1,10 +1,10 @@
-"""Machine code that comes with the package: a library for each level of instructions, and names of what is in it.
+"""Machine code that comes with the package: a library for each level of instructions, and the names of its functions.
 
-A function of a library is named by what it is made of: the function of the package that compiles it and the arguments
-of that, which are plain data. Neither Python nor Numba nor the CPU is part of the name. A library is used as a whole or
-not at all: for the sources that it was made from, on a CPU of its level, by a Python whose objects are laid out as they
-were where it was made. Its file is trusted as the package's other files are; one that is damaged is not opened, and all
-is compiled as if there was none.
+A function of a library is named by its origin: the function of the package that compiles it and the arguments of that,
+which are plain data. Neither Python nor Numba nor the CPU is part of the name. A library is used as a whole or not at
+all: for the sources that it was made from, on a CPU of its level, by a Python whose objects are laid out as they were
+where it was made. Its file is trusted as the package's other files are; one that is damaged is not opened, and
+everything is compiled as if it did not exist.
 
 The numbers that depend on the CPU are a record in the library (`fastq.system.tuning`), which is written when it is
 loaded.
@@ -38,7 +38,7 @@ SETTINGS = (
 
 
 class Recipe(NamedTuple):
-    """What machine code is made of: a function that compiles it, by module and name, and its arguments."""
+    """The origin of machine code: a function that compiles it, by module and name, and its arguments."""
 
     module: str
     name: str
@@ -50,7 +50,7 @@ class Recipe(NamedTuple):
         return f"fastq_{hashlib.sha256(repr(_plain(tuple(self))).encode()).hexdigest()[:24]}"
 
     def compiled(self) -> int:
-        """Return the address of what is compiled now, or was for this CPU."""
+        """Return the address of code that is compiled now, or was compiled for this CPU."""
         with lazy.Held():  # over all that this imports
             return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
 
@@ -62,8 +62,8 @@ def _plain(value: Any) -> Any:
     return (type(value).__name__, *map(_plain, value)) if isinstance(value, tuple) else value
 
 
-_recording: dict[str, Recipe] | None = None  # by their names, where a library is to be made
-_made: set[str] | None = None  # names of what is made for this very CPU, where it is
+_recording: dict[str, Recipe] | None = None  # by their names, if a library will be made
+_made: set[str] | None = None  # names of works that are compiled for exactly this CPU, and their place
 _known: list[Any] = []  # what `shipped_or_compiled` returned
 _recipes: dict[int, Recipe] = {}  # of functions that came with the package, by their addresses
 
@@ -84,7 +84,7 @@ def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
 
 
 def find(recipe: Recipe) -> int:
-    """Return the address of machine code: that of the library in use, else of what is compiled."""
+    """Return the address of machine code: that of the library in use, else of compiled code."""
     if _recording is not None:
         _recording[recipe.symbol] = recipe
         return 1
@@ -99,7 +99,7 @@ def find(recipe: Recipe) -> int:
 
 
 def record() -> dict[str, Recipe]:
-    """Have this process find no machine code any more; return what it would need from now on."""
+    """Make this process find no more machine code; return the code that it would need from now on."""
     global _recording
     _recording = {}
     return _recording
@@ -151,7 +151,7 @@ def level() -> str:
 
 @contextlib.contextmanager
 def use_native() -> Iterator[None]:
-    """Have the machine code that is asked for meanwhile made for this very CPU.
+    """Compile the machine code that is asked for meanwhile for exactly this CPU.
 
     This process and later ones of this user then use it until an upgrade; what nobody asked for is that of the library.
 
@@ -179,7 +179,7 @@ def use_native() -> Iterator[None]:
 
 @functools.cache
 def _native() -> frozenset[str]:
-    """Return the names of what this user had made for this very CPU."""
+    """Return the names of the works that this user had compiled for exactly this CPU."""
     note = _note()
     with contextlib.suppress(OSError, ValueError):
         return frozenset(note.read_text().split() if note else ())

@@ -39,7 +39,7 @@ _CHECKED = hasattr(os, "geteuid")  # Windows keeps the cache of a user in his pr
 
 @functools.cache
 def code_folder() -> Path | None:
-    """Return the folder of machine code, made if it does not exist; None where there is none to be trusted."""
+    """Return the folder of machine code, made if it does not exist; None if there is no trusted folder."""
     for folder in _candidates():
         with contextlib.suppress(OSError):
             if not refusal(folder):
@@ -107,12 +107,12 @@ def _is_private(group: int) -> bool:
 
 
 def read_trusted(path: Path) -> bytes:
-    """Read a file of the folder; OSError if another user owns it or may write to it, or it is no plain file."""
+    """Read a file of the folder; raise OSError if another user owns it or may write to it, or if it is not plain."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or _distrust(status):
-            raise PermissionError(f"{path} {_distrust(status) or 'is no plain file'}")
+            raise PermissionError(f"{path} {_distrust(status) or 'is not a plain file'}")
         return file.read()
 
 
@@ -158,7 +158,7 @@ class CachedFile:
         return None
 
     def save(self, code: bytes) -> None:
-        """Save content, readable for this user only; a full or read-only disk is no error."""
+        """Save content, readable for this user only; a full or read-only disk does not raise."""
         content = self._key + code
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(0o700, exist_ok=True)
@@ -167,7 +167,7 @@ class CachedFile:
 
 
 class CodeFile(CachedFile):
-    """A file of machine code, which is compiled where it has none."""
+    """A file of machine code, which is compiled if the file does not have it."""
 
     def load(self) -> bytes | None:
         """Return what was saved, as of any file; `told` is called where that is nothing."""
@@ -179,7 +179,7 @@ class CodeFile(CachedFile):
 
 @functools.cache
 def _tell_user() -> None:
-    """Say once to a user who waits at a terminal for what is compiled, a second or more."""
+    """Tell a user who waits at a terminal once what is compiled, a second or more."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # of none, another's or one that is closed
         if sys.stderr.isatty():
             sys.stderr.write("fastq: compiling for calls of a new kind, once; the code is kept on disk\n")
@@ -203,7 +203,7 @@ class Source(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What parsing a source gives: a digest of its code, and the names that it may import from the package."""
+    """The result of parsing a source: a digest of its code, and the names that it may import from the package."""
 
     digest: str
     imports: list[str]

@@ -53,7 +53,7 @@ def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
 
 
 def _modules(value: Any) -> Iterator[str]:
-    """Yield the modules of a type and of all that it is made of, which say how it is compiled."""
+    """Yield the modules of a type and of its parts, which say how it is compiled."""
     if isinstance(value, tuple):
         yield type(value).__module__
         for each in value:
@@ -67,7 +67,7 @@ def _modules(value: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Have Python collect no garbage, a sixth of the time to compile: nearly all that Numba makes is in use."""
+    """Stop Python's garbage collection, a sixth of the time to compile: nearly all of Numba's objects are in use."""
     enabled = gc.isenabled()
     try:
         gc.disable()
@@ -138,7 +138,7 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
 
 
 class Listing(NamedTuple):
-    """What a compiled function is made of.
+    """The origin of a compiled function.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Listing(NamedTuple):
 
 @functools.cache
 def listing(address: int) -> Listing:
-    """Return what the function of `kernel` at an address is made of, compiling it once more, for this CPU."""
+    """Return the origin of the function of `kernel` at an address; it is compiled once more, for this CPU."""
     if shipped := shipped_functions().get(address):
         address = shipped.compiled()
     function, result, arguments = next(key for key, compiled in _functions.items() if compiled.address == address)

@@ -20,7 +20,7 @@ def njit(function: Callable[..., Any]) -> Any:
     The result is a Numba dispatcher: call it from Python with scalars or arrays, and inspect it with `py_func`,
     `signatures`, `inspect_llvm` and `inspect_asm`. Compiled code that calls it, a kernel or an ``@njit`` function of
     anybody's, gets it inlined by LLVM instead of its machine code. A function without a branch is emitted into its
-    caller, with the caller's error model and fast-math flags: kernels have none of either.
+    caller, with the caller's error model and fast-math flags: kernels have neither.
     """
     return Function(function, targetoptions=OPTIONS)
 

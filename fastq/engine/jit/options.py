@@ -19,7 +19,7 @@ hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)
 
 
 class Target(NamedTuple):
-    """What machine code is made for: target triple, LLVM's name of the CPU, and its features as one string."""
+    """The target of machine code: target triple, LLVM's name of the CPU, and its features as one string."""
 
     triple: str
     cpu: str

@@ -152,7 +152,7 @@ class _Inlined(_Library):
 
     @property
     def codegen(self) -> _Inlined:
-        """Where Numba keeps the environments of functions that can be run: see `set_env`."""
+        """The place where Numba keeps the environments of functions that can be run: see `set_env`."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
@@ -227,7 +227,7 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
         return self._emitters[args]
 
     def get_overload(self, sig: Any) -> Any:
-        """Return what emits the function, or the entry of what was compiled."""
+        """Return the emitter of the function, or the entry of its compiled code."""
         traced = self._emitters.get(tuple(sig))
         return traced[1] if traced else super().get_overload(sig)
 
@@ -251,7 +251,7 @@ class Emitted(types.Function):  # type: ignore[misc]
         cpu_target.typing_context.insert_global(function, self)
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
-        """Return the signature for types without literals, for literals where there is none."""
+        """Return the signature for types without literals, else the one for literals."""
         args = self.signature.bind(*args, **kws).args
         reason = None
         for each in dict.fromkeys((tuple(map(types.unliteral, args)), args)):

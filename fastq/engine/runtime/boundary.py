@@ -5,7 +5,7 @@ All that the package assumes of the memory of Python and NumPy objects is here, 
 Kernels run in the floating-point mode of IEEE 754, whatever a caller or a library has set. Libraries that are linked
 with -ffast-math have threads take subnormal numbers for 0, threads that start later inherit it, and a rounding mode
 other than to nearest changes every quotient. The control register is MXCSR on x86-64 and FPCR on AArch64; elsewhere the
-mode is taken for what it should be.
+mode is assumed to be right.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def python_function(module: str, name: str) -> Callable[..., Any]:
     """Make a Python function of a compiled one of METH_FASTCALL's three words, by its module and its name there.
 
     The words are not used, the address of the arguments, and how many they are; it returns the address of a new object.
-    A call takes 0.05 us, through Numba's own wrapper for ten integers 0.6.
+    A call takes a tenth of the time that it takes through Numba's own wrapper: decision D69.
 
     The function has only the address of its definition, which is therefore what it is bound to: functions that threads
     hold outlive this module at the end of the interpreter, where the garbage collector reads their definitions.
@@ -118,7 +118,7 @@ T = TypeVar("T")
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function compute with floats of Python and NumPy in the mode of IEEE 754."""
+    """Make a function compute with floats of Python and NumPy in the mode of IEEE 754."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

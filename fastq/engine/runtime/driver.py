@@ -43,7 +43,7 @@ ALL_STATUS = -1  # mask of all bits
 
 
 class Checks(NamedTuple):
-    """What the driver checks of operands."""
+    """The checks of the driver on operands."""
 
     # bytes of x, out, scale and zero point, none of which may be missing if it has any; out may share none with the
     # others. Of strided memory the bytes from the lowest to the highest one
@@ -80,7 +80,7 @@ def _float_size(dtype: np.dtype[Any] | None) -> int:
 
 
 class Tiles(NamedTuple):
-    """What a tiler gets: a record, with the `kernel` and `args` of the launch that it cuts, and its axes."""
+    """The input of a tiler: a record, with the `kernel` and `args` of the launch that it cuts, and its axes."""
 
     tile: Array
     axes: Array
@@ -221,7 +221,7 @@ def _plans_only() -> bool:
 
 @contextlib.contextmanager
 def planned_only() -> Iterator[None]:
-    """Have calls of this thread plan and compile meanwhile, and launch nothing: results are not written.
+    """Make calls of this thread plan and compile without launching anything: results are not written.
 
     What a launch itself needs is compiled too.
     """

@@ -1,4 +1,4 @@
-"""What compiled code calls of Python's C interface, and the floating-point mode of a thread."""
+"""Functions of Python's C interface for compiled code, and the floating-point mode of a thread."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def nanoseconds(words):  # type: ignore[no-untyped-def]
 # --- the floating-point mode ------------------------------------------------------------------------------------------
 
 _IS_X86, _IS_ARM = TARGET.triple.startswith("x86_64"), TARGET.is_arm
-# bits that choose how operations work, and their values in the mode of IEEE 754; x86 has flags of what happened next to
+# bits that choose how operations work, and their values in the mode of IEEE 754; x86 has status flags next to
 CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
 
 

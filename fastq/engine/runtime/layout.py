@@ -1,4 +1,4 @@
-"""Where Python and compiled code find what they share: fields of objects, records of plans, words of threads."""
+"""The layout of the data that Python and compiled code share: fields of objects, records of plans, words of threads."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ UNFIT = -1  # what the driver returns where a check failed; no kernel has run th
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
 
-# Bytes of the stack, on each thread, of the buffers through which strided memory goes. float32 to int8 transposed, two
-# threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16 1.9 and 5.1, 2**17 2.2 and 6; but a
-# thread has 2**19 bytes on macOS.
+# Bytes of the stack, on each thread, of the buffers through which strided memory goes: a thread has 2**19 bytes on
+# macOS (decision D41)
 BUFFER = 1 << 16
 TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
 
@@ -52,7 +51,7 @@ TILE = record(
     *("fill_x", "fill_y", "empty_y"),  # functions that copy to the buffers of the operands, and back; 0: none
     *("bits_x", "bits_y"),  # of elements as the kernel has them
     *("unit_bits_x", "unit_bits_y"),  # of a unit of the kernel, in operands that are not copied
-    "origin_unit",  # elements of what the kernel counts its origin in
+    "origin_unit",  # elements of the unit in which the kernel counts its origin
     "y_buffer",  # bytes before the second buffer
     "piece",  # elements of a piece
     *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns

@@ -17,8 +17,8 @@ of words:
 - A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
   lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
 
-Memory may be weakly ordered, as that of AArch64 is. Words of the job, of what owners keep and TAKEN's zeros are written
-by ordinary stores; GATE, OWNER, PARKED and counters change by atomic operations, all sequentially consistent:
+Memory may be weakly ordered, as that of AArch64 is. Words of the job, of owners and TAKEN's zeros are written by
+ordinary stores; GATE, OWNER, PARKED and counters change by atomic operations, all sequentially consistent:
 
 - The job is complete for who enters: its words are written before the store that opens the gate, a release, and read
   after the compare-and-swap of that value, an acquire. A gate of another sequence number makes the swap fail.
@@ -33,8 +33,8 @@ by ordinary stores; GATE, OWNER, PARKED and counters change by atomic operations
 - A caller that sleeps is woken: SLEEPING and the count are in one word, whose changes are in one order.
 
 Callers need no worker, so one that could not be started or is not scheduled does no harm. Workers never return to
-Python, where the end of the interpreter would find them. A forked child has none; it starts its own, around words of
-its own.
+Python, where the end of the interpreter would find them. A forked child has no workers; it starts its own, around its
+own words.
 """
 
 from __future__ import annotations
@@ -165,13 +165,13 @@ def _threads_of_numba() -> int:
     if config is not None:
         return int(config.NUMBA_NUM_THREADS)
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(ValueError):  # Numba warns of what is no number
+    with contextlib.suppress(ValueError):  # Numba warns of an invalid number
         return int(os.environ.get("NUMBA_NUM_THREADS", cpus))
     return cpus
 
 
 class _State:
-    """The number of threads of this process and their words; a forked child starts anew."""
+    """The number of threads of this process and their words; a forked child starts from scratch."""
 
     def __init__(self) -> None:
         self.most = max(1, min(_threads_of_numba(), MOST_THREADS))
@@ -193,7 +193,7 @@ def when_changed(do: Callable[[], None]) -> None:
 
 
 def forget_plans() -> None:
-    """Have all plans that were bound before bound anew."""
+    """Make all bound plans bind again."""
     for do in _changed:
         do()
 

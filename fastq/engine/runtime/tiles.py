@@ -9,7 +9,7 @@ Two tilers visit the elements of an array in C order:
 - `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
 - `tile_squares` takes some columns of as many rows as cache lines of a transposed array have elements, or of all that
   there are, so that each line is read, or written, once: where there are many squares, they begin with lines of the
-  array, so that the first one has fewer rows, and the last one may have none. Where the last axis is short, columns are
+  array, so that the first one has fewer rows, and the last one may be empty. Where the last axis is short, columns are
   of two axes; rows that follow each other go to the kernel at once.
 """
 
@@ -132,7 +132,7 @@ def _place_of(tile, square):  # type: ignore[no-untyped-def]
     """Return which square this is along the axis of rows and along that of columns, and its index along the others."""
     if tile.fill_x:
         return square % tile.down, square // tile.down % tile.along, square // tile.down // tile.along
-    # columns first, as kernels prefetch along the rows of what is not copied
+    # columns first, as kernels prefetch along the rows of operands that are not copied
     return square // tile.along % tile.down, square % tile.along, square // tile.along // tile.down
 
 

@@ -25,15 +25,17 @@ _NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
-_SIDE_BY_SIDE = 16  # units that a kernel computes side by side: blocks of 32 in rows of such 1.2 to 1.4 times as fast
+_SIDE_BY_SIDE = (
+    16  # units that a kernel computes side by side: blocks of 32 in rows of such blocks are 1.2 to 1.4 times as fast
+)
 _MANY_SQUARES = 16  # along an axis, from which on one more, of few rows, costs less than lines that are shared
 _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands."""
+    """The access of a launch to the elements of one of its first two operands."""
 
-    # of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move
+    # bytes of an element in the kernel; 0: the operand has no elements, and its address does not move
     bits: int
     # of an array that kernels cannot work on, in bytes; empty: they work on it where it is
     strides: tuple[int, ...] = ()
@@ -64,19 +66,19 @@ class Axes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell.
+    """The tiles of a launch: the tiler, its units, and the fields of its record.
 
     Attributes
     ----------
     tiler : str
     units : int
-        Of the tiler: elements, or squares.
+        Units of the tiler: elements, or squares.
     unit_size : int
         Elements of such a unit.
     multiple : int
         Units of which a thread gets a multiple.
     fields : dict
-        Of `TILE`.
+        Fields of `TILE`.
     """
 
     tiler: str
@@ -87,12 +89,12 @@ class Cut(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What a kernel demands of what it gets."""
+    """The requirements of a kernel for its operands."""
 
     unit: int  # elements of a unit of the kernel
     multiple: int  # elements that follow each other in C order of which it, and a thread, has to get a multiple
     packed: bool  # whether it has elements of an operand packed in bytes
-    refuse_rereads: bool  # whether lines of transposed memory are to be read once
+    refuse_rereads: bool  # whether lines of transposed memory must be read once
     # whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins
     adds: bool
 
@@ -107,13 +109,10 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
     """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
 
-    Of fewer where the buffers have no room for `multiple` elements of each line: blocks of Q8_0 in Fortran order, 2**22
-    elements, one thread of a Zen 5, 20 times as fast as element by element. Of as many as several lines have where they
-    follow each other and are short. None where `multiple` elements, which follow each other in C order, would be in
-    several squares, and where the kernel would be called for too few.
-
-    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, against rows of the last axis that kernels get
-    one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
+    Squares have fewer rows where the buffers have no room for `multiple` elements of each line, and as many as several
+    lines have elements where rows follow each other and are short: decisions D48 and D49. None where `multiple`
+    elements, which follow each other in C order, would be in several squares, and where the kernel would be called for
+    too few.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
     most = min(LINE // step, sizes[axis])
@@ -145,9 +144,7 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
 
     Memory of NumPy begins 16 bytes after a line, so that squares from the first row on would share their lines with the
     next ones; and where columns are a multiple of 4 KiB apart, as of (1024, 1024) float32, few of these stay in a cache
-    so long. One thread of a Zen 5, Fortran order to C order by own ranges of blocks of 32, shapes (512, 512), (1024,
-    1024), (2048, 2048), (4096, 4096): 1.15, 1.42, 1.37, 1.16 times as fast; decoded to Fortran order 1.07, 1.31, 1.45,
-    1.12; (1040, 1024) 1.07 and 1.15.
+    until then: decision D50.
     """
     if axes.sizes[axis] < _MANY_SQUARES * rows or axes.period[0] != _ALL:
         return 0, 0
@@ -193,8 +190,8 @@ def _padded(nbytes: int) -> int:
 def _even_part(size: int, most: int, multiple: int) -> int:
     """Return the size of a part when `size` is cut into the fewest about equal parts of at most `most`.
 
-    What is not cut has any size. Else parts are a multiple of `multiple`, but for the last one, which may be smaller;
-    0 where `multiple` exceeds `most`.
+    What is not cut has any size. Else parts are a multiple of `multiple`, except the last one, which may be smaller; 0
+    where `multiple` exceeds `most`.
     """
     if size <= most:
         return size
@@ -215,9 +212,8 @@ def in_tiles(
     # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
     # origin in units; then only one of the operands is strided, whose elements all others are
     unit_bits: tuple[int, int] | None = None,
-    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
-    # Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
-    # rows 0.2 Gelem/s, minima in the order of memory first 3.5
+    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows:
+    # decision D53
     refuse_rereads: bool = False,
     # fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of one that adds
     args: Mapping[str, int] = _NO_FIELDS,
@@ -331,8 +327,7 @@ def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
 def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
     """Join an axis that fills no line with the one that goes on where it ends, in all arrays; return its index, too.
 
-    Two threads, Fortran order to C order, shapes (4, 250, 250) and (4, 4096, 256), against rows of the one axis: bytes
-    1.6 and 3.3 to 6 times as fast, uint16 1.7 and 3, float32 1.3 to 1.8 and 1.5 to 2.4, float64 1 to 1.3 and 1.7.
+    Squares then have rows of two axes: decision D51.
     """
     size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
     other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)

@@ -1,4 +1,4 @@
-"""What threads of the pool do: claim chunks, wait for jobs, park; see `fastq.engine.runtime.threadpool`."""
+"""The work of threads of the pool: claim chunks, wait for jobs, park; see `fastq.engine.runtime.threadpool`."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ def _fetch(name: str, operation: str, doc: str):
     return fetch
 
 
-fetch_add = _fetch("fetch_add", "add", "Add `value` to ``where[0]`` and return what was there before.")
-fetch_or = _fetch("fetch_or", "or", "Set the bits of `value` in ``where[0]`` and return what was there before.")
-exchange = _fetch("exchange", "xchg", "Set ``where[0]`` to `value` and return what was there before.")
+fetch_add = _fetch("fetch_add", "add", "Add `value` to ``where[0]`` and return the previous value.")
+fetch_or = _fetch("fetch_or", "or", "Set the bits of `value` in ``where[0]`` and return the previous value.")
+exchange = _fetch("exchange", "xchg", "Set ``where[0]`` to `value` and return the previous value.")
 
 
 @instruction(lambda where, expected, value: types.boolean(_WORD, types.int64, types.int64))

@@ -107,6 +107,6 @@ def mask_to_bits(context, builder, sig, mask):
 
 @instruction(lambda mask: types.int64(mask))
 def first_lane(context, builder, sig, mask):
-    """Return the number of the first lane of a mask that is true, of which there is one."""
+    """Return the number of the first true lane of a mask, which must have one."""
     bits = builder.bitcast(mask, ir.IntType(sig.args[0].n))
     return builder.zext(builder.cttz(bits, ir.Constant(ir.IntType(1), 1)), ir.IntType(64))

@@ -61,7 +61,7 @@ def llvm_type(kind: types.Type) -> ir.Type:
 
 
 def lane_type(kind: types.Type) -> types.Type:
-    """Return the scalar type of one lane of a Vec, of what a pointer points to, or of a scalar itself."""
+    """Return the scalar type of one lane of a Vec, of the target of a pointer, or of a scalar itself."""
     return types.unliteral(getattr(kind, "dtype", kind))
 
 
@@ -84,7 +84,7 @@ def named_type(kind: types.Type) -> types.Type | None:
 
 
 def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Callable[..., Any]:
-    """Declare an instruction by what emits it, ``f(context, builder, sig, *values)``, None where there is no result.
+    """Declare an instruction by its emitter, ``f(context, builder, sig, *values)``; without a result it returns None.
 
     `typed` gives the signature for the types of arguments, None for others. What makes several has a name for each.
     """

@@ -1,1 +1,1 @@
-"""Model directories: matrices quantized as compressed-tensors stores them, and back."""
+"""Model directories: matrices quantized into the layout of compressed-tensors, and restored."""

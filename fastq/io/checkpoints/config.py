@@ -1,4 +1,4 @@
-"""The quantization_config of config.json: written for a plan, read of any compressed-tensors directory."""
+"""The quantization_config of config.json: written for a plan, and read from any compressed-tensors directory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 from fastq.formats import compressed_tensors
 from fastq.formats.compressed_tensors import E4M3, E8M0, FLOAT_CODES, PRESETS, LayerScheme, WeightScheme
 from fastq.io.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
-from fastq.io.checkpoints.names import EXPERT, check_pattern, fused_with, kind_of, matches
+from fastq.io.checkpoints.names import EXPERT, fused_with, kind_of, matches
 from fastq.io.checkpoints.rules import Plan, Rules
 from fastq.io.containers import TensorSpec
+from fastq.io.patterns import check_pattern
 from fastq.system.arguments import shown
 
 METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
 EXPERTS = r"re:(.*\.)?experts\.\d+\."
-OFFLINE = {"weight_input", "weight_output"}  # transforms that weights have in them
+OFFLINE = {"weight_input", "weight_output"}  # transforms that are already applied to weights
 
 
 def quantized_config(
@@ -27,11 +28,11 @@ def quantized_config(
     for matrix in plan.matrices:
         targets.setdefault(matrix.scheme, []).append(matrix.module)
     main = targets.pop(rules.scheme, [])
-    groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
+    groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in their own order
     named, experts = [module for modules, _ in groups for module in modules], any(map(EXPERT.fullmatch, main))
-    # The general scheme is for the class of layers, and for what is no such layer or has to be named: vLLM asks for the
-    # class of a layer before it asks for the names of matrices that it reads as one, and transformers takes the first
-    # group for experts, unless one names them in a pattern.
+    # The general scheme names the class of layers, and the modules that are of another class or must be named: vLLM
+    # looks up the class of a layer before the names of matrices that it reads as one, and transformers uses the first
+    # group for experts unless a pattern names them.
     if any(fused_with(module) != module for module in named):
         general = [*[EXPERTS] * experts, *(each for each in main if not EXPERT.fullmatch(each))]
     else:
@@ -59,13 +60,13 @@ def quantized_entry(
 
 
 def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """Return config.json of the model without quantization, in a dtype by the name that config.json has for it."""
+    """Return config.json of the model without quantization, with a dtype by its name in config.json."""
     plain = _plain(config, dtype)
     return plain if any(key in plain for key in DTYPE_KEYS) else {**plain, "dtype": dtype}
 
 
 def _plain(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """Return config.json of plain weights, and that of the language model within it; where they name a dtype, that."""
+    """Return config.json of plain weights, and for the language model within it; the dtypes in them are replaced."""
     plain: dict[str, Any] = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
     plain |= {key: dtype for key in DTYPE_KEYS if key in plain}
     inner = {key: _plain(plain[key], dtype) for key in LANGUAGE if isinstance(plain.get(key), dict)}
@@ -73,20 +74,20 @@ def _plain(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def check_undone(entry: Mapping[str, Any]) -> None:
-    """Raise ValueError if a model is more than its weights, by what its quantization_config says.
+    """Raise ValueError if the quantization_config says that a model is more than its weights.
 
-    Rotations of weights alone are part of the weights, and each undoes another one.
+    Rotations of weights only are part of the weights, and each undoes another one.
     """
     transforms = entry.get("transform_config")
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else transforms
     places = set(_locations(groups))
     if groups and (not places or places - OFFLINE):
         where = f" of {', '.join(sorted(places))}" if places else ""
-        raise ValueError(f"its {KEY} has a transform_config{where}: layers rotate what they get, which is not undone")
+        raise ValueError(f"its {KEY} has a transform_config{where}: layers rotate their inputs, which can't be undone")
     for key, plain in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
         part = entry.get(key)
         if part and (part.get("format") if isinstance(part, dict) else part) not in plain:
-            raise ValueError(f"its {KEY} has a {key}, which is not undone")
+            raise ValueError(f"its {KEY} has a {key}, which fastq does not undo")
 
 
 def _locations(part: Any) -> list[str]:
@@ -99,7 +100,7 @@ def _locations(part: Any) -> list[str]:
 class StoredSchemes:
     """The schemes of a quantized model, by the names of its modules.
 
-    ValueError if config.json has none, or one that is not known here.
+    Raise ValueError if config.json has no schemes, or an unknown one.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -111,13 +112,13 @@ class StoredSchemes:
         rows = [row for name, group in groups.items() for row in _rows(name, group, entry.get("format"))]
         rows.sort(key=lambda row: row[0])
         self._patterns = [row for row in rows if row[0].startswith("re:")]
-        self._named = {row[0]: row[1] for row in reversed(rows) if not row[0].startswith("re:")}  # the first one's
-        self._classes = {target: scheme for target, scheme in rows if target[:1].isupper()}  # which files do not name
+        self._named = {row[0]: row[1] for row in reversed(rows) if not row[0].startswith("re:")}  # the first one counts
+        self._classes = {target: scheme for target, scheme in rows if target[:1].isupper()}  # files do not name it
 
     def scheme_of(self, module: str) -> LayerScheme:
-        """Return the scheme of a module: that of its name, of the first pattern by the alphabet, or of its class.
+        """Return the scheme of a module by its name, by the first pattern in alphabetical order, or by its class.
 
-        ValueError if no group is for it.
+        Raise ValueError if no group matches it.
         """
         patterns = (scheme for target, scheme in self._patterns if matches(module, target))
         found, classes = self._named.get(module) or next(patterns, None), self._classes
@@ -125,7 +126,7 @@ class StoredSchemes:
             return found
         if LINEAR in classes or len(set(classes.values())) == 1:
             return classes.get(LINEAR) or next(iter(classes.values()))
-        raise ValueError(f"no config group of {KEY} is for {module}")
+        raise ValueError(f"no config group of {KEY} matches {module}")
 
 
 def _wrong(name: str, what: str) -> ValueError:
@@ -133,7 +134,7 @@ def _wrong(name: str, what: str) -> ValueError:
 
 
 def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
-    """Return targets and scheme of a config group: one without weights has none, a list is that of a preset."""
+    """Return targets and scheme of a config group: without weights it has no scheme, and a list names a preset."""
     if isinstance(group, list) and name.upper() in PRESETS:
         targets, scheme = list[Any](group), PRESETS[name.upper()]
     else:
@@ -156,22 +157,22 @@ def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerSc
 
 
 def _frozen(entry: Any) -> Any:
-    """Return objects and lists of JSON as tuples, which dicts can have as keys."""
+    """Return objects and lists of JSON as tuples, which can be keys of dicts."""
     if isinstance(entry, dict):
         return tuple((str(key), _frozen(value)) for key, value in entry.items())
     return tuple(map(_frozen, entry)) if isinstance(entry, list) else entry
 
 
 def _weights(name: str, entry: Any) -> WeightScheme:
-    """Return the scheme that an entry of config.json stands for."""
+    """Return the scheme of an entry of config.json."""
     if not isinstance(entry, dict):
-        raise ValueError(f"weights of config group {shown(name)} must be an object of JSON")
+        raise ValueError(f"weights of config group {shown(name)} must be a JSON object")
     bits, kind = entry.get("num_bits"), entry.get("type")
     strategy, size = entry.get("strategy"), entry.get("group_size") or 0
     block: Any = entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}
     if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
-        raise _wrong(name, f"{shown(kind)} weights of {shown(bits)} bits, which are not known here")
+        raise _wrong(name, f"{shown(kind)} weights of {shown(bits)} bits, which fastq does not know")
     if strategy is None and type(size) is int:
         strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
     if strategy not in compressed_tensors.STRATEGIES:
@@ -182,11 +183,11 @@ def _weights(name: str, entry: Any) -> WeightScheme:
     symmetric, scales = entry.get("symmetric", True), entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
         raise _wrong(name, f"symmetric {shown(symmetric)}, which must be true or false")
-    if kind == "float" and bits == 4 and not scales:  # older versions leave it out
+    if kind == "float" and bits == 4 and not scales:  # older versions omit it
         scales = {16: E4M3, 32: E8M0}.get(size, "")
     if scales not in ("", E4M3, E8M0):
-        raise _wrong(name, f"scales of {shown(scales)}, which are not known here")
-    if isinstance(block, str):  # as older writers have it: 128x128
+        raise _wrong(name, f"scales of {shown(scales)}, which fastq does not know")
+    if isinstance(block, str):  # older writers write 128x128
         block = [int(n) for n in block.split("x") if n.isdecimal()]
     fits = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
     if strategy == "block" and not fits:

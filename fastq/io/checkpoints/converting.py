@@ -1,4 +1,4 @@
-"""A model directory into a quantized one, or back: shard by shard, resumable, the file that makes it readable last."""
+"""Convert a model directory into a quantized one, or back: shard by shard, resumable, the index written last."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from fastq.system.atomic import is_temporary, replacing
 from fastq.system.dtypes import Array
 
 Notice = Callable[[str], None]
-JOURNAL = ".fastq-convert.json"  # what is finished, next to the shards
+JOURNAL = ".fastq-convert.json"  # the list of finished shards, next to the shards
 VERSION = 2
-PIECE = 1 << 22  # bytes that are written and, while they are in the cache, digested
-WAITING = 8  # pieces in memory at most that are not written yet
-BEHIND = 16  # pieces after which the system begins to bring what is written to disk: the end then waits for less
+PIECE = 1 << 22  # bytes that are written, and digested while they are in the cache
+WAITING = 8  # most pieces in memory that are not written yet
+BEHIND = 16  # pieces after which the system starts to write pages to disk, so that less is left to wait for at the end
 
 
 class UnfitOut(ValueError):
-    """A conversion can't have its result in a directory as that is."""
+    """The result of a conversion can't be written to a directory."""
 
 
 class Conversion(Protocol):
-    """What is done with each shard of a model."""
+    """The work on each shard of a model."""
 
     source: ModelFolder  # the model
-    key: dict[str, Any]  # all that the result depends on apart from the source: values of JSON
+    key: dict[str, Any]  # everything that the result depends on except the source: JSON values
 
     def tasks(self, shard: str) -> Iterable[list[Task]]:
-        """Yield what is done with each tensor of a shard of the model."""
+        """Yield the task for each tensor of a shard of the model."""
 
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
@@ -50,7 +50,7 @@ class Conversion(Protocol):
 
 @dataclass
 class Journal:
-    """Which shards of a conversion are finished; `job` is a digest of what they depend on, but for the program."""
+    """The finished shards of a conversion; `job` is a digest of everything they depend on except the program."""
 
     job: str
     program: str = __version__
@@ -64,12 +64,12 @@ class Journal:
 def convert(
     conversion: Conversion, out: Path, *, force: bool = False, progress: Progress, notice: Notice = lambda text: None
 ) -> list[Converted]:
-    """Write the directory that a conversion makes of a model.
+    """Write the directory into which a conversion turns a model.
 
-    Finished shards of an interrupted run of the same conversion are kept if their digests are right; `notice` is called
-    with a line that says whether it goes on with such a run, and with one on files that are not copied. With `force`
-    other files in `out` are replaced. ValueError if the model can't be converted, naming the tensor; `UnfitOut` if
-    `out` holds something else.
+    Finished shards of an interrupted run of the same conversion are kept if their digests are right. `notice` is called
+    with a line if such a run is continued, and with a line on files that are not copied. With `force` other files in
+    `out` are replaced. Raise ValueError naming the tensor if the model can't be converted; `UnfitOut` if `out` holds
+    something else.
     """
     source = conversion.source
     headers = {name: header_of(conversion.tasks(name), shard.metadata) for name, shard in source.shards.items()}
@@ -115,7 +115,7 @@ def check_names(names: Iterable[str]) -> None:
 def _finish(
     source: ModelFolder, out: Path, headers: dict[str, Header], copies: list[Path], config: dict[str, Any]
 ) -> None:
-    """Write what makes the shards a model, the index last."""
+    """Write the files that make the shards a model, the index last."""
     for name in copies:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         with (source.path / name).open("rb") as original, replacing(out / name) as file:
@@ -130,15 +130,15 @@ def _finish(
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file of JSON, whole or not at all."""
+    """Write a JSON file, whole or not at all."""
     with replacing(path) as file:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
 def _prepared(conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Notice) -> Journal:
-    """Return the journal to go on with, of a directory that may be written to, and to which files may be."""
+    """Return the journal of a directory to continue with, or a new one; check that files may be written there."""
     source = conversion.source
-    # all that shards depend on: files by name, size and time, and what is done with them
+    # everything that shards depend on: files by name, size and time, and the conversion
     stats = {name: (source.path / name).stat() for name in source.shards}
     files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
     text = json.dumps([VERSION, files, source.config, source.quantization, conversion.key], sort_keys=True)
@@ -151,15 +151,15 @@ def _prepared(conversion: Conversion, out: Path, names: list[Path], force: bool,
     same = journal is not None and journal.job == job
     if not same and not force and held and (journal is None or journal.shards or held != {JOURNAL}):
         state = "is an unfinished conversion of something else" if journal else "is not empty"
-        raise UnfitOut(f"{out} {state}; --force replaces what is in the way")
+        raise UnfitOut(f"{out} {state}; --force replaces the files in the way")
     _make_way(out, [*names, Path(CONFIG), Path(source.index or INDEX), Path(JOURNAL)], force)
     if journal is not None and same:
         if journal.program == __version__:
             if journal.shards:
-                notice(f"{out}: {len(journal.shards)} of {len(source.shards)} shards are there already: it goes on")
+                notice(f"{out}: {len(journal.shards)} of {len(source.shards)} shards are finished already: continuing")
             return journal
-        notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: it starts anew")
-    for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # of what is replaced: shards of two models are none
+        notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: starting again")
+    for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # no index of an old model
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)
     journal.save(out)  # from now on the directory is known to be an unfinished conversion
@@ -167,18 +167,18 @@ def _prepared(conversion: Conversion, out: Path, names: list[Path], force: bool,
 
 
 def _make_way(out: Path, names: list[Path], force: bool) -> None:
-    """Remove what is in the way of files of a result, and other shards, as of a model that was there before.
+    """Remove the files in the way of a result, and other shards, such as those of an earlier model.
 
-    Readers look for model.safetensors first. A link is removed, and what it leads to stays. `UnfitOut` if something is
-    in the way without `force`, or a folder in the place of a file.
+    Readers look for model.safetensors first. A link is removed, and its target stays. Raise `UnfitOut` if something is
+    in the way without `force`, or if a folder has the name of a file.
     """
     folders = sorted({folder for name in names for folder in name.parents[:-1]})
     in_way = [path for path in map(out.joinpath, folders) if path.is_symlink() or (path.exists() and not path.is_dir())]
     in_way += [path for path in out.glob("*.safetensors") if path.relative_to(out) not in names and not path.is_dir()]
     if in_way and not force:
-        raise UnfitOut(f"{in_way[0]} is no part of the result; --force removes it")
+        raise UnfitOut(f"{in_way[0]} is not part of the result; --force removes it")
     for path in in_way:
-        path.unlink(missing_ok=True)  # of a folder in a linked one nothing is left
+        path.unlink(missing_ok=True)  # a folder in a linked one is gone by now
     for path in map(out.joinpath, names):
         if path.is_dir() and not path.is_symlink():
             raise UnfitOut(f"{path} is a folder, and the result has a file of that name; move it away")
@@ -203,7 +203,7 @@ def _row(entry: dict[str, Any]) -> Converted:
 
 
 class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["GrowingShard"]):
-    """Appends rows to the tensors of a header; a thread of its own writes and digests what was appended."""
+    """Appends rows to the tensors of a header; a separate thread writes and digests them."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         super().__init__(file, header)
@@ -225,7 +225,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         return data.nbytes
 
     def _wait(self, left: int) -> None:
-        """Wait until at most `left` pieces are not written; raise what went wrong with the others."""
+        """Wait until at most `left` pieces are not written; raise the error of a piece that failed."""
         while len(self._waiting) > left:
             self._waiting.popleft().result()
 
@@ -235,7 +235,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         self._behind.append((start, data.nbytes))
         if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
             self._file.flush()
-            with contextlib.suppress(OSError):  # a hint, which not all file systems take: dirty pages go to disk
+            with contextlib.suppress(OSError):  # a hint, which some file systems ignore: write dirty pages to disk
                 for place, nbytes in self._behind:
                     os.posix_fadvise(self._file.fileno(), place, nbytes, os.POSIX_FADV_DONTNEED)
             self._behind.clear()
@@ -248,7 +248,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
 
 
 def has_digests(path: Path, digests: dict[str, str]) -> bool:
-    """Whether a shard is there and holds what its digests say, and nothing else."""
+    """Return whether a shard exists and holds exactly the data of its digests."""
     try:
         source = SafetensorsSource(path)
     except Exception:  # missing or damaged: it is written again

@@ -1,7 +1,7 @@
-"""Weights of a model as they are stored: rows encoded by a scheme, and the rows that a stored weight stands for.
+"""Stored weights of a model: rows encoded by a scheme, and the rows that a stored weight decodes to.
 
 compressed-tensors computes in the dtype of the model, which is bit for bit its convention. Otherwise ranges are divided
-in float32, the scale is rounded, and codes are taken by it in float32.
+in float32, the scale is rounded, and codes are computed from it in float32.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from fastq.system.dtypes import Array, numpy_dtype
 
 Shape = tuple[int, int]
 
-STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}  # as conventions call dtypes of scales
+STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}  # names of the dtypes of scales in conventions
 NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max  # by the largest scale
-LEAST_E4M3 = 0.125  # what a scale of 0 in float8 becomes
-BUMP = 0.875  # significands from here on, 1.75 of 2, take the next power of two
+LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8
+BUMP = 0.875  # significands from 1.75 on take the next power of two
 CHUNK = 1 << 21  # values in memory at a time: enough that threads do not wait for each other, few enough for a cache
-ROWS = 128  # chunks of a multiple of this end where words of zero points and blocks of rows end
-ZERO_POINT, ORDER = "weight_zero_point", "weight_g_idx"  # the latter: which group each column belongs to
+ROWS = 128  # chunks of a multiple of this end with words of zero points and with blocks of rows
+ZERO_POINT, ORDER = "weight_zero_point", "weight_g_idx"  # the latter has the group of each column
 SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
-SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
-RECIPROCAL = "weight_scale_2"  # what modelopt stores for a global scale
-POWERS = "F8_E8M0"  # dtype of scales that are powers of two, which some writers have for others too
+SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that a scheme does not include
+RECIPROCAL = "weight_scale_2"  # the global scale of modelopt
+POWERS = "F8_E8M0"  # dtype of scales that are powers of two; some writers use it for other bytes, too
 
 
 def row_chunks(shape: Shape, multiple: int = ROWS) -> Iterator[tuple[int, int]]:
-    """Cut rows into chunks of a multiple of rows that can be encoded and decoded for themselves."""
+    """Cut rows into chunks that can be encoded and decoded separately; chunks have a multiple of `multiple` rows."""
     step = max(1, CHUNK // max(1, shape[1]) // multiple) * multiple
     for start in range(0, shape[0], step):
         yield start, min(start + step, shape[0])
@@ -54,24 +54,24 @@ def row_chunks(shape: Shape, multiple: int = ROWS) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class ScaleArithmetic:
-    """How scales are taken from ranges."""
+    """The computation of scales from ranges."""
 
-    dtype: str  # of stored scales, unless the scheme has its own: F32, BF16 or F16
+    dtype: str  # dtype of stored scales, unless the scheme has its own: F32, BF16 or F16
     bit_exact: bool = False  # whether operations are those of compressed-tensors, on values in `dtype`
-    method: str = "minmax"  # how ranges are taken, as in `fastq.quantize`
+    method: str = "minmax"  # the method for ranges, as in `fastq.quantize`
 
     def convention(self, weights: WeightScheme) -> str | Convention:
-        """Return the convention by which scales and codes are taken."""
+        """Return the convention for scales and codes."""
         row = CONVENTIONS["compressed-tensors"]
         if weights.qtype.name not in row.formats or (weights.scale_dtype and not self.bit_exact):
             return DEFAULT
         return row if self.bit_exact else replace(row, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
 
     def computed(self, values: Array) -> Array:
-        """Return the float32 result of an operation as the arithmetic holds it."""
+        """Return the float32 result of an operation, rounded as in the arithmetic."""
         if not self.bit_exact or self.dtype == "F32":
             return values
-        with np.errstate(over="ignore"):  # an infinite scale is refused where codes are taken by it
+        with np.errstate(over="ignore"):  # an infinite scale is refused when codes are computed
             return values.astype(numpy_dtype(self.dtype)).astype(np.float32)
 
 
@@ -84,16 +84,16 @@ def encode(
 ) -> tuple[dict[str, Array], Array, QuantizedArray]:
     """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
-    `importance` is a row for the columns, by which errors are weighed where scales are searched for.
-    Return what is stored for them, by the end of its name; the rows, in blocks if blocks have several rows; and their
-    codes. ValueError if x has NaN or an infinity.
+    `importance` has a weight for each column, for the errors in a search for scales. Return the stored tensors by the
+    ends of their names; the rows, in blocks if blocks have several rows; and the codes. Raise ValueError if x has NaN
+    or an infinity.
     """
     weights, form = scheme.weights, form_of(scheme, x.shape, arithmetic.dtype)
     values = held = form.folded(x)
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
             held = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
-    if importance is not None:  # of blocks with several rows for each element, as these are folded
+    if importance is not None:  # for blocks with several rows, one for each element, since rows are folded
         importance = form.folded(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
     stored, zero_point = choose(held, form, weights, arithmetic, factor, importance)
     options: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
@@ -112,7 +112,7 @@ def choose(
     factor: float,
     importance: Array | None = None,
 ) -> tuple[Array, Array | None]:
-    """Take scales, in the dtype in which they are stored, and zero points from ranges."""
+    """Compute scales, in the dtype in which they are stored, and zero points from ranges."""
     granularity: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
     ranges: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
     if not weights.scale_dtype:
@@ -123,7 +123,7 @@ def choose(
         if weights.scale_dtype == E8M0:
             p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **ranges)
             return p.scale.view(np.uint8), None
-        # a row of the largest magnitude of all matrices that share the factor, by which the search rounds scales
+        # a row with the largest magnitude of all matrices that share the factor; the search rounds scales by it
         last = np.full_like(x[:1], NVFP4_LARGEST / factor)
         p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **ranges)
         return _in_e4m3(p.scale[:-1].astype(np.float32)), None
@@ -132,8 +132,8 @@ def choose(
     if not np.isfinite(largest).all():
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
     if weights.scale_dtype == E8M0:
-        # floor(log2(largest)) less that of the largest code. Magnitudes from 1.75 of a power on take the next one, as
-        # compressed-tensors and the reference of vLLM have it: no code of float4 is cut off by more than half a step
+        # floor(log2(largest)) minus that of the largest code. Magnitudes from 1.75 times a power on take the next one,
+        # as in compressed-tensors and the reference of vLLM: no code of float4 is clipped by more than half a step
         significand, exponent = np.frexp(largest)
         top = np.frexp(weights.qtype.code_range(False)[1])[1]
         biased = np.where(largest > 0, exponent - top + (significand >= BUMP) + BIAS, 0)
@@ -143,7 +143,7 @@ def choose(
 
 
 def _in_e4m3(scale: Array) -> Array:
-    """Round scales to float8, none of them to 0."""
+    """Round scales to float8, but never to 0."""
     form = FLOAT_FORMATS["float8_e4m3fn"]
     rounded = np.minimum(scale, np.float32(form.max)).astype(form.dtype)
     rounded[rounded.astype(np.float32) == 0] = LEAST_E4M3
@@ -151,15 +151,15 @@ def _in_e4m3(scale: Array) -> Array:
 
 
 def largest_magnitude(x: Array) -> float:
-    """Return the largest magnitude of an array but NaN, which is refused where the matrix that has it is encoded."""
+    """Return the largest magnitude of an array, ignoring NaN, which is refused when the matrix is encoded."""
     lo, hi = fastq.minmax(x, nan="zero")
     return max(-float(lo), float(hi), 0.0)
 
 
 def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
-    """Return the factor, of a matrix or of several that are fused, which makes its largest scale the largest there is.
+    """Return the factor that makes the largest scale of a matrix, or of fused ones, the largest float8.
 
-    448 * 6 times the reciprocal of the largest magnitude, as torch divides a number; 1 where that is not finite.
+    It is 448 * 6 times the reciprocal of the largest magnitude, as torch divides a number; 1 if that is not finite.
     """
     least = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
     with np.errstate(over="ignore"):
@@ -169,41 +169,41 @@ def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWeight:
-    """A quantized weight of a model: a matrix, or those of experts one below the other."""
+    """A quantized weight of a model: a matrix, or the matrices of experts one below the other."""
 
     source: ModelFolder
     module: str
-    name: str  # of the tensor that it was, and the shape of that
+    name: str  # name and shape of the original tensor
     shape: tuple[int, ...]
-    found: dict[str, TensorSpec]  # the stored tensors, by what they are
-    matrix: tuple[int, int]  # rows and columns of all
-    codes: TensorSpec  # those in whose place the tensor is
-    order: NDArray[np.intp] | None = None  # columns in the order of their groups, if that is not their own
+    found: dict[str, TensorSpec]  # the stored tensors, by their roles
+    matrix: tuple[int, int]  # rows and columns of all matrices
+    codes: TensorSpec  # stored tensors that the original tensor replaces
+    order: NDArray[np.intp] | None = None  # columns in the order of their groups, if that differs from their own order
     is_transposed: bool = False  # whether the tensor has the columns of each matrix for rows
 
     label: str  # how it is stored
-    block_rows: int = 1  # rows that have scales together
+    block_rows: int = 1  # number of rows that share scales
 
     @property
     def compressed(self) -> CompressedWeight | None:
-        """Itself, where compressed-tensors stores the matrix so, of no experts and in its own order; else None."""
+        """The weight, if compressed-tensors stores the matrix like this, in order, without experts; else None."""
         return self if isinstance(self, CompressedWeight) and len(self.shape) == 2 and self.order is None else None
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         raise NotImplementedError
 
     def _naming(self) -> AbstractContextManager[None]:
-        """Name the weight and its file in what is wrong with it."""
+        """Name the weight and its file in an error about it."""
         return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into chunks that can be decoded for themselves."""
+        """Cut the rows into chunks that can be decoded separately."""
         return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self.block_rows))
 
     def rows(self, start: int, stop: int) -> QuantizedArray:
-        """Return a chunk of rows, with columns in `order`; in blocks that zeros fill, where blocks have several rows.
+        """Return a chunk of rows, with columns in `order`; if blocks have several rows, as blocks padded with zeros.
 
-        ValueError if they have a scale that no matrix has.
+        Raise ValueError if a scale is invalid.
         """
         with self._naming():
             return without_zero_scales(self._rows(start, stop), "its weight")
@@ -220,7 +220,7 @@ class StoredWeight:
 
     @property
     def is_direct(self) -> bool:
-        """Whether `whole` has the shape of the tensor, and its columns in their own order."""
+        """Return whether `whole` has the shape of the tensor, with its columns in their own order."""
         return self.order is None and len(self.shape) == 2 and self.block_rows == 1
 
     def all_values(self) -> Array:
@@ -228,7 +228,7 @@ class StoredWeight:
         return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
 
     def whole(self) -> QuantizedArray:
-        """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
+        """Return all rows, with experts along a first axis; raise ValueError if columns are in another order."""
         with self._naming():
             if self.order is not None:
                 raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
@@ -237,25 +237,25 @@ class StoredWeight:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is stored."""
+        """Bytes of all stored tensors."""
         return sum(spec.nbytes for spec in self.found.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedWeight(StoredWeight):
-    """A weight as compressed-tensors stores it, be it under the names of another writer."""
+    """A weight in the layout of compressed-tensors, possibly under the names of another writer."""
 
     scheme: LayerScheme  # how it is stored
-    specs: dict[str, TensorSpec]  # what should be stored, by the end of its name
-    scale_rows: NDArray[np.intp] | None = None  # which row of scales each row of `specs` is, if that is not the same
+    specs: dict[str, TensorSpec]  # specs of the tensors that should be stored, by the ends of their names
+    scale_rows: NDArray[np.intp] | None = None  # index of the row of scales for each row, if that is not the row itself
 
     @property
     def form(self) -> StoredForm:
-        """How codes and parameters lie in the tensors."""
+        """The layout of codes and parameters in the tensors."""
         return form_of(self.scheme, self.matrix, "F32")
 
     def part(self, suffix: str) -> Array:
-        """Return a stored tensor, in the dtype and shape that it should have."""
+        """Return a stored tensor in the expected dtype and shape."""
         spec, array = self.specs[suffix], self.source.load(self.found[suffix].name)
         if suffix == ZERO_POINT:
             return self.form.stored_zero_points(self.form.zero_points(array))
@@ -275,7 +275,7 @@ class CompressedWeight(StoredWeight):
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         form, load = self.form.rows(self.part, start, stop)
         factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
-        if not factor > 0:  # by inf all is 0
+        if not factor > 0:  # division by inf would make everything 0
             raise ValueError(f"its global scale is {factor}, which must be positive")
         codes, scale, zero_point = form.read(load)
         if form.has_global_scale and self.found["weight_global_scale"].name.endswith(RECIPROCAL):
@@ -294,7 +294,7 @@ class PackedWeight(StoredWeight):
 
     layout: str
     bits: int
-    block_size: int  # 0: as the tensors tell
+    block_size: int  # 0: derived from the tensors
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         words = slice(start * self.bits // 32, -(-stop * self.bits // 32))

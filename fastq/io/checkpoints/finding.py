@@ -1,4 +1,4 @@
-"""The quantized weights of a model, found by the names of what writers store for them: a row for each quant_method."""
+"""The quantized weights of a model, found by the names of their stored tensors: a row for each quant_method."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
-Found = dict[str, TensorSpec]  # the stored tensors of a weight, by what they are
+Found = dict[str, TensorSpec]  # the stored tensors of a weight, by their roles
 Pair = tuple[int, int]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
-# what stored bytes, and integers, are read as
+# dtypes as which stored bytes and integers are read
 CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
-BLOCK = 128, 128  # of float8 where config.json has none, as transformers takes it
-CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
-# scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
+BLOCK = 128, 128  # blocks of float8 if config.json does not name them, as in transformers
+CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that plain matrices do not have
+# scales of float8 weights, by the word that replaces "weight" in their names, and by the name of a tensor of experts
 OF_WEIGHT = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
 OF_EXPERTS = ("_scale_inv", "_scale")
-ADVICE = "where transformers loads it and model.dequantize() undoes it, convert what save_pretrained then writes"
+ADVICE = "if transformers loads it and model.dequantize() works, convert the result of save_pretrained"
 
 
 class Method(NamedTuple):
-    """How a quant_method stores weights."""
+    """The way in which a quant_method stores weights."""
 
     ends: tuple[str, ...]  # ends of names by which a weight is found; the rest is the module
-    options: Callable[[Entry], Any]  # what its entry of config.json says; ValueError if it can't be read
-    # returns the weight that a tensor of such a name is a part of, if it is
+    options: Callable[[Entry], Any]  # parses its entry of config.json; raises ValueError if it can't be read
+    # returns the weight to which a tensor of such a name belongs, if any
     weight: Callable[[ModelFolder, str, TensorSpec, Any], StoredWeight | None]
-    parts: tuple[str, ...]  # ends of names that nothing but a part of a weight has
+    parts: tuple[str, ...]  # ends of names that only parts of weights have
 
 
 class StoredWeights(dict[str, StoredWeight]):
-    """Quantized weights by their modules; `by_codes` has them by the tensors of codes, `parts` the names of all."""
+    """Quantized weights by module; `by_codes` has them by their codes, `parts` the names of all their tensors."""
 
     def __init__(self, weights: Iterable[StoredWeight] = ()) -> None:
         super().__init__({weight.module: weight for weight in weights})
@@ -57,7 +57,8 @@ class StoredWeights(dict[str, StoredWeight]):
 def stored_weights(source: ModelFolder) -> StoredWeights:
     """Return the quantized weights of a model, by the name of the module.
 
-    ValueError if config.json does not say how they are stored, they are not stored so, or the model is more than they.
+    Raise ValueError if config.json does not say how they are stored, if they are stored differently, or if the model
+    needs more than its weights.
     """
     entry = source.quantization
     if not entry:
@@ -72,11 +73,11 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
         if name in found.parts:
             continue
         if name.endswith((*row.parts, "pre_quant_scale")):
-            raise ValueError(f"{name} in {source.files[name]} is part of no weight that is known here")
+            raise ValueError(f"{name} in {source.files[name]} is not part of a weight that fastq knows")
         if spec.dtype in CODES and len(spec.shape) > 1 and not name.endswith(OF_EXPERTS):
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
     if not found and not entry.get("kv_cache_scheme"):
-        raise ValueError(f"nothing in it is quantized, whatever its {KEY} says: no tensor is named {row.parts[0]}")
+        raise ValueError(f"nothing in it is quantized, although it has a {KEY}: no tensor is named {row.parts[0]}")
     return found
 
 
@@ -109,7 +110,7 @@ def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: Sto
     elif len(codes) == 2 and form.packing:
         shape = codes[0], codes[1] * 8 // scheme.weights.bits
     if len(shape) != 2 or min(shape) < 1 or len(codes) != 2:
-        raise ValueError(f"it has shape {shape}, which is not that of a matrix")
+        raise ValueError(f"it has shape {shape} and is not a matrix")
     matrix = shape[0], shape[1]
     scheme = _as_zero_points_say(source, found, matrix, scheme)
     order = None
@@ -122,7 +123,7 @@ def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: Sto
 def _weight(
     source: ModelFolder, module: str, found: Found, matrix: Pair, scheme: LayerScheme, **more: Any
 ) -> StoredWeight:
-    """Return a weight whose tensors are what a scheme stores, by their dtypes and shapes; else ValueError."""
+    """Return a weight if its tensors have the dtypes and shapes of a scheme; else raise ValueError."""
     dtype = found["weight_scale"].dtype
     form = form_of(scheme, matrix, dtype if dtype in SCALES else "F32")
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
@@ -142,9 +143,9 @@ def _weight(
 
 
 def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | None) -> bool:
-    """Whether a tensor is as it should be; axes of one element don't matter, and experts are one below the other.
+    """Return whether a tensor is as expected; axes of one element don't matter, and experts are one below the other.
 
-    Zero points may be integers, one for each scale, as older writers have them.
+    Zero points may be integers, one for each scale, as from older writers.
     """
     if of_zero_points and spec.dtype in INTEGERS and spec.size == math.prod(of_zero_points.stored_parameter_shape):
         return True
@@ -154,7 +155,7 @@ def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | Non
 
 
 def _as_zero_points_say(source: ModelFolder, found: Found, matrix: Pair, scheme: LayerScheme) -> LayerScheme:
-    """Return the scheme as a weight has it: symmetric where it has no zero points, or older writers stored zeros."""
+    """Return the scheme of a weight: symmetric if it has no zero points, or zeros from older writers."""
     weights = scheme.weights
     plain = replace(scheme, weights=replace(weights, symmetric=True))
     if ZERO_POINT not in found:
@@ -162,25 +163,25 @@ def _as_zero_points_say(source: ModelFolder, found: Found, matrix: Pair, scheme:
     if weights.symmetric:
         form = form_of(replace(scheme, weights=replace(weights, symmetric=False)), matrix, "F32")
         if form.zero_points(source.load(found[ZERO_POINT].name)).astype(np.float32).any():
-            raise ValueError(f"it has a {ZERO_POINT} with other numbers than 0, which {weights} does not store")
+            raise ValueError(f"it has a {ZERO_POINT} with numbers other than 0, which {weights} does not store")
         return plain
     return scheme
 
 
 def _order(groups: Array, columns: int) -> NDArray[np.intp] | None:
-    """Return the columns in the order of their groups; None if that is their own, or there is none."""
+    """Return the columns in the order of their groups; None if that is their own order, or is not stored."""
     if groups.shape != (columns,) or groups.dtype.kind != "i":
         raise ValueError(f"it has groups of columns of shape {groups.shape}, not integers of shape {(columns,)}")
-    if (groups < 0).any() or (np.diff(groups) >= 0).all():  # -1: as it was made, without an order
+    if (groups < 0).any() or (np.diff(groups) >= 0).all():  # -1: the initial value, without an order
         return None
     return np.argsort(groups, kind="stable")
 
 
-# --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 in bytes -----------------------
+# --- float8 with scales of blocks, as in DeepSeek, Qwen and others, and float4 in bytes --------------------------
 
 
 def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> StoredWeight | None:
-    """Return a weight of float8, or of float4 in bytes: one matrix, or some of experts in a tensor."""
+    """Return a weight of float8, or of float4 in bytes: one matrix, or the matrices of experts in one tensor."""
     names = [f"{module}.{end}" for end in OF_WEIGHT] if module != spec.name else [module + end for end in OF_EXPERTS]
     scale = next((source.tensors[each] for each in names if each in source.tensors), None)
     if scale is None or spec.dtype not in (*CODES, "U8"):
@@ -193,11 +194,11 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
     of_each = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
     block = _block((rows, columns), of_each, experts, {} if is_float4 else entry)
     matrix, more = (experts * rows, columns), {}
-    if experts > 1 and rows % block[0]:  # the last block of each is cut off: pieces of blocks that fit each other
+    if experts > 1 and rows % block[0]:  # the last block of each matrix is cut off
         piece, blocks = math.gcd(rows, block[0]), -(-rows // block[0])
         of_pieces = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0])
         more["scale_rows"], block = of_pieces.reshape(-1), (piece, block[1])
-    weights = WeightScheme(8, "float", "block", block=block)  # as compressed-tensors calls it
+    weights = WeightScheme(8, "float", "block", block=block)  # the name in compressed-tensors
     if block == matrix:
         weights = WeightScheme(8, "float", "tensor")
     elif block == (1, columns):
@@ -209,7 +210,7 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
         scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"]
         if block != (1, scheme.weights.group_size):
             wanted = f"1 x {scheme.weights.group_size}"
-            raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
+            raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 needs {wanted}")
     elif weights.group_size == 32 and scale.dtype in (POWERS, "U8"):
         scheme = PRESETS["MXFP8A16"]
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
@@ -218,11 +219,11 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
 
 
 def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> Pair:
-    """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly.
+    """Return the rows and columns of a block that shares a scale: from config.json, or by cutting a matrix evenly.
 
-    ValueError if they cut it otherwise.
+    Raise ValueError if scales cut it in another way.
     """
-    if len(scale) == 4 and scale[1] == scale[3] == 1:  # as modelopt has blocks
+    if len(scale) == 4 and scale[1] == scale[3] == 1:  # blocks of modelopt
         scale = scale[::2]
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")
     is_named = isinstance(named, list) and len(named) == 2 and all(type(n) is int and n > 0 for n in named)
@@ -230,15 +231,17 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
     height, width = blocks
     needed = -(-rows // height), -(-columns // width)
     if len(scale) > 2 or any(n < 1 for n in grid):
-        raise ValueError(f"it has scales of shape {scale}, which cut {rows} x {columns} into no blocks")
-    if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:  # transformers has one for each half of such rows
+        raise ValueError(f"it has scales of shape {scale}, which do not cut {rows} x {columns} into blocks")
+    if (
+        needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0
+    ):  # transformers has one scale for each half of such rows
         return rows // 2, width
     if grid == needed and (grid != (1, 1) or (is_named and experts == 1)):
         return height if experts == 1 else min(rows, height), width
-    told = is_named and grid[0] != rows and grid != (1, 1)  # scales of rows, or one, are so whatever is said
+    told = is_named and grid[0] != rows and grid != (1, 1)  # scales of rows, or a single scale, need no entry
     if told or rows % grid[0] or columns % grid[1]:
         wanted = f" of {height} x {width}" if told else ""
-        raise ValueError(f"it has scales of shape {scale}, which cut {rows} x {columns} into no blocks{wanted}")
+        raise ValueError(f"it has scales of shape {scale}, which do not cut {rows} x {columns} into blocks{wanted}")
     return rows // grid[0], columns // grid[1]
 
 
@@ -308,7 +311,7 @@ def _of_auto_round(entry: Entry) -> tuple[str, Any]:
 
 
 def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> StoredWeight:
-    """Return a weight in a layout, whose width is what its zero points tell: modules may have another one each."""
+    """Return a weight in a layout; its zero points tell its width, which may differ between modules."""
     layout, group_size = options
     needed, is_awq = ("qweight", "qzeros", "scales"), layout == "awq"
     names = {end: f"{module}.{end}" for end in (needed if is_awq else (*needed, "g_idx"))}
@@ -338,7 +341,7 @@ _MODELOPT = Method((".weight", ""), _of_modelopt, _float8, (".weight_scale", f".
 # by quant_method
 METHODS = {
     METHOD: _COMPRESSED,
-    "sparseml": _COMPRESSED,  # as the first writers of compressed-tensors called it
+    "sparseml": _COMPRESSED,  # the name that the first writers of compressed-tensors used
     "fp8": Method(*_FLOAT8, ("_scale_inv", ".qscale_weight")),
     "fbgemm_fp8": Method(*_FLOAT8, (".weight_scale",)),
     "mxfp8": Method(*_FLOAT8, ("_scale_inv",)),

@@ -1,4 +1,4 @@
-"""A model directory: its configuration, its shards, which of them has which tensor, and the folders that go with it."""
+"""A model directory: its configuration, its shards with their tensors, and the folders that belong to it."""
 
 from __future__ import annotations
 
@@ -22,44 +22,45 @@ from fastq.system.dtypes import Array
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
-# files of older writers for what KEY has, by its quant_method where they do not name it
+# files of older writers with the contents of KEY, and the quant_method of those that do not name it
 SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
-NAMED = "transformers_weights"  # of config.json: the file, or the index, that transformers is to read
+NAMED = "transformers_weights"  # key of config.json: the file or index that transformers reads
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".msgpack", ".part")
-ADAPTER = "adapter_model"  # what readers add to weights that they have read
-# weights that are not read here, by the end of their names, and what to do with them
+ADAPTER = "adapter_model"  # names that readers add to the weights of a model
+# weights that fastq does not read, by the ends of their names, and what to do with them
 OTHER_WEIGHTS = {
     f"{ADAPTER}.safetensors": "merge the adapter into its model first, with merge_and_unload of peft",
     ".gguf": "fastq gguf reads it",
-    ".bin": "load it with transformers, whose save_pretrained writes .safetensors",
+    ".bin": "load it with transformers, and write .safetensors with save_pretrained",
     ".pth": "load it with torch, and write .safetensors",
 }
-# what models make themselves where no file has it: a head or an embedding that is another one, tables of positions
+# tensors that models create if no file has them: a head or an embedding that is tied to another one, tables of
+# positions
 TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte|shared)\.(weight|bias)")
 BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
-LONGEST_JSON, DEEPEST_JSON = 1 << 28, 100  # bytes, and objects in objects: what reads them calls itself
+LONGEST_JSON, DEEPEST_JSON = 1 << 28, 100  # most bytes, and most objects in objects: their reader is recursive
 LANGUAGE = ("text_config", "llm_config", "language_config")  # keys of the language model within a larger one
-INSTEAD = {  # what has no config.json
-    "adapter_config.json": "it is an adapter; merge_and_unload of peft makes a model of it and its base",
-    "model_index.json": "it is a pipeline of diffusers, which reads no compressed-tensors",
-    "params.json": "it is as its makers lay it out; take the files that transformers loads",
+INSTEAD = {  # directories without config.json
+    "adapter_config.json": "it is an adapter; merge_and_unload of peft merges it with its base into a model",
+    "model_index.json": "it is a pipeline of diffusers, which does not read compressed-tensors",
+    "params.json": "it is in the layout of its makers; take the files that transformers loads",
 }
-DTYPE_KEYS = ("dtype", "torch_dtype")  # the second one is of older writers
-DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by the name that config.json gives them
+DTYPE_KEYS = ("dtype", "torch_dtype")  # older writers use the second one
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by their names in config.json
 HALVES = {code: name for name, code in DTYPES.items()}
-MODULES = "modules.json"  # of sentence-transformers: which folders the parts of a model are in
+MODULES = "modules.json"  # of sentence-transformers: the folders with the parts of a model
 OTHER_FORMS = {"original", "onnx", "openvino", "coreml", "gguf", "metal"}  # folders with the model in another form
-LARGEST = 1 << 26  # bytes of a folder without weights that is copied unasked
+LARGEST = 1 << 26  # most bytes of a folder without weights that is copied
 
 
 class ModelFolder:
     """A model directory: `config` of config.json, `shards` by file names, and `files`, the file of each tensor.
 
-    The files are those that transformers reads: the one that config.json names, else model.safetensors, else those of
-    the index; and the only one of another name. `index` is the name of the index that the model has or is to have,
-    empty without one, and `notes` are lines that tell how an index differs from its files. `quantization` is the
-    quantization_config. ValueError if there is no such directory, or it is none of a model: a missing or damaged file,
-    a tensor twice.
+    The files are those that transformers reads: the file that config.json names, else model.safetensors, else the files
+    of the index, else the only .safetensors file. `index` is the name of the index that the model has or will have,
+    empty without an index, and `notes` are lines about differences between an index and its files. `quantization` is
+    the quantization_config. Raise ValueError if there is no such directory, if a file is missing or damaged, or if two
+    files have the same tensor.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,7 +89,7 @@ class ModelFolder:
         self._check_index(promised)
 
     def _first_file(self) -> tuple[str, dict[str, str], str]:
-        """Return the name of the index and the file of each tensor by it, or the name of the only file."""
+        """Return the name of the index and the file of each tensor in it, or the name of the only file."""
         named = self.config.get(NAMED)
         if named is not None:
             if not isinstance(named, str) or not _is_inside(named.removesuffix(".index.json")):
@@ -98,13 +99,13 @@ class ModelFolder:
             return (named, _weight_map(self.path / named), "") if named.endswith(".json") else ("", {}, named)
         if (self.path / SINGLE).is_file():
             if (self.path / INDEX).is_file() and any(self.path.glob("model-*.safetensors")):
-                self.notes.append(f"{SINGLE} is read, as transformers does, and not the files of {INDEX}")
+                self.notes.append(f"{SINGLE} is read, as in transformers, and not the files of {INDEX}")
             return "", {}, SINGLE
         if (self.path / INDEX).is_file():
             return INDEX, _weight_map(self.path / INDEX), ""
         names = sorted(file.name for file in self.path.glob("*.safetensors") if file.stem != ADAPTER)
         if len(names) == 1:
-            return INDEX, {}, names[0]  # of another name, by which readers find it in an index only
+            return INDEX, {}, names[0]  # a file of another name, which readers find in an index only
         wanted = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
         if names:
             raise ValueError(f"{wanted} {', '.join(names[:3])}{', ...' * (len(names) > 3)}")
@@ -114,14 +115,14 @@ class ModelFolder:
         raise ValueError(f"{wanted} none")
 
     def _check_index(self, promised: dict[str, str]) -> None:
-        """Note tensors that no file has, if they are none that a model has to have; others are refused."""
+        """Note tensors that no file has, if models can do without them; others are refused."""
         apart = any(part.get("tie_word_embeddings") is False for part in parts_of(self.config, LANGUAGE))
         for tensor, name in promised.items():
             if tensor in self.files:
                 continue
             if not BUFFERS.fullmatch(tensor) and (apart or not TIED.fullmatch(tensor)):
                 raise ValueError(f"{self.index} says that {tensor!r} is in {name}, which has no such tensor")
-            why = "readers make it" if BUFFERS.fullmatch(tensor) else "it is tied to another one"
+            why = "readers create it" if BUFFERS.fullmatch(tensor) else "it is tied to another one"
             self.notes.append(f"{self.index} names {tensor!r}, which no file has: {why}")
 
     @lazy.cached_property
@@ -139,7 +140,7 @@ class ModelFolder:
 
     @property
     def dtype(self) -> str:
-        """What readers hold weights and scales in: the dtype of config.json, else that of most matrices."""
+        """The dtype in which readers hold weights and scales: that of config.json, else that of most matrices."""
         named = dtype_of(self.config)
         if named is not None:
             return named
@@ -147,7 +148,7 @@ class ModelFolder:
         return found.most_common(1)[0][0] if found else "F32"
 
     def other_files(self) -> Iterable[Path]:
-        """Return the files that go with a model whatever its weights are: tokenizer, code, licence."""
+        """Return the files of a model that do not depend on its weights: tokenizer, code, licence."""
         for path in sorted(each for each in self.path.iterdir() if each.is_file() and each.name[0] != "."):
             of_weights = path.name.endswith((*WEIGHTS, ".index.json")) or path.name in (CONFIG, *SIDE_FILES)
             if path.stem == ADAPTER or not of_weights:
@@ -155,7 +156,7 @@ class ModelFolder:
 
 
 def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what config.json, or the file of an older writer, says of how weights are quantized; else nothing."""
+    """Return the quantization entry of config.json, or of the file of an older writer; empty without one."""
     entry = entry_of(config)
     for name, method in SIDE_FILES.items():
         if not entry and (folder / name).is_file():
@@ -164,25 +165,25 @@ def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(config: Mapping[str, Any], keys: Iterable[str] | None = None) -> list[Mapping[str, Any]]:
-    """Return config.json and those of the models within the model by some keys, by default by any."""
+    """Return config.json and the configurations of models within it under some keys, by default under any key."""
     inner = (config.get(key) for key in (config if keys is None else keys))
     return [config, *(part for part in inner if isinstance(part, dict))]
 
 
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what config.json says of how weights are quantized, empty if it says nothing."""
-    if isinstance(config.get("quantization"), dict):  # of MLX, whatever else it says
+    """Return the quantization entry of config.json, empty without one."""
+    if isinstance(config.get("quantization"), dict):  # MLX, regardless of other entries
         return {"quant_method": "mlx"}
     for part in parts_of(config, LANGUAGE):
         for key in (KEY, OLD_KEY):
             entry = part.get(key)
             if isinstance(entry, dict) and entry:
-                return entry | entry[KEY] if isinstance(entry.get(KEY), dict) else entry  # as older writers nest it
+                return entry | entry[KEY] if isinstance(entry.get(KEY), dict) else entry  # nested by older writers
     return {}
 
 
 def dtype_of(config: Mapping[str, Any]) -> str | None:
-    """Return the dtype that config.json names, as safetensors spells it; None if it names none that is known."""
+    """Return the dtype that config.json names, as safetensors spells it; None if it does not name a known dtype."""
     for part in parts_of(config, LANGUAGE):
         for key in DTYPE_KEYS:
             named = part.get(key)
@@ -192,7 +193,7 @@ def dtype_of(config: Mapping[str, Any]) -> str | None:
 
 
 def _as_float(text: str) -> float:
-    """Return a number that JSON is written with again; NaN and infinities, which are names there, come another way."""
+    """Return a number that can be written as JSON; NaN and infinities are names there, and take another way."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text} is beyond float64")
@@ -200,24 +201,24 @@ def _as_float(text: str) -> float:
 
 
 def parsed_json(path: Path) -> Any:
-    """Return what a JSON file holds; ValueError if it can't be read."""
+    """Return the contents of a JSON file; raise ValueError if it can't be read."""
     if path.stat().st_size > LONGEST_JSON:
-        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
+        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, too many for such a file")
     with naming(lambda error: f"{path.name} is not readable JSON: {error}", (ValueError, RecursionError)):
         return json.loads(path.read_bytes(), parse_float=_as_float)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file; ValueError if it is none."""
+    """Return the object of a JSON file; raise ValueError if it is not an object."""
     content = parsed_json(path)
     if not isinstance(content, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
+        raise ValueError(f"{path.name} does not hold a JSON object")
     level: list[Any] = [content]
     for _ in range(DEEPEST_JSON):
         values = (each.values() if isinstance(each, dict) else each for each in level)
         level = [value for each in values for value in each if isinstance(value, (dict, list))]
     if level:
-        raise ValueError(f"{path.name} has objects in objects more than {DEEPEST_JSON} deep")
+        raise ValueError(f"{path.name} nests objects more than {DEEPEST_JSON} deep")
     return content
 
 
@@ -239,7 +240,7 @@ def _is_inside(name: str) -> bool:
 
 
 def modules_of(path: Path) -> list[str]:
-    """Return the folders that the modules.json of a model names and that have files; none without one to be read."""
+    """Return the folders with files that the modules.json of a model names; empty if it can't be read."""
     try:
         entries = parsed_json(path / MODULES)
         named = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
@@ -249,10 +250,10 @@ def modules_of(path: Path) -> list[str]:
 
 
 def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
-    """Return the files in folders of a model that are to be copied, relative to it, and lines on what is not."""
+    """Return the files in folders of a model to copy, relative to it, and lines about the others."""
     named = modules_of(path)
     files: list[Path] = []
-    ends = set(WEIGHTS) - {".safetensors", ".part"}  # of weights in a form that is not read here; parts are none
+    ends = set(WEIGHTS) - {".safetensors", ".part"}  # weights that fastq does not read
     seen = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
     behind = [file.name for file in seen if file.suffix in ends and file.is_file()]
     for folder in filter(Path.is_dir, seen):
@@ -268,15 +269,15 @@ def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
     lines = [f"not copied: {', '.join(behind)}"] if behind else []
     for name in named:
         if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
-            why = "which is no folder of it: sentence-transformers does not load it"
+            why = "which is not a folder in it: sentence-transformers does not load it"
             lines.append(f"{MODULES} names {shown(name)}, {why}")
     return files, lines
 
 
 def _found(folder: Path, most: float) -> list[Path] | None:
-    """Return the files of a folder, and the links to folders, which lead out of it and are not followed.
+    """Return the files of a folder, and its links to folders, which are not followed.
 
-    None if the files have more bytes than that, which weights have unless there is no limit.
+    Return None if the files have more bytes than a limit; folders with weights do, unless there is no limit.
     """
     if folder.is_symlink():
         return [folder]

@@ -1,23 +1,22 @@
-"""What the names of modules and models tell: which modules stay as floats, which ones readers fuse."""
+"""Meanings of the names of modules and models: the modules that stay as floats, and those that readers fuse."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-# Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
+# Models whose experts are stored as (experts, inputs, outputs): their matrices do not have outputs as rows.
 TRANSPOSED = {
     *("aria", "aria_text", "gpt_oss", "llama4", "llama4_text", "openai_privacy_filter", "qwen3_vl_moe"),
     "qwen3_vl_moe_text",
 }
-# Models whose experts transformers 5.24 reads from one tensor only: it has no names for the matrices of each.
+# Models whose experts transformers 5.24 reads from one tensor only: it has no names for the matrix of each expert.
 ONE_TENSOR = {
     *("glm4v_moe_text", "granitemoe_swa", "hy_v4", "hy_v4_vl", "hy_v4_vl_text", "inkling_text", "lara_mini"),
     *("minimax_m3_vl_text", "mistral4", "muse_spark", "muse_spark_text", "zaya"),
 }
-# Models whose matrices transformers 5.24 splits or joins while it reads them: floats, and but for these ones codes with
-# a scale for each row.
+# Models whose matrices transformers 5.24 splits or joins while it reads them: floats and, except for these models,
+# codes with a scale for each row.
 NOT_BY_ROWS = {
     *("inkling2", "inkling2_loop", "inkling_mm_model", "nemotron_h_omni", "radio", "step3p7", "unlimited_ocr"),
 }
@@ -26,16 +25,16 @@ SPLIT_BY_READERS = NOT_BY_ROWS | {
     *("kimi_linear", "lara_mini", "minimax_m3_vl", "molmo2_text", "nomic_bert", "olmo_hybrid", "qianfan_ocr"),
     "sarvam_moe",
 }
-NOT_AS_FLOATS = {"qwen4_exp_text"}  # it has modules whose own names end in weight
+NOT_AS_FLOATS = {"qwen4_exp_text"}  # its modules have names that end in weight
 # Models of layers that are not nn.Linear, and what they are
 OTHER_LAYERS = {
     **dict.fromkeys(
         ("clvp", "clvp_decoder", "decision_transformer", "gpt2", "imagegpt", "openai-gpt"),
         "Conv1D layers, whose weights are stored as (inputs, outputs)",
     ),
-    "ibert": "layers with integer arithmetic of their own",
+    "ibert": "layers with their own integer arithmetic",
 }
-STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}  # what a tensor of experts holds
+STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}  # the contents of a tensor of experts
 # modules of one parent that vLLM and SGLang read as one matrix: they share a scheme, and a global scale
 FUSED = (
     ("q_proj", "k_proj", "v_proj"),
@@ -51,7 +50,7 @@ FUSED = (
 )
 EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these share a scheme
 
-# Heads are no part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
+# Heads are not part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
 _WORDS = (
     r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
     r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
@@ -71,10 +70,10 @@ LEFT_ALONE = (
     (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
     (re.compile(ROUTERS), "router"),
 )
-NEAREST = 3  # names that a message about a pattern shows
 
-# what llama.cpp calls modules of a layer, by the ends of their names: those of encoders next to decoders, of images and
-# of sound are others. Matrices with the same inputs may be one there, so the first that an importance matrix has counts
+# llama.cpp's names of the modules of a layer, by the ends of their names; encoders next to decoders, images and sound
+# have other names. Matrices with the same inputs may be one matrix there, so the first name in an importance matrix
+# counts
 _LAYER = re.compile(
     r"((model|language_model|text_model|transformer|gpt_neox|backbone|bert|roberta|encoder)\.)*"
     r"(layers?|h|blocks)\.(?P<layer>\d+)\.(?P<tail>.+)"
@@ -114,23 +113,23 @@ GGUF_HEADS = {"lm_head": "output.weight"}
 
 
 def kind_of(module: str) -> str | None:
-    """Return what a module is that no tool quantizes by default, else None."""
+    """Return the kind of a module that no tool quantizes by default, else None."""
     return next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
 
 
 def fused_with(module: str) -> str:
-    """Return the name of what a module is read with as one matrix: its parent and the modules; else its own."""
+    """Return the name of the fused matrix of a module: its parent and the modules; without one its own name."""
     parent, _, name = module.rpartition(".")
     return next((f"{parent}.{'+'.join(names)}" for names in FUSED if name in names), module)
 
 
 def imatrix_names(module: str, *others: tuple[str, int | None]) -> tuple[tuple[str, int | None], ...]:
-    """Return what an importance matrix may call the weight of a module, and which of the matrices there it is."""
+    """Return the names of a module's weight in an importance matrix, and the index of its matrix there."""
     return (f"{module}.weight", None), (module, None), *others, *gguf_names(module)
 
 
 def gguf_names(module: str) -> list[tuple[str, int | None]]:
-    """Return what llama.cpp may call the weight of a module; of an expert also which of the matrices of that it is."""
+    """Return llama.cpp's names of a module's weight; for an expert also the index of its matrix."""
     if module in GGUF_HEADS:
         return [(GGUF_HEADS[module], None)]
     if not (place := _LAYER.fullmatch(module)):
@@ -143,17 +142,17 @@ def gguf_names(module: str) -> list[tuple[str, int | None]]:
 
 
 def tail_of(module: str) -> str:
-    """Return the end of a name that tells the kind of module: what follows the last number, or the last two parts."""
+    """Return the end of a name that tells the kind of module: the parts after the last number, or the last two."""
     parts = module.split(".")
     numbers = [k for k, part in enumerate(parts[:-1]) if part.isdecimal()]
     return ".".join(parts[numbers[-1] + 1 :] if numbers else parts[-2:])
 
 
 def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
-    """Return the names of modules that are left alone, and patterns for them that are for no quantized one.
+    """Return the names of modules that are left alone, and patterns that match them but no quantized module.
 
-    Readers have heads that no file has, as they are tied to the embedding, and put modules in other ones, so that
-    names begin in another way.
+    Readers have heads that are tied to the embedding and are in no file, and put modules into other modules, so that
+    names begin differently.
     """
     names = sorted({"lm_head", *left} - set(quantized))
     patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == "router" for name in names)]
@@ -161,41 +160,8 @@ def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
 
 
-def check_pattern(pattern: str) -> None:
-    """Raise `re.error` if what follows "re:" is no regular expression."""
-    if pattern.startswith("re:"):
-        re.compile(pattern.removeprefix("re:"))
-
-
 def matches(module: str, pattern: str) -> bool:
-    """Whether a module has a name, or one that begins as the regular expression after "re:" says."""
+    """Whether a target of compressed-tensors is for a module: its name, or a regular expression after "re:"."""
     if pattern.startswith("re:"):
         return re.match(pattern.removeprefix("re:"), module) is not None
     return module == pattern
-
-
-def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str], what: str) -> None:
-    """Raise ValueError with the nearest names if a pattern is for none."""
-    idle = next((each for each in patterns if not any(matches(module, each) for module in modules)), None)
-    if idle is not None:
-        raise ValueError(f"no {what} has a name that matches {idle}{_advice(option, idle, modules)}")
-
-
-def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
-    """Return what was probably meant: the spelling that finds modules, else the nearest names."""
-    text = pattern.removeprefix("re:")
-    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
-    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
-        try:
-            found = [module for module in dict.fromkeys(modules) if re.match(spelled, module)]
-        except re.error:
-            continue
-        if found:
-            more = ", ".join(found[:NEAREST]) + ", ..." * (len(found) > NEAREST)
-            return f"; {option} 're:{spelled}' is for {len(found)} of them: {more}"
-    by_tail: dict[str, str] = {}
-    for module in modules:
-        for part in (module, tail_of(module), module.rpartition(".")[2]):
-            by_tail.setdefault(part, module)
-    near = difflib.get_close_matches(text, by_tail, NEAREST, 0.5)
-    return f"; the nearest are {', '.join(dict.fromkeys(by_tail[part] for part in near))}" if near else ""

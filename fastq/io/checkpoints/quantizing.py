@@ -1,4 +1,4 @@
-"""What is made of a model directory: its matrices quantized, or plain floats of them, some rows in memory at a time."""
+"""Conversions of a model directory: its matrices are quantized or restored, some rows in memory at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastq.layouts.compressed_tensors import StoredForm, form_of
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype
 
-# what is stored for activations, keys and values: of a layer, or of the attention that has it
+# tensors stored for activations, keys and values: next to a layer, or to its attention
 OF_ACTIVATIONS = re.compile(  # next to the weight of a layer, or after the name of a tensor of experts
     "(input|output)_(scale|zero_point|global_scale)|(activation|act|input|k|v)_scale|input_scale_ub|qscale_act"
 )
@@ -37,22 +37,22 @@ SAMPLE = 256  # rows of a picture
 
 
 class Dequantization:
-    """A model directory of plain floats, in a dtype or in that of the model: see `Conversion`.
+    """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`.
 
-    ValueError if it is not quantized, or in a way that is not known here.
+    Raise ValueError if it is not quantized, or in an unknown way.
     """
 
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
         self.source, self.dtype = source, dtype or source.dtype
         self.weights = stored_weights(source)
-        caches = bool(source.quantization.get("kv_cache_scheme"))  # of layers that may not be quantized
+        caches = bool(source.quantization.get("kv_cache_scheme"))  # they may belong to layers that are not quantized
         modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
         self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
         self.key: dict[str, Any] = {"dtype": self.dtype}
 
     def _is_of_activations(self, name: str) -> bool:
-        """Whether a tensor is a scale or zero point by which activations, keys or values were to be quantized."""
+        """Return whether a tensor is a scale or zero point for activations, keys or values."""
         module, _, end = name.rpartition(".")
         if OF_ATTENTION.fullmatch(end) and module.removesuffix(".attn") in self._parents:
             return True
@@ -67,7 +67,7 @@ class Dequantization:
         return plain_config(self.source.config, HALVES[self.dtype])
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield what becomes of each tensor of a shard: weights are where their codes were, and read with them."""
+        """Yield the task for each tensor of a shard: weights replace their codes, and are read with them."""
         for spec in self.source.shards[shard].tensors.values():
             about, weight = (spec.name, spec.shape, spec.nbytes), self.weights.by_codes.get(spec.name)
             if weight is not None:
@@ -75,7 +75,7 @@ class Dequantization:
                 made = spec_of(weight.name, self.dtype, weight.shape)
                 yield [Task(weight.name, weight.shape, weight.nbytes, weight.label, work, [made])]
             elif spec.name in self.dropped:
-                yield [Task(*about, "dropped: of activations", [partial(Piece, {}, spec.nbytes)])]
+                yield [Task(*about, "dropped: for activations", [partial(Piece, {}, spec.nbytes)])]
             elif spec.name in self.weights.parts:
                 yield []
             elif spec.dtype in HALVES and spec.dtype != self.dtype:  # floats have the dtype of the model
@@ -92,7 +92,7 @@ class Dequantization:
         return Piece({spec.name: converted}, spec.nbytes)
 
     def _check(self, name: str, converted: Array, values: Array | None = None) -> None:
-        """Refuse infinities that were none in `values`, or in codes, which have none."""
+        """Refuse infinities that `values` did not have; codes never have them."""
         if np.isfinite(converted).all():
             return
         infinite = np.isinf(converted)
@@ -100,7 +100,7 @@ class Dequantization:
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
     def _values(self, weight: StoredWeight, start: int, stop: int) -> Piece:
-        """Decode some rows of a weight; with the last, all that is stored of it is done."""
+        """Decode some rows of a weight; its last rows count all its stored bytes as done."""
         with np.errstate(over="ignore"):  # refused below
             values = weight.values(start, stop).astype(numpy_dtype(self.dtype), copy=False)
         self._check(weight.name, values)
@@ -108,7 +108,7 @@ class Dequantization:
 
 
 class _PlainShard(SafetensorsSource):
-    """A shard of a quantized model with the tensors that `Dequantization` makes of it, each when it is asked for."""
+    """A shard of a quantized model with the tensors of `Dequantization`, each computed when it is asked for."""
 
     def __init__(self, made: Dequantization, name: str) -> None:
         self._stored = made.source.shards[name]
@@ -120,7 +120,7 @@ class _PlainShard(SafetensorsSource):
         return self._stored.tensors.get(name) == self.tensors[name]
 
     def load(self, name: str) -> Array:
-        """Return a tensor, all in memory where it was quantized."""
+        """Return a tensor; one that was quantized is in memory as a whole."""
         if self._is_stored(name):
             return self._stored.load(name)
         pieces = [work().stored[name] for work in self._tasks[name].pieces]
@@ -131,11 +131,11 @@ class _PlainShard(SafetensorsSource):
         return self._stored.raw(name) if self._is_stored(name) else bytes_of(self.load(name))
 
     def read_ahead(self, name: str) -> None:
-        """Leave it to the system: a tensor may be of several that are stored."""
+        """Do nothing: a tensor may be made from several stored ones."""
 
 
 class PlainFolder(ModelFolder):
-    """A quantized model directory as the one of plain floats that `Dequantization` makes of it."""
+    """A quantized model directory, read as the directory of plain floats that `Dequantization` writes."""
 
     def __init__(self, source: ModelFolder) -> None:
         made = Dequantization(source)
@@ -149,10 +149,10 @@ class PlainFolder(ModelFolder):
 
 
 class Quantization:
-    """A model directory quantized by rules, one that is quantized by the values that it stands for: see `Conversion`.
+    """A model directory quantized by rules; an already quantized one is dequantized first: see `Conversion`.
 
-    `imatrix` weighs the errors of columns where ranges are searched for. ValueError if there is nothing to quantize, or
-    something that can't be, or the importance matrix is that of another model.
+    `imatrix` weighs the errors of columns in a search for ranges. Raise ValueError if there is nothing to quantize, if
+    a matrix can't be quantized, or if the importance matrix belongs to another model.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Quantization:
         self._magnitudes = functools.cache(self._largest)
 
     def _weighed(self, imatrix: Imatrix) -> dict[str, NDArray[np.float32]]:
-        """Return the importance of the columns of matrices, by module; what is lacking or not used is in `notes`."""
+        """Return the importance of the columns of matrices, by module; `notes` lists missing and unused entries."""
         wanted = {}
         for each in self.plan.matrices:
             stack = () if each.expert is None else ((each.tensor, each.expert),)
@@ -198,7 +198,7 @@ class Quantization:
         return quantized_config(self.source.config, self.plan, self.rules, self.tensors)
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield what becomes of each tensor of a shard: itself, or its matrices quantized."""
+        """Yield the task for each tensor of a shard: copy it, or quantize its matrices."""
         for spec in self.source.shards[shard].tensors.values():
             if spec.name in self.plan.quantized:
                 load = functools.cache(functools.partial(self.source.load, spec.name))  # once for its matrices
@@ -214,7 +214,7 @@ class Quantization:
         return Task(*about, self._pieces(matrix, load), specs, weighted=matrix.module in self.importance)
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
-        """Yield the work of encoding chunks of rows; the first has what is stored once for the matrix."""
+        """Yield the work of encoding chunks of rows; the first also has the tensors that are stored once per matrix."""
         values = matrix.of(load())
         with naming(lambda error: _failure(matrix, error)):
             factor = self._factor(matrix)
@@ -250,7 +250,7 @@ class Quantization:
         return encoding.global_scale(largest, self.arithmetic)
 
     def _largest(self, tensor: str) -> dict[str, float]:
-        """Return the largest magnitude of each matrix of a tensor, which is decoded for it once if it is quantized."""
+        """Return the largest magnitude of each matrix of a tensor; a quantized tensor is decoded once for this."""
         values = self.source.load(tensor)
         return {matrix.module: encoding.largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
 

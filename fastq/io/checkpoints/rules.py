@@ -1,4 +1,4 @@
-"""Which tensors of a model are quantized, by what scheme, why the others are left alone, and what loads the result."""
+"""The rules of a conversion: the scheme of each tensor, why others are left alone, and how to load the result."""
 
 from __future__ import annotations
 
@@ -13,45 +13,48 @@ from typing import Any
 from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
 from fastq.io.checkpoints import names as tables
 from fastq.io.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
-from fastq.io.checkpoints.names import EXPERT, STACKED, check_patterns, fused_with, ignored, kind_of, matches, tail_of
+from fastq.io.checkpoints.names import EXPERT, STACKED, fused_with, ignored, kind_of, tail_of
 from fastq.io.containers import TensorSpec
+from fastq.io.patterns import check_patterns, is_for
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
-INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes lie where the weight was: all models load them so
+HEAD, EMBEDDING = "output head", "embedding"  # as `kind_of` calls them
+MOST_NAMED = 3  # modules that a line names one by one
+INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes replace the weight: all models load them
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a user asked for."""
+    """The options of a user."""
 
-    scheme: LayerScheme  # of all weights without another one
-    # names of modules to leave alone, or after "re:" a regular expression for the beginning of names
+    scheme: LayerScheme  # scheme of all weights without another scheme
+    # patterns of modules to leave alone: see `fits` of fastq/io/patterns.py
     ignore: tuple[str, ...] = ()
-    schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
-    include: tuple[str, ...] = ()  # such patterns of modules to quantize that stay otherwise: heads, embeddings
-    unequal: bool = False  # whether matrices that readers fuse may have schemes that differ
+    schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes by pattern; the first pattern that matches counts
+    include: tuple[str, ...] = ()  # patterns of modules to quantize that are left alone by default: heads, embeddings
+    unequal: bool = False  # whether matrices that readers fuse may have different schemes
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
-        return next((scheme for pattern, scheme in self.schemes if matches(module, pattern)), self.scheme)
+        return next((scheme for pattern, scheme in self.schemes if is_for(module, pattern)), self.scheme)
 
     def includes(self, module: str) -> bool:
-        """Whether a module is quantized whatever its kind is: one that is included, or has a scheme by its name."""
+        """Return whether a module of any kind is quantized: it is included, or has a scheme by its name."""
         named = any(pattern == module for pattern, _ in self.schemes)
-        return named or any(matches(module, pattern) for pattern in self.include)
+        return named or any(is_for(module, pattern) for pattern in self.include)
 
 
 @dataclass(frozen=True)
 class Matrix:
     """A matrix to quantize: a tensor of the model, or some rows of one of its matrices."""
 
-    module: str  # name of the layer, to which those of stored tensors are added
-    tensor: str  # name of the tensor that has it
+    module: str  # name of the layer, the start of the names of stored tensors
+    tensor: str  # name of its tensor
     shape: tuple[int, int]
     scheme: LayerScheme
-    expert: int | None = None  # which matrix of the tensor; None: the tensor is the matrix
-    first: int = 0  # first row of that
+    expert: int | None = None  # index of the matrix in the tensor; None: the tensor is the matrix
+    first: int = 0  # first row in that matrix
 
     def of(self, array: Any) -> Any:
         """Return the matrix, given the tensor."""
@@ -61,11 +64,11 @@ class Matrix:
 
 @dataclass
 class Plan:
-    """What becomes of each tensor."""
+    """The treatment of each tensor."""
 
-    quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # by the tensor that has it
+    quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # matrices by tensor
     left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
-    notes: list[str] = field(default_factory=list)  # what readers may not load
+    notes: list[str] = field(default_factory=list)  # warnings about readers
 
     @property
     def matrices(self) -> Iterator[Matrix]:
@@ -73,7 +76,7 @@ class Plan:
         return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
-        """Return what names the modules with matrices that are left alone, which readers have to know of."""
+        """Return the names or patterns of modules with matrices that are left alone, which readers must know."""
         found = set()
         for name in self.left:
             module, _, parameter = name.removesuffix(".weight").rpartition(".")
@@ -85,21 +88,21 @@ class Plan:
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
-    """Decide what becomes of each tensor.
+    """Decide the treatment of each tensor.
 
-    ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
+    Raise ValueError if a matrix can't have its scheme, no matrix is left to quantize, or a pattern matches none.
     """
     for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
         what = tables.OTHER_LAYERS[kind]
         raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
     if "_diffusers_version" in config:
-        raise ValueError("it is a model of diffusers, which reads no compressed-tensors")
+        raise ValueError("it is a model of diffusers, which does not read compressed-tensors")
     stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")  # a head may be the embedding
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module", is_for)  # a head may be the embedding
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
     matrices += [module for stacked in stacks.values() for module in stacked]
-    check_patterns("--include", rules.include, matrices, "matrix")
+    check_patterns("--include", rules.include, matrices, "matrix", is_for)
     plan = Plan()
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
@@ -115,7 +118,7 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     for name in (f"{module}.{end}" for module in modules for end in ("weight_scale", "weight_packed")):
         if name in tensors:
             module, _, end = name.rpartition(".")
-            raise ValueError(f"{module} has a {end}, and config.json no quantization_config that says what it is")
+            raise ValueError(f"{module} has a {end}, but config.json has no quantization_config that describes it")
     if twice := [module for module, count in Counter(modules).items() if count > 1]:
         raise ValueError(f"two tensors would become the weight of {twice[0]}")
     _check_tied(plan.matrices, config)
@@ -125,11 +128,11 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
 
 def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices of a tensor to quantize, or none and the reason."""
+    """Return the matrices of a tensor to quantize, or an empty list and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
     stacked, reason = _stacked(spec, config, rules)
-    if any(matches(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
+    if any(is_for(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
         return [], "ignored"
     if stacked or reason:
         return stacked, reason
@@ -138,16 +141,16 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         return [], parameter or "no weight"
     if len(spec.shape) != 2 or not spec.size:
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
-    if any(matches(module, pattern) for pattern in rules.ignore):
+    if any(is_for(module, pattern) for pattern in rules.ignore):
         return [], "ignored"
     known = None if rules.includes(module) else kind_of(module)
     return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices in a tensor of experts, or why they are no rows of outputs, or not read one by one.
+    """Return the matrices in a tensor of experts, or the reason why they cannot be quantized one by one.
 
-    For other tensors neither.
+    For other tensors return neither.
     """
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
     if not _is_stack(spec):
@@ -186,32 +189,58 @@ def _is_matrix(spec: TensorSpec) -> bool:
 
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
-    """Refuse patterns of other schemes that are for no matrix."""
+    """Refuse patterns of other schemes that match no matrix."""
     modules = [matrix.module for matrix in plan.matrices]
     for pattern, scheme in rules.schemes:
-        stay = [name.removesuffix(".weight") for name in plan.left if matches(name.removesuffix(".weight"), pattern)]
-        if stay and not any(matches(module, pattern) for module in modules):
+        stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
+        if stay and not any(is_for(module, pattern) for module in modules):
             reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
-            way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices that stay by their names"
-            raise ValueError(f"{pattern} is for {stay[0]}, which stays as it is ({reason}), not {scheme.name}{way}")
-    check_patterns("--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
+            way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices left alone by name"
+            raise ValueError(f"{pattern} matches {stay[0]}, which is not quantized ({reason}) as {scheme.name}{way}")
+    check_patterns(
+        "--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized", is_for
+    )
+
+
+def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
+    """Whether a head or an embedding is, or may be, one matrix with another one: readers hold it as floats."""
+    flags, kind = [part.get("tie_word_embeddings") for part in parts_of(config)], kind_of(module)
+    named = config.get("architectures")
+    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
+    perhaps = True in flags or (kind == EMBEDDING and False not in flags)
+    return perhaps and not bare and kind in (HEAD, EMBEDDING)
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
-    """Refuse a head or an embedding that is, or may be, one matrix with another one: readers hold it as floats."""
-    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
-    named = config.get("architectures")
-    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
+    """Refuse a head or an embedding that may be one matrix with another one."""
     for matrix in matrices:
-        kind = kind_of(matrix.module)
-        perhaps = True in flags or (kind == "embedding" and False not in flags)
-        if perhaps and not bare and kind in ("output head", "embedding"):
+        if _is_tied(matrix.module, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
             raise ValueError(f"{matrix.module} stays as it is: {why}")
 
 
+def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
+    """Return lines on embeddings and heads that stay as they are, and on the options that quantize them."""
+    found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
+    for name, why in plan.left.items():
+        module, spec = name.removesuffix(".weight"), source.tensors[name]
+        group = rules.scheme_of(module).weights.group_size
+        if why in (HEAD, EMBEDDING) and _is_matrix(spec) and not (group and spec.shape[1] % group):
+            found[_is_tied(module, source.config)][module] = spec.nbytes
+    lines = []
+    for tied, sizes in found.items():
+        names = [f"--include {module}" for module in sizes]
+        if len(names) > MOST_NAMED:
+            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in sizes))
+            names = [f"--include 're:.*({tails})$'"]
+        way = "embedding and output head are, or may be, one matrix" if tied else f"{' '.join(names)} quantizes them"
+        told = f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {way}"
+        lines += [told] * bool(sizes)
+    return lines
+
+
 def _check_groups(matrices: list[Matrix]) -> None:
-    """Refuse groups that do not fill rows: readers do."""
+    """Refuse groups that do not fill rows, as readers do."""
     sizes = {matrix.module: matrix.scheme.weights.group_size for matrix in matrices}
     bad = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
     if bad:
@@ -227,14 +256,14 @@ def _check_groups(matrices: list[Matrix]) -> None:
 
 
 def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) -> None:
-    """Refuse unequal schemes of matrices that vLLM and SGLang read as one, or note them."""
+    """Refuse or note unequal schemes of matrices that vLLM and SGLang read as one."""
     groups: dict[tuple[str, int], dict[str, str]] = {}
     for matrix in plan.matrices:
-        groups.setdefault(_fused_key(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
+        groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
     for name in plan.left:
         if _is_matrix(tensors[name]) or _is_stack(tensors[name]):
             module = name.removesuffix(".weight")
-            groups.setdefault(_fused_key(module, tensors[name].shape[-1]), {})[module] = ""
+            groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
     names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
     unequal = [group for group in groups.values() if len(set(group.values())) > 1]
     if not unequal:
@@ -245,14 +274,14 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
         tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
         raise ValueError(
-            f"{note}. Give all of them one scheme, as --ignore 're:.*({tails})$' does, or say --allow-unequal for "
-            "transformers, which loads them but for experts"
+            f"{note}. Give all of them one scheme, as with --ignore 're:.*({tails})$', or pass --allow-unequal for "
+            "transformers, which loads them except experts"
         )
     plan.notes.append(note)
 
 
-def _fused_key(module: str, columns: int) -> tuple[str, int]:
-    """Return what a matrix is read with: experts of one layer, or modules of one parent with the same inputs."""
+def read_as_one(module: str, columns: int) -> tuple[str, int]:
+    """Return the name of the group in which a matrix is read: experts of one layer, or modules with the same inputs."""
     expert = EXPERT.fullmatch(module)
     if expert:
         return expert[1], 0
@@ -263,16 +292,17 @@ def _fused_key(module: str, columns: int) -> tuple[str, int]:
 def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
-    transformers decodes all weights by one scheme where it is asked for floats, and others when they are used first.
-    Models that look at a weight before that, and sentence-transformers, need floats, which are the same numbers.
+    transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
+    Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
+    numbers.
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
     lines = [*_not_loaded(matrices, source)]
     if lines:
         return lines
-    floats = len(schemes) == 1 and not all(scheme.format in (INT8, FP8) for scheme in schemes)
-    floats = floats and not model_types(source.config) & tables.NOT_AS_FLOATS
+    direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
+    floats = len(schemes) == 1 and not direct and not model_types(source.config) & tables.NOT_AS_FLOATS
     sentences = bool(modules_of(out))
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
@@ -291,19 +321,25 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
 
 
+def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
+    return any(kind_of(matrix.module) == EMBEDDING for matrix in matrices)
+
+
 def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
     """Yield why transformers does not load some matrices."""
     schemes = {matrix.scheme for matrix in matrices}
     experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
-    if len(schemes) > 1 and not all(scheme.weights.symmetric for scheme in schemes):
-        yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
-    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # in which it reads experts
+    needed = ["zero points"] * (not all(scheme.weights.symmetric for scheme in schemes))
+    needed += ["embeddings"] * _has_embeddings(matrices)
+    if needed and len(schemes) > 1:
+        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only"
+    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # schemes in which it reads experts
     read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
     if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
         yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
     by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
     for kind in sorted(model_types(source.config) & (tables.NOT_BY_ROWS if by_rows else tables.SPLIT_BY_READERS)):
-        advice = "" if kind in tables.NOT_BY_ROWS else "; it does with FP8_DYNAMIC or W8A8"
+        advice = "" if kind in tables.NOT_BY_ROWS else "; it does so with FP8_DYNAMIC or W8A8"
         yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
 
 
@@ -313,7 +349,7 @@ def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -
         return f"SentenceTransformer({str(out)!r}" + (f", model_kwargs={{{inner}}})" if inner else ")")
     names = source.config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
-    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line is there to be pasted
+    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
     if isinstance(source.config.get("auto_map"), dict):
         reader, options = "AutoModel", [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"

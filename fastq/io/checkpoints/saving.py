@@ -1,4 +1,4 @@
-"""A model in memory, or read tensor by tensor, written as a directory."""
+"""Write a model from memory, or tensor by tensor, as a directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastq.system.arguments import as_array, as_int, is_a, reason, shown
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, safetensors_dtype
 
-SHARD = 5_000_000_000  # bytes of a shard, as transformers has it
+SHARD = 5_000_000_000  # bytes of a shard, as in transformers
 
 
 def save_checkpoint(
@@ -37,27 +37,27 @@ def save_checkpoint(
     Parameters
     ----------
     path : str or Path
-        A directory that is empty or not there.
+        A directory that is empty or does not exist yet.
     tensors : mapping of str to QuantizedArray or ndarray
-        Matrices that are quantized by the names of their modules, or of their weights, which end in ".weight"; other
-        arrays by their own names: what `open_checkpoint` returns, whose directories are written with the bytes that
-        they have, what `fastq.load` returns, or a dict, of either too. Of int2, int4
-        or int8 in blocks of columns, unsigned ones too, which become signed together with their zero points; int8 or
-        float8_e4m3fn as a whole or by rows (axis 0), float8_e4m3fn in blocks of columns too, or in blocks of rows and
-        columns, (rows / b, b, columns / b, b) with axis (0, 2); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis.
-        Scales of float64 are rounded to float32, as readers hold them; they must be positive and finite.
+        Quantized matrices by the names of their modules, or of their weights, which end in ".weight"; other arrays by
+        their own names. The mapping may be the result of `open_checkpoint`, whose bytes are kept, the result of
+        `fastq.load`, or a dict of tensors from either. Formats of matrices: int2, int4 and int8 in blocks of columns
+        (unsigned ones become signed together with their zero points); int8 and float8_e4m3fn with one scale or a scale
+        per row (axis 0); float8_e4m3fn in blocks of columns, or in blocks of rows and columns, (rows / b, b, columns /
+        b, b) with axis (0, 2); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis. Scales of float64 are rounded to
+        float32, as readers hold them; they must be positive and finite.
     config : mapping, optional
-        Of config.json; its dtype is that of scales, unless they would change.
+        Contents of config.json; scales get its dtype, unless that would change them.
     shard_size : int
-        Bytes in a file at most, unless one tensor has more.
+        Most bytes in a file, unless a single tensor has more.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not as described, the directory is not empty, compressed-tensors has no such array, or readers
-        would take a tensor for another one by its name. Nothing is written then.
+        would mistake a tensor for another one by its name. Nothing is written then.
     OSError
-        If it can't be written.
+        If the directory can't be written.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def save_checkpoint(
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
     told = settings.get(KEY) or settings.get(OLD_KEY)
-    caches = told.get("kv_cache_scheme") if isinstance(told, dict) else None  # whose scales are other tensors
+    caches = told.get("kv_cache_scheme") if isinstance(told, dict) else None  # their scales are other tensors
     entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), caches)} if used else {}
     settings = {key: value for key, value in settings.items() if key not in (KEY, OLD_KEY)}
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
@@ -102,7 +102,7 @@ def save_checkpoint(
 
 
 def _as_settings(config: Any) -> dict[str, Any]:
-    """Return what goes into config.json; it is written last, so that nothing may be wrong with it then."""
+    """Return the contents of config.json; it is written last, so errors in it must be found first."""
     if config is None:
         return {}
     if not is_a(config, Mapping):
@@ -124,11 +124,11 @@ def _check_mapping(tensors: Any) -> None:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"tensors must have names that UTF-8 has, not {shown(name)}") from None
+            raise ValueError(f"tensors must have names that UTF-8 can encode, not {shown(name)}") from None
 
 
 def _check_parts(tensors: Mapping[str, Any], stored: Iterable[str]) -> None:
-    """Raise ValueError if readers would take a plain tensor for a part of a quantized one, by its name."""
+    """Raise ValueError if readers would mistake a plain tensor for a part of a quantized one, by its name."""
     names = set(stored)
     modules = [name for name in tensors if name not in names]
     parts = {f"{module}.{end}" for module in modules for end in (*SUFFIXES, ORDER)}
@@ -139,7 +139,7 @@ def _check_parts(tensors: Mapping[str, Any], stored: Iterable[str]) -> None:
 
 
 def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
-    """Return targets and schemes: the one that most layers have is that of Linear."""
+    """Return targets and schemes: the most frequent scheme is that of Linear."""
     by_scheme: dict[LayerScheme, list[str]] = {}
     for name, scheme in used.items():
         by_scheme.setdefault(scheme, []).append(name)
@@ -150,7 +150,7 @@ def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerSche
 def _cut(
     tensors: Mapping[str, QuantizedArray | Array], dtype: str, most: int
 ) -> tuple[list[tuple[list[str], list[TensorSpec]]], dict[str, LayerScheme | None]]:
-    """Cut tensors into shards in their order, and return the schemes of quantized modules, None for what is plain."""
+    """Cut tensors into shards in order, and return the schemes of modules, None for plain tensors."""
     shards: list[tuple[list[str], list[TensorSpec]]] = [([], [])]
     schemes: dict[str, LayerScheme | None] = {}
     nbytes = 0
@@ -161,7 +161,7 @@ def _cut(
         for stored, array in arrays.items():
             kind = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
             if kind is None:
-                raise ValueError(f"tensors[{stored!r}] is {array.dtype}, which a .safetensors file does not hold")
+                raise ValueError(f"tensors[{stored!r}] is {array.dtype}, which a .safetensors file can't hold")
             more.append(spec_of(stored, kind, array.shape))
         added = sum(spec.nbytes for spec in more)
         if shards[-1][0] and nbytes + added > most:
@@ -174,7 +174,7 @@ def _cut(
 
 
 def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
-    """Return the scheme of a tensor and what is stored for it, by name."""
+    """Return the scheme of a tensor and its stored tensors by name."""
     weight = tensors.stored(name) if is_a(tensors, ByName) else None
     if weight is not None:
         return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}

@@ -1,1 +1,1 @@
-"""GGUF files: the tensors of a model, quantized and back, with the types that llama.cpp gives them."""
+"""GGUF files: the tensors of a model, quantized and restored, with the types that llama.cpp chooses."""

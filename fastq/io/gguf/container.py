@@ -1,7 +1,7 @@
-"""GGUF files: a header that is checked before it is believed, tensors that are mapped one at a time.
+"""GGUF files: the header is checked before it is used, tensors are mapped one at a time.
 
-The gguf package reads such files too. It trusts what the header says, and it makes an object of every string: a
-vocabulary of 128,000 tokens takes it 10 s and 700 MB.
+The gguf package reads such files too. It trusts the header, and makes an object from every string: a vocabulary of
+128,000 tokens takes 10 s and 700 MB.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fastq.system.dtypes import Array
 
 MAGIC, VERSION = b"GGUF", 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT, ALIGNMENT_KEY = 32, "general.alignment"
-LARGEST_ALIGNMENT = 1 << 16  # of a file that is smaller than that
+LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
 MOST_DIMENSIONS, LARGEST = 4, 2**63 - 1  # llama.cpp reads no more
 STRING, ARRAY = 8, 9
-DEEPEST = 8  # arrays in arrays
+DEEPEST = 8  # most levels of arrays in arrays
 OF_PARTS = ("split.no", "split.count", "split.tensors.count")  # keys of a part of a model, as llama-gguf-split writes
 MOST_PARTS = 0xFFFF  # llama.cpp counts them in 16 bits
 
@@ -46,26 +46,26 @@ NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "i1", "I16": "<i2", "I3
 
 
 def numpy_dtype(kind: TensorType) -> np.dtype[Any]:
-    """Return the NumPy dtype of a type of plain numbers; uint8 for the bytes of any other."""
+    """Return the NumPy dtype of a type of plain numbers; uint8 for the bytes of other types."""
     return FLOAT_FORMATS["bfloat16"].dtype if kind.name == "BF16" else np.dtype(NUMPY.get(kind.name, "u1"))
 
 
 def has_values(kind: TensorType) -> bool:
-    """Return whether fastq can tell what a type stands for, as of plain numbers and of the blocks that it knows."""
+    """Return whether fastq can decode a type: plain numbers, and blocks that it knows."""
     return kind.block == 1 or kind.name in BLOCK_FORMATS
 
 
 @dataclass(frozen=True)
 class MetadataField:
-    """A field of the metadata, with its value as the file has it: so it is copied without a change."""
+    """A field of the metadata, with its value as bytes of the file, which are copied unchanged."""
 
     key: str  # unique in its file
-    number: int  # of the type of the value
-    raw: bytes  # the value; of an array the type and number of its elements first
+    number: int  # number of the type of the value
+    raw: bytes  # the value; an array begins with the type and number of its elements
 
     @property
     def type_name(self) -> str:
-        """The type, of an array with that of its elements and their count: string[32000]."""
+        """The type; for an array that of its elements and their count: string[32000]."""
         if self.number != ARRAY:
             return VALUE_TYPES[self.number]
         number, count = struct.unpack_from("<IQ", self.raw)
@@ -77,12 +77,12 @@ class MetadataField:
 
 
 def uint32(key: str, value: int) -> MetadataField:
-    """Return a field that holds a number."""
+    """Return a field with a number."""
     return MetadataField(key, 4, struct.pack("<I", value))
 
 
 def string(key: str, value: str) -> MetadataField:
-    """Return a field that holds text."""
+    """Return a field with text."""
     return MetadataField(key, STRING, _text(value))
 
 
@@ -92,8 +92,8 @@ class GgufTensor:
 
     name: str  # unique in its file
     kind: TensorType
-    shape: tuple[int, ...]  # elements on each axis, rows last: the header has them the other way round
-    stored: int = 0  # bytes up to the next tensor, which are all that is known of an unknown type
+    shape: tuple[int, ...]  # elements on each axis, rows last: the header has the reverse order
+    stored: int = 0  # bytes up to the next tensor, the only thing known about an unknown type
 
     @property
     def size(self) -> int:
@@ -109,11 +109,11 @@ class GgufTensor:
 # Reading
 
 
-Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, and where each begins
+Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, with their positions
 
 
 class _Part(NamedTuple):
-    """A file as its header describes it: metadata, tensors and where each begins."""
+    """A file as its header describes it: metadata, tensors and their positions."""
 
     path: Path
     fields: dict[str, MetadataField]
@@ -122,9 +122,9 @@ class _Part(NamedTuple):
 
 
 def parts_of(path: Path, count: Any) -> list[Path]:
-    """Return where the parts of the model are that a file is one of `count` parts of, whether they are there or not.
+    """Return the paths of all `count` parts of a model, given one of them; they need not exist.
 
-    ValueError if the name of the file does not tell those of the others.
+    Raise ValueError if the names of the others don't follow from the name of the file.
     """
     if type(count) is not int or not 0 < count <= MOST_PARTS:
         raise ValueError(f"split.count must be a number from 1 to {MOST_PARTS:,}, not {count!r}")
@@ -138,7 +138,7 @@ def parts_of(path: Path, count: Any) -> list[Path]:
 class GgufSource:
     """The `fields` of metadata and the `tensors` of a GGUF model, in its order, each at a multiple of `alignment`.
 
-    A model in several files has the metadata of the first one; `missing` are the names of those that are not there.
+    A model in several files has the metadata of the first one; `missing` has the names of missing files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -163,12 +163,12 @@ class GgufSource:
 
     @property
     def valued(self) -> dict[str, GgufTensor]:
-        """The tensors without those that are scales in the values of others."""
+        """The tensors except those that are scales of others."""
         scales = set(self.scales.values())
         return {name: spec for name, spec in self.tensors.items() if name not in scales}
 
     def _scale_of(self, name: str) -> str | None:
-        """Return the name of the tensor whose numbers llama.cpp multiplies a matrix with, or each of its matrices."""
+        """Return the name of the tensor with the scale of a matrix, or of each of its matrices, in llama.cpp."""
         module, spec = name.removesuffix(".weight"), self.tensors[name]
         scale = self.tensors.get(f"{module}.scale")
         if module == name or scale is None or len(spec.shape) < 2 or not spec.size:
@@ -181,7 +181,7 @@ class GgufSource:
         return None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a field, or the default where there is none."""
+        """Return the value of a field, or the default for a missing one."""
         return _value(self.fields, key, default)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
@@ -190,22 +190,22 @@ class GgufSource:
         return np.asarray(np.memmap(path, np.uint8, "r", start, (nbytes,))) if nbytes else np.empty(0, np.uint8)
 
     def load(self, name: str) -> Array:
-        """Return the rows of a tensor, mapped; plain numbers in their dtype, all else as the bytes of each row."""
+        """Return the rows of a tensor, mapped; plain numbers in their dtype, other types as the bytes of each row."""
         spec, raw = self.tensors[name], self.raw(name)
         row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
         return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
 
     def scale(self, name: str) -> NDArray[np.float32] | None:
-        """Return what the values of a tensor are to be multiplied with, a number for each matrix; None for nothing."""
+        """Return the scales of a tensor's values, a number for each matrix; None without scales."""
         if name not in self.scales:
             return None
         numbers = self.load(self.scales[name]).astype(np.float32).reshape(-1)
         return np.broadcast_to(numbers, (math.prod(self.tensors[name].shape[:-2]),))
 
     def values(self, name: str) -> Array:
-        """Return the values of a tensor in its shape, scaled: of plain numbers mapped, of blocks decoded to float32.
+        """Return the scaled values of a tensor in its shape: plain numbers are mapped, blocks are decoded to float32.
 
-        ValueError if it has a type of blocks that fastq does not read.
+        Raise ValueError if it has a type of blocks that fastq does not read.
         """
         spec, stored, scale = self.tensors[name], self.load(name), self.scale(name)
         if not has_values(spec.kind):
@@ -217,10 +217,10 @@ class GgufSource:
 
 
 def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
-    """Return the metadata and tensors of the GGUF file at `path`, or of the model that it is a part of.
+    """Return the metadata and tensors of the GGUF file at `path`, or of the model of which it is a part.
 
-    ValueError if the header promises what the file does not have or no file can have, the file is a pipe or a device,
-    or parts are missing of what shall be `whole`.
+    Raise ValueError if the header does not fit the file or is invalid, if the file is a pipe or a device, or if `whole`
+    is set and parts are missing.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
@@ -269,13 +269,13 @@ def _part(path: Path, number: int, count: int) -> _Part:
 
 
 class _Cursor:
-    """A place in the bytes of a header, which may end anywhere."""
+    """A position in the bytes of a header, which may end anywhere."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at, self.end = data, 0, len(data)
 
     def advance(self, count: int) -> int:
-        """Skip a number of bytes, and return where they begin."""
+        """Skip a number of bytes, and return their position."""
         if count > self.end - self.at:
             raise ValueError(f"its header is longer than its {self.end:,} bytes")
         self.at += count
@@ -313,7 +313,7 @@ class _Cursor:
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
-    """Read how many tensors and how many fields there are."""
+    """Read the numbers of tensors and fields."""
     magic = cursor.data[:4]
     if magic != MAGIC:
         raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
@@ -366,7 +366,7 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
         size *= max(length, 1)
         if size > LARGEST // 8:
             raise ValueError(f"tensor {name!r} can't have the shape {lengths}")
-    while len(lengths) > 1 and lengths[-1] == 1:  # as llama.cpp counts and writes dimensions
+    while len(lengths) > 1 and lengths[-1] == 1:  # llama.cpp counts and writes dimensions like this
         lengths.pop()
     lengths = lengths or [1]
     if kind.block and lengths[0] % kind.block:
@@ -376,9 +376,9 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
 
 
 def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
-    """Return tensors and where each begins in the file, those of unknown types as long as there is room.
+    """Return tensors and their positions in the file; tensors of unknown types end at the next one.
 
-    ValueError if one is beyond the end of the file, begins at an odd place or shares bytes with another.
+    Raise ValueError if a tensor is beyond the end of the file, is not aligned, or shares bytes with another.
     """
     before, free, found = "", 0, dict(places)
     order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
@@ -398,7 +398,7 @@ def _checked_places(places: Places, start: int, end: int, alignment: int) -> Pla
 
 
 def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
-    """Return values of one type from a place on, and where they end."""
+    """Return values of one type from a position on, and the position of their end."""
     if number in SCALARS:
         style = f"<{count}{SCALARS[number]}"
         return list(struct.unpack_from(style, raw, at)), at + struct.calcsize(style)
@@ -419,7 +419,7 @@ def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], in
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file begins with: tensors follow in their order, each padded to a multiple of the alignment."""
+    """The start of a GGUF file: tensors follow in their order, each padded to a multiple of the alignment."""
 
     fields: tuple[MetadataField, ...]
     tensors: tuple[GgufTensor, ...]
@@ -445,7 +445,7 @@ class GgufHeader:
 
 
 class GgufWriter:
-    """Writes the tensors of a `GgufHeader` into a file, in their order, some rows after the other."""
+    """Writes the tensors of a `GgufHeader` to a file in their order, row by row."""
 
     def __init__(self, file: BinaryIO, header: GgufHeader) -> None:
         self._file, self._header = file, header

@@ -1,4 +1,4 @@
-"""A GGUF file into one of other types, some rows of a tensor in memory at a time."""
+"""Convert a GGUF file to other types, with some rows of a tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
-QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
-LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
-# told in one line each what was left out or not understood; with in_part=True of what was asked for and was not done
+QUANTIZATION_VERSION = 2  # version of the blocks of llama.cpp
+LONGEST_NAME = 63  # most bytes of the name of a tensor that llama.cpp reads
+# called with a line on each part that was left out or unknown; with in_part=True if an option had no effect
 Say = Callable[..., None]
-LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
+LONGEST_TEXT = 127  # most bytes of a text that llama-quantize writes into the metadata
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a file is to become."""
+    """The options of a conversion."""
 
     mix: Mix
     overrides: TypeOverrides
-    imatrix: tuple[str, Imatrix] | None = None  # with its path, as it was given
-    range: str = "minmax"  # how scales are chosen in the types of which the bytes leave freedom
-    requantize: bool = False  # whether what is in blocks may be quantized, by way of its values
-    dequantize: bool = False  # whether all that is in blocks becomes floats
+    imatrix: tuple[str, Imatrix] | None = None  # the matrix, with its path as it was given
+    range: str = "minmax"  # the search for scales in types whose bytes allow a choice
+    requantize: bool = False  # whether blocks may be quantized again
+    dequantize: bool = False  # whether all blocks become floats
 
 
 class _Target(NamedTuple):
     kind: TensorType
     range: str = "minmax"
     weights: Array | None = None  # importance of columns, a row for each matrix
-    scale: Array | None = None  # what values are multiplied with, a number for each matrix
+    scale: Array | None = None  # scales of the values, a number for each matrix
     is_written: bool = True
 
 
 def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, progress: Progress) -> list[Converted]:
-    """Write the GGUF file that llama-quantize makes of another one, where blocks that are converted take scales along.
+    """Write the GGUF file that llama-quantize makes from another one; converted blocks include their scales.
 
-    ValueError names the tensor that can't be converted, or the option that is for none; after any error `out` is as it
-    was.
+    Raise ValueError naming the tensor that can't be converted, or the option that matches none; after any error `out`
+    is as it was.
     """
     specs, model = mixes.in_order(source.tensors.values()), mixes.model_of(source)
     if idle := mixes.idle_options(model.architecture, specs, request.overrides):
-        why = "what it is for is not quantized, or under another option"
-        say(f"{', '.join(idle)} gave no tensor its type: {why}", in_part=True)
+        why = "its tensors are not quantized, or have another option"
+        say(f"{', '.join(idle)} had no effect: {why}", in_part=True)
     kinds = mixes.choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
     if request.range == "mse":
@@ -71,17 +71,19 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     for spec, target in targets.items():
         if request.mix.needs(spec.name, target.kind) and target.kind != spec.kind and target.weights is None:
             mix = request.mix.name
-            raise ValueError(f"tensor {spec.name!r} would be {target.kind}: {mix} needs an --imatrix that has it")
+            raise ValueError(
+                f"tensor {spec.name!r} would be {target.kind}: {mix} needs an --imatrix with an entry for it"
+            )
     _multiply_scales(source, targets, say)
     if unknown := [spec.name for spec in targets if not spec.kind.block]:
-        say(f"copied as they are, of types that fastq does not know: {_quoted(unknown)}")
+        say(f"copied unchanged, since fastq does not know their types: {_quoted(unknown)}")
     if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
         say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
     return _convert(source, out, targets, added, progress)
 
 
 def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorType:
-    """Return the type that a tensor gets; what can't become it is refused before anything is written."""
+    """Return the new type of a tensor; a tensor that can't have it is refused before anything is written."""
     kind, in_blocks = spec.kind, spec.kind.block != 1
     if request.dequantize:
         chosen = TENSOR_TYPES[request.mix.default] if in_blocks else chosen if kind.is_float else kind
@@ -100,7 +102,7 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
 
 
 def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
-    """Have the parameters of least error searched for, in the types that have such."""
+    """Choose the search for the least error, in the types that have one."""
     others = []
     for spec, target in targets.items():
         if target.kind != spec.kind and target.kind.block > 1:
@@ -110,13 +112,13 @@ def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
                 others.append(spec.name)
     none = all(target.range == "minmax" for target in targets.values())
     if none:
-        say(f"--range mse changed nothing: no tensor becomes one of {', '.join(LEAST_ERROR)}", in_part=True)
+        say(f"--range mse had no effect: no tensor becomes one of {', '.join(LEAST_ERROR)}", in_part=True)
     elif others:
-        say(f"--range mse is not for the types of tensors that get the bytes of ggml: {_quoted(others)}")
+        say(f"--range mse does not apply to the types of these tensors, which get the bytes of ggml: {_quoted(others)}")
 
 
 def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
-    """Give tensors the weights of their columns; return the fields that tell of the matrix, if any was used."""
+    """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
     wanted = {
         spec.name: Wanted(((spec.name, None),), spec.shape, BLOCK_FORMATS[target.kind.name].group, _may_differ(spec))
         for spec, target in targets.items()
@@ -133,12 +135,12 @@ def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say:
 
 
 def _may_differ(spec: GgufTensor) -> bool:
-    """Return whether llama-imatrix may count other columns than those of the tensor, as of embeddings."""
+    """Return whether llama-imatrix may count other columns than those of the tensor, as for embeddings."""
     return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
 def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say: Say) -> None:
-    """Multiply blocks that are converted with their scales, and leave these out: they are for the old blocks."""
+    """Multiply converted blocks by their scales, and leave the scales out, since they belong to the old blocks."""
     left_out = []
     for spec, target in list(targets.items()):
         if target.kind == spec.kind or spec.kind.block == 1 or spec.name not in source.scales:
@@ -162,10 +164,10 @@ def _quoted(names: list[str]) -> str:
 def _convert(
     source: GgufSource, out: Path, targets: Mapping[GgufTensor, _Target], added: list[MetadataField], progress: Progress
 ) -> list[Converted]:
-    """Write tensors in other types, and the metadata of the source with more.
+    """Write tensors in other types, and the metadata of the source with additions.
 
-    That is as it was, then what llama-quantize sets, in its order; what tells of parts, and of the importance matrix of
-    other blocks, is left out.
+    The metadata stays, and the fields of llama-quantize follow in its order; fields about parts, and about the
+    importance matrix of other blocks, are left out.
     """
     changed = any(spec.kind != target.kind for spec, target in targets.items())
     left_out = {*container.OF_PARTS, *(field.key for field in added)}
@@ -202,7 +204,7 @@ def _converted(spec: GgufTensor, target: _Target, rows: Array, start: int) -> Pi
 
 
 def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Array, Array | None]:
-    """Return rows as they are stored, their values, and what they now stand for unless that is not measured."""
+    """Return rows as they are stored, their values, and their decoded values if errors are measured."""
     name = target.kind.name
     if kind == target.kind:
         return _finite(rows, kind), rows, None
@@ -218,7 +220,7 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
 
 
 def _finite(stored: Array, target: TensorType) -> Array:
-    """Refuse floats that no model has."""
+    """Refuse NaN and infinities."""
     if target.is_float and not np.isfinite(stored).all():
         raise ValueError(f"its values are too large for {target}")
     return stored
@@ -233,7 +235,7 @@ def _failure(spec: GgufTensor, target: TensorType, rows: Array, start: int, erro
 
 
 def _fields(imatrix: Imatrix, path: str) -> list[MetadataField]:
-    """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
+    """Return the fields about the matrix that was used, as llama-quantize writes them."""
     fields = [container.string("quantize.imatrix.file", _shortened(path))]
     if imatrix.datasets:
         fields.append(container.string("quantize.imatrix.dataset", _shortened(imatrix.datasets[0])))

@@ -1,4 +1,4 @@
-"""What is done with elements: a body says it once for all ways to visit them, which are those of traversal/.
+"""The work on elements: a body defines it once for all ways to visit them, which are in traversal/.
 
 A body belongs to a class of operands, whose module adds it to `BODIES`.
 """
@@ -14,10 +14,10 @@ from fastq.engine.jit import traced
 
 
 class Reduction(NamedTuple):
-    """How lanes of elements are merged into results, which traversals keep in registers or in memory.
+    """The rules that merge lanes of elements into results, which traversals keep in registers or in memory.
 
-    A state is a tuple of lanes, one for each result: for each pointer of the operands but that to elements. An element
-    may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
+    A state is a tuple of lanes, one for each result: for each pointer of the operands except that to elements. An
+    element may be added twice: where rows and runs do not fill registers, the last register overlaps the one before.
     """
 
     nothing: Any  # ``f(x)``: the state of no elements, in as many lanes as x has
@@ -27,7 +27,7 @@ class Reduction(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What is done with elements."""
+    """The work on elements."""
 
     # ``f(spec, operands, args, p, i, end)``: visit the run i..end, whose parameters have index p; return the status
     run: Any = None
@@ -40,6 +40,9 @@ class Body(NamedTuple):
     # ``f(spec, operands, args, p, i, end)``: visit i..end, a piece of a row; element j has parameter p + j. None: it is
     # visited in registers
     row: Any = None
+    # ``f(spec, operands, args, shared, i, kind)``: return the results of elements from i on, a Vec or scalar type of
+    # them, as `store_elements` takes them, and the status; `shared` are scale and zero point of all, if there are any
+    elements: Any = None
     reduction: Reduction | None = None  # None where parameters are given, or results are as many as elements
     # results, besides those of a reduction, that each thread has for itself, and the argument that tells how many of
     # them belong to a parameter; "" stands for one
@@ -55,7 +58,7 @@ def body_of(operands: Any) -> Body:
 
 
 def reduction_of(operands: Any) -> Any:
-    """Return the reduction of the Numba type of operands, None where it is none."""
+    """Return the reduction of the Numba type of operands, or None without one."""
     return body_of(operands).reduction
 
 
@@ -91,9 +94,9 @@ def visit_run(spec, operands, args, p, i, end):
 
 @traced
 def visit_batch(spec, operands, args, p, i, row_end, limit):
-    """Visit short runs together, see `Body`; none where the body does not."""
+    """Visit short runs together, see `Body`; no runs if the body does not, or if there are no short runs."""
     batch = body_of(operands).batch
-    return batch(spec, operands, args, p, i, row_end, limit) if batch else (0, i, row_end, 0)
+    return batch(spec, operands, args, p, i, row_end, limit) if batch and spec.together else (0, i, row_end, 0)
 
 
 @traced

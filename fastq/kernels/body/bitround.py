@@ -8,12 +8,10 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.bitrounding import COLUMNS, field_bits, of_width
 from fastq.kernels.args import BitRoundOperands
-from fastq.kernels.body import BODIES, Body, rebase
-from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
-from fastq.kernels.traversal.stores import stream_by_lines
+from fastq.kernels.body import BODIES, Body
 
 
 @traced
@@ -52,45 +50,16 @@ def _rounded(spec, bits, dropped):
 
 
 @traced
-def _rounded_at(context, i, kind):
-    """Return the bits of the rounded elements of a Vec or scalar type from src[i] on, and that nothing is reported."""
-    spec, operands, args = context
+def _rounded_at(spec, operands, args, shared, i, kind):
+    """Return the bits of the rounded elements from src[i] on, and that nothing is reported."""
     bits = v.load(operands.src, i, kind)
     mantissa, bias = of_width(operands.src.dtype.bitwidth)
     magnitude = bits & v.constant((1 << operands.src.dtype.bitwidth - 1) - 1, bits)
     rounded = _rounded(spec, bits, _dropped(spec, operands, args, magnitude))
     infinity = v.constant((2 * bias + 1) << mantissa, magnitude)
     if spec.op == "bitround":
-        return v.select(magnitude > infinity, bits, v.convert(rounded, operands.src.dtype)), False
-    return v.select(magnitude >= infinity, bits, v.convert(rounded, operands.src.dtype)), False
+        return v.select(magnitude > infinity, bits, v.convert(rounded, operands.src.dtype)), 0
+    return v.select(magnitude >= infinity, bits, v.convert(rounded, operands.src.dtype)), 0
 
 
-@traced
-def _prefetched_at(context, i, vec):
-    prefetch_lanes(context[1].src, i + prefetch_distance(context[1].src), vec)
-    return _rounded_at(context, i, vec)
-
-
-_stream_lines = stream_by_lines(_prefetched_at)
-
-
-@njit
-def round_elements(spec, operands, args, units):
-    """Round elements start..stop; src and dst hold those from `origin` on."""
-    operands = rebase(operands, args, units)
-    src, dst, i, stop = operands.src, operands.dst, units.start, units.stop
-    context, vec = (spec, operands, args), v.lanes(src, dst)
-    if args.streaming:
-        i, _ = _stream_lines(spec, context, src, dst, i, stop, vec)
-    while i <= stop - v.count(vec):
-        rounded, _ = _prefetched_at(context, i, vec)
-        v.store(dst, i, rounded)
-        i += v.count(vec)
-    while i < stop:
-        rounded, _ = _rounded_at(context, i, v.dtype_of(src))
-        v.store(dst, i, rounded)
-        i += 1
-    return 0
-
-
-BODIES[BitRoundOperands] = Body()
+BODIES[BitRoundOperands] = Body(elements=_rounded_at)

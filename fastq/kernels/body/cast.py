@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, njit, traced
-from fastq.kernels.body import rebase
+from fastq.engine.jit import Constants, traced
+from fastq.kernels.args import CastOperands
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import round_by_rule
-from fastq.kernels.load_store import load_elements, prefetch_distance, prefetch_lanes
-from fastq.kernels.operands import register_lanes
+from fastq.kernels.load_store import load_elements
 from fastq.kernels.rule import Rule
 from fastq.kernels.spec import status_of
 from fastq.kernels.status import OUT_OF_RANGE
@@ -25,6 +25,7 @@ class CastSpec(Constants):
     nan: str  # "raise": report what is not finite; "keep": NaN becomes the number `args.size`, infinities are too large
     scaled: bool  # whether values are cast in units of a scale, from an offset on
     scale_kind: ClassVar[str] = ""
+    streams: ClassVar[bool] = False
 
 
 @traced
@@ -38,13 +39,14 @@ def _wrapped(x, integer):
 
 
 @traced
-def _cast_lanes(spec, operands, args, i, kind):
-    """Cast the elements of a Vec or scalar type from src[i] on; return whether any is not finite, or out of range."""
+def _cast(spec, operands, args, shared, i, kind):
+    """Cast the elements from src[i] on; return them, and the status: whether any is not finite, or out of range."""
+    scale, offset = shared
     compute, integer = operands.scale.dtype, operands.dst.dtype
     x = load_elements(operands.src, i, kind)
     units = v.convert(x, compute)
     if spec.scaled:
-        units = (units - operands.zero_point[0]) / operands.scale[0]
+        units = (units - offset) / scale
     whole = round_by_rule(spec, units)
     outside = False if spec.wraps else v.any_lane((whole < args.lowest) | (whole > args.highest))
     inside = v.minimum(v.maximum(_wrapped(whole, integer) if spec.wraps else whole, args.lowest), args.highest)
@@ -53,23 +55,7 @@ def _cast_lanes(spec, operands, args, i, kind):
         special = v.any_lane((v.absolute(x) < v.constant(float("inf"), x)) ^ True)
     else:
         special, integers = False, v.select(v.is_nan(x), v.convert(args.size, integer), integers)
-    v.store(operands.dst, i, integers)
-    return special, outside
+    return integers, status_of(special, False) | OUT_OF_RANGE * outside
 
 
-@njit
-def cast(spec, operands, args, units):
-    """Cast elements start..stop; src and dst hold those from `origin` on."""
-    operands = rebase(operands, args, units)
-    vec, i, stop = register_lanes(operands), units.start, units.stop
-    special, outside = False, False
-    while i <= stop - v.count(vec):
-        prefetch_lanes(operands.src, i + prefetch_distance(operands.src), vec)
-        nan, out = _cast_lanes(spec, operands, args, i, vec)
-        special, outside = special | nan, outside | out
-        i += v.count(vec)
-    while i < stop:
-        nan, out = _cast_lanes(spec, operands, args, i, v.dtype_of(operands.src))
-        special, outside = special | nan, outside | out
-        i += 1
-    return status_of(special, False) | OUT_OF_RANGE * outside
+BODIES[CastOperands] = Body(elements=_cast)

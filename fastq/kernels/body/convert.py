@@ -8,7 +8,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.args import ElementOperands, NoisyOperands
+from fastq.kernels.args import BATCHED_REGISTERS, ElementOperands, NoisyOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
@@ -150,8 +150,6 @@ def _bases(memory, n):
 
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
-BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by one
-
 
 def _batch_size(spec, operands):
     """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed."""
@@ -245,7 +243,7 @@ def _run_by_run(convert):
     return convert_runs
 
 
-# runs of one or two registers, which most blocks are, are 1.1 to 1.2 times as fast in a loop of their own
+# runs of one or two registers, which most blocks are, have a loop of their own: decision D22
 _convert_runs_of_two, _convert_runs_of_more = _run_by_run(_convert_two), _run_by_run(_convert_more)
 
 
@@ -269,7 +267,7 @@ def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
 
 @traced
 def _ahead_of_runs(spec, operands, size):
-    """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
+    """Return how far ahead of the conversion to prefetch: where ranges were taken, beyond the runs of this turn."""
     return size * batch_size(spec, operands) if spec.range_scheme else prefetch_distance(operands.src)
 
 

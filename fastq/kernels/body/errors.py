@@ -19,8 +19,7 @@ from fastq.kernels.parameters import load_parameters
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal import geometry
 
-# lanes of sums, all of which stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as
-# 4, compiled for a Zen 3 0.85 times
+# lanes of sums, all of which stay in registers, 16 of AVX2, 32 of AVX-512: decision D65
 _LANES = SUM_LANES if TARGET.has("avx512f") else 4
 _SUM = v.Vec(types.float64, _LANES)
 
@@ -70,9 +69,9 @@ def clamped(spec, x, s, args, where):
 def perhaps_clamped(spec, x, s, args, where):
     """Mask of the values that may have been clamped, found without a division; NaN among them.
 
-    All others are a quarter of a step inside of what rounds to a code, which covers the rounding of quotients below
-    2**16. A zero point inside the rounding adds its own, and a reciprocal must not overflow where the products here do
-    not. The ends of the range of a block, one of each in it, are no such values.
+    All others are at least a quarter of a step inside the range that rounds to a code, which covers the rounding of
+    quotients below 2**16. A zero point inside the rounding adds its own, and a reciprocal must not overflow where the
+    products here do not. The ends of the range of a block, one of each in it, do not have this property.
     """
     rule, row = spec.rule, _float_code(where)
     if row is not None:

@@ -138,7 +138,8 @@ def _count(operands, i, end, first, width, partials, exponent):
     """Raise counts of bins of which 2**exponent is the reciprocal of the width.
 
     A quotient by a power of two is exact in the type of x as long as it is a normal number, and others are between -1
-    and 1. So float32 does for what it holds, of all but the least and largest widths, and takes half as long.
+    and 1. So float32 is enough for the numbers it can hold, except for the least and largest widths, and takes half as
+    long.
     """
     kind = operands.src.dtype
     if kind.bitwidth > (16 if isinstance(kind, types.Integer) else 32):

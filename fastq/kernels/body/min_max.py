@@ -14,13 +14,13 @@ from fastq.kernels.parameters import store_min_max
 from fastq.kernels.spec import first_min_max, min_max_identities, status_of
 
 # Registers of 512 bits that are four independent chains at least, which hide the latency of a minimum. Four of minima
-# and four of maxima are all that AVX2 or NEON has: on a Zen 5, compiled for AVX2, two are 1.05 to 1.2 times as fast
+# and four of maxima are all that AVX2 or NEON has: decision D30
 FOUR_CHAINS = 4 if TARGET.has("avx512f") else 2
 
 
 @traced
 def loaded_lanes(registers, src):
-    """Vec type of elements of src that fill so many registers, a literal, once they are loaded."""
+    """Vec type of elements of src that fill `registers`, a literal, once they are loaded."""
     width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
     return v.Vec(src.dtype, registers * v.REGISTER_BITS // width)
 
@@ -39,7 +39,7 @@ def nan_in_halves(x):
 
 @njit
 def min_max(src, i, end):
-    """Reduce src[i:end], one element or more, to its minimum and maximum but for NaN, and whether there was one."""
+    """Reduce src[i:end], one element or more, to its minimum and maximum without NaN, and whether there was a NaN."""
     wide, narrow, few = loaded_lanes(FOUR_CHAINS, src), loaded_lanes(1, src), few_lanes(src)
     if end - i >= v.count(wide):
         return _min_max(src, i, end, wide)
@@ -100,9 +100,7 @@ def _of_run(spec, operands, args, p, i, end):
 
 # --- short runs: as many as a square has rows, whose elements are transposed in registers ----------------------------
 
-# Elements of a run at most. One thread of a Zen 5, 2**20 elements, compared with runs one by one: float32 of 4, 12, 16,
-# 32 elements 2.8, 3.5, 2.4, 1.6 times as fast, bytes of 16, 32, 48, 63 3.5, 1.8, 1.3, 1.2, of 64 0.8; float64 of 16 to
-# 24 1.2 to 1.4
+# Elements of a run at most, and bytes: decision D28
 LONGEST, LONGEST_BYTES = 32, 63
 
 
@@ -142,7 +140,7 @@ def _merge_square(spec, operands, p, i, size, vec, memory):
     """Merge as many runs from i on as `vec` has lanes into the results from p on."""
     n, step, state = v.count(vec), 0, load_state(operands, p, vec)
     nans, line = state[0] != state[0], v.LINE * 8 // v.bits_of(operands.src)
-    if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
+    if size >= line:  # which the CPU does not fetch ahead
         for k in range(0, n * size, line):
             v.prefetch(operands.src, i + k + prefetch_ahead())
     while step < size:  # some elements of each run; the last ones may overlap those before

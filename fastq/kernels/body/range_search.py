@@ -104,7 +104,7 @@ def _found(spec, operands, args, p):
 
 @njit
 def _end_of_piece(args, i, end):
-    """Return where the piece from i on ends: where the weights begin anew at the latest."""
+    """Return where the piece from i on ends: at the latest where the weights repeat."""
     end = min(i + PIECE, end)
     return min(end, i + args.period - i % args.period) if args.period > 0 else end
 
@@ -211,7 +211,7 @@ def _ends_apart(spec: Any) -> bool:
 def _units_of_one(spec, args, scale, like):
     """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite.
 
-    Of float codes the step is that between the largest ones.
+    For float codes the step is that between the largest ones.
     """
     dtype = v.lane_type(like)
     place = spec.code.row.place if spec.code is not None else 0

@@ -41,7 +41,7 @@ def repack_elements(spec, operands, args, units):
 
 @traced
 def row_bytes(where, length):
-    """Return the bytes of a row of so many elements, which ends on a whole one."""
+    """Return the bytes of a row of a number of elements, rounded up to whole bytes."""
     return (length * where.dtype.bitwidth + 7) >> 3
 
 
@@ -70,7 +70,7 @@ def _status_of(spec, found):
 
 @traced
 def _codes_at(context, i, kind):
-    """Convert the elements of a Vec or scalar type from src[i] on; return the codes and which are to be reported."""
+    """Convert the elements of a Vec or scalar type from src[i] on; return the codes and a mask of those to report."""
     spec, src, dst = context
     if spec.op != "binarize":
         codes = load_store.load_bits(src, i, kind)
@@ -141,7 +141,7 @@ def _repack_lanes(context, k, size, vec):
 
 # --- short rows, which are copied as one ------------------------------------------------------------------------------
 
-# elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
+# elements of a row that is copied with others: decision D61
 MAX_GROUPED_ROW = 128
 _QUARTER, _WHOLE = v.Vec(types.uint8, v.LINE // 4), v.Vec(types.uint8, v.LINE)
 _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
@@ -174,7 +174,7 @@ def _repack_together(spec, operands, length, row, stop):
 
 @njit
 def _move_rows(source, source_step, target, target_step, rows):
-    """Copy rows to where they are so many bytes apart, and zeros after each up to where the next one begins.
+    """Copy rows to a stride in bytes, with zeros after each row up to the start of the next one.
 
     Up to a line is read and written beyond the last row.
     """

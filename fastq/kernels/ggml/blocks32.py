@@ -133,7 +133,7 @@ def is_extreme(spec, x, extreme):
 
 
 class Parameters(NamedTuple):
-    """Of blocks side by side: what is stored, what `codes_of` needs, and which blocks have no finite parameters."""
+    """Return stored parameters of blocks, the input of `codes_of`, and a mask of blocks without finite ones."""
 
     scale: Any
     minimum: Any
@@ -144,7 +144,7 @@ class Parameters(NamedTuple):
 
 @traced
 def parameters(spec, extent, lowest):
-    """Compute parameters from what `scaled_extent` gives. A reciprocal that overflows leaves every code 0.
+    """Compute parameters from the result of `scaled_extent`. A reciprocal that overflows leaves every code 0.
 
     Codes are taken with the scale before it is rounded to float16.
     """

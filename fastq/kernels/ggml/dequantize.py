@@ -90,8 +90,8 @@ def of_sub_block(spec, parameters, n):
 def steps_in(spec, src):
     """Return the scale of each sub-block, in every lane if there is one.
 
-    Where one was converted alone, the instruction kept the other lanes of a register, and waited for what was in them:
-    Q8_0 took up to twice as long.
+    Converted alone, one would wait for the contents of the other lanes of the register, which the instruction keeps:
+    decision D67.
     """
     is_one = spec.size == spec.row.sub
     if isinstance(spec.row, FloatFormat):

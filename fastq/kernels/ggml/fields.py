@@ -17,7 +17,8 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic
-from fastq.formats.gguf import BlockFormat, Field
+from fastq.formats.gguf import BlockFormat
+from fastq.formats.gguf_fields import Field
 from fastq.kernels.ggml.spec import GROUP
 
 LANES = GROUP
@@ -33,6 +34,7 @@ class BlockNumbers(NamedTuple):
     min: Any
     scales: Any
     mins: Any
+    signs: Any
     codes: Any
 
 
@@ -63,6 +65,8 @@ def _masked(builder, value, bits: int):
 def _placed(builder, form: BlockFormat, field: Field, number, k: int):
     """Emit the bits of part k of a word; the highest bits of a number are not cut off."""
     number = _shifted(builder, number, -field.shift)
+    if number.type.element.width < 8 * field.word:
+        number = builder.zext(number, ir.VectorType(ir.IntType(8 * field.word), number.type.count))
     if field.shift + field.bits < form.width(field.of):
         number = _masked(builder, number, field.bits)
     return _shifted(builder, number, field.low + k * field.pitch)
@@ -81,7 +85,7 @@ def _digits(builder, numbers: list[Any]):
 
 
 def _vector_at(builder, memory, index, count: int):
-    """Emit a pointer to so many elements."""
+    """Emit a pointer to an array of elements."""
     kind = ir.VectorType(memory.type.pointee, count)
     return builder.bitcast(builder.gep(memory, [index]), kind.as_pointer())
 
@@ -97,7 +101,7 @@ def _stored(builder, memory, index, value):
 
 
 def _emit_rows(builder, form: BlockFormat, fields: tuple[Field, ...], memories: Any, most: int) -> dict[int, Any]:
-    """Emit rows of bytes of the numbers in memory, the first of so many together by its number."""
+    """Emit rows of bytes of the numbers in memory, a group at a time, by the index of its first number."""
     rows: dict[int, Any] = {}
     for field in fields:
         for at, together, firsts in _runs(field, most):
@@ -159,7 +163,7 @@ def store_block(context, builder, sig, spec, dst, i, d, least, codes):
 
 
 def _codes_in(builder, form: BlockFormat, field: Field, codes):
-    """Emit the bytes of a field of codes of which there is a lane each."""
+    """Emit the bytes of a field of codes with one lane for each code."""
     if field.bits == field.stride == 1:  # a mask of lanes is those bits
         mask = builder.trunc(_shifted(builder, codes, -field.shift), ir.VectorType(ir.IntType(1), field.numbers))
         return builder.bitcast(mask, ir.IntType(field.numbers))

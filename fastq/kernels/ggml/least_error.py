@@ -71,7 +71,7 @@ def _lessen(spec, group, numbers):
 
 @traced
 def unit_of(spec, numbers):
-    """Return what the codes of scales are multiplied with, 1.0 where there are none."""
+    """Return the factor of the codes of scales, 1.0 without such codes."""
     if spec.row.count("scales"):
         return from_half(spec, v.load(numbers.d, 0, _HALVES))
     return v.full(1.0, F32)
@@ -79,7 +79,7 @@ def unit_of(spec, numbers):
 
 @traced
 def parameters_in(spec, numbers, j):
-    """Return scales, as floats or as codes, and smallest values, 0.0 where there are none."""
+    """Return scales, as floats or as codes, and smallest values, 0.0 without them."""
     low = from_half(spec, v.load(numbers.min, 0, _HALVES)) if spec.row.has_minimum else v.full(0.0, F32)
     if spec.row.count("scales"):
         return scale_at(spec, numbers.scales, j), low
@@ -192,7 +192,7 @@ def better_of(spec, part, tried, found):
 
 @traced
 def try_all(spec, part, found):
-    """Return the best of all trials of a format, and of what was found."""
+    """Return the best of all trials of a format and of the parameters found so far."""
     if spec.row.has_minimum:
         return _try_ends(spec, part, *spec.row.trials[0], found)
     base = base_of(spec, part, found[1])
@@ -242,7 +242,7 @@ def _within(x, least, most):
 
 @traced
 def rounded(spec, x):
-    """Round a parameter to what is stored."""
+    """Round a parameter to its stored form."""
     return from_half(spec, half(spec, x))
 
 

@@ -6,9 +6,10 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, SuperFormat, TernaryFormat
+from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, GridFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.blocks32 import codes_of, parameters
 from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
+from fastq.kernels.ggml.points import quantize_points
 from fastq.kernels.ggml.search import (
     F32,
     I32,
@@ -43,6 +44,8 @@ def quantize_group(spec, group, numbers):
         floats(spec, group, numbers)
     elif isinstance(row, CodebookFormat):
         _codebook(spec, group, numbers)
+    elif isinstance(row, GridFormat):
+        quantize_points(spec, group, numbers)
     elif isinstance(row, SuperFormat):
         (ranged_super if row.has_minimum else signed_super)(spec, group, numbers)
     elif spec.weighted and row.weighted:

@@ -13,7 +13,7 @@ from fastq.engine.jit import njit, traced
 from fastq.kernels.ggml.fields import BlockNumbers, pack
 from fastq.kernels.ggml.least_error import lessen
 from fastq.kernels.ggml.numbers import quantize_group
-from fastq.kernels.ggml.search import F32, I32, LANES, SUBS, U8, VALUES
+from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, U8, VALUES
 from fastq.kernels.ggml.spec import GROUP, is_special, values_from
 from fastq.kernels.ggml.weights import BlockGroup
 from fastq.kernels.status import HAS_INFINITE_RANGE
@@ -39,7 +39,8 @@ def quantize_groups(spec, operands, args, units):
         v.scratch(LANES, types.uint16),
         v.scratch(SUBS, types.uint8),
         v.scratch(SUBS, types.uint8),
-        v.scratch(VALUES, types.uint8),
+        v.scratch(PART, types.uint8),
+        v.scratch(VALUES, spec.code),
     )
     p, row, refused = units.start, -1, False
     while p < units.stop:
@@ -140,7 +141,7 @@ def mean_square(spec, src, blocks):
 
 @njit
 def store_rows(rows, count, results):
-    """Transpose rows of bytes to `count` bytes a block, the last ones first: what is too much is written over."""
+    """Transpose rows of bytes to `count` bytes per block, the last ones first: excess bytes are overwritten."""
     chunks = (count + LANES - 1) // LANES
     for n in range(chunks):
         i = (chunks - 1 - n) * LANES

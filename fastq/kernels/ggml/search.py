@@ -43,7 +43,7 @@ def nearest(x):
 
 @njit
 def nearest_within(x, low, high, wild):
-    """Nearest integer from low to high, as floats; `wild` if `nearest` may be needed for what it gives otherwise."""
+    """Nearest integer from low to high, as floats; `wild` if the result of `nearest` beyond its range may be needed."""
     if wild:
         return v.minimum(v.maximum(v.convert(nearest(x), types.float32), low), high)
     return v.minimum(v.maximum(v.rint(x), low), high)
@@ -157,7 +157,7 @@ def _weighted_sums(x, w, count):
 
 @njit
 def _is_wild(inverse, low, bottom, high, flat):
-    """Whether a position of a block that counts is beyond what `nearest` gives the nearest integer of."""
+    """Return whether a position of a block that counts is beyond the numbers that `nearest` rounds correctly."""
     farthest = v.absolute(inverse) * v.maximum(v.absolute(high - low), v.absolute(bottom - low))
     return v.any_lane(~(flat | (farthest < v.constant(_MOST_EXACT, farthest))))
 
@@ -191,7 +191,7 @@ def _sums(x, w, codes, count, steps, inverse, low, wild):
 
 @njit
 def _error(x, w, codes, count, scale, low, squared):
-    """Weighted error of what codes stand for."""
+    """Weighted error of the values of codes."""
     error = v.full(0.0, F32)
     for i in range(count):
         miss = scale * v.load(codes, i * LANES, F32) + low - v.load(x, i * LANES, F32)

@@ -1,4 +1,4 @@
-"""What the loops over blocks of GGUF have in common: the type that chooses their code."""
+"""The common part of the loops over blocks of GGUF: the type that chooses their code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, Constants, traced
-from fastq.formats.gguf import BlockFormat
+from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch
+from fastq.formats.grids import Grid
 from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
 
@@ -31,8 +32,18 @@ class BlockSpec(Constants):
         self.nbytes, self.size, self.sub, self.bits, self.of_rows = row.nbytes, row.size, row.sub, row.bits, row.of_rows
         self.in_turn = row.bits == 3 and not self.weighted
         self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
+        self.code = types.uint16 if row.bits > 8 else types.uint8
+        self.of_mean = 0.0  # see PointSearch
+        if isinstance(row, GridFormat) and row.search:
+            self._search_points(row.grid, row.search)
         self.polishes = 2 if not row.count("scales") and row.width("d") == 16 else 0
         super().__post_init__()
+
+    def _search_points(self, grid: Grid, search: PointSearch) -> None:
+        self.last, self.delta, self.tiny, self.raised = search.last, search.delta, search.tiny, search.raised
+        self.takes_all_again, self.of_mean = search.takes_all_again, 0.0 if self.weighted else search.of_mean
+        self.width, self.levels, self.sign_bits = grid.width, len(grid.levels), self.row.width("signs")
+        self.level_bits = (self.levels - 1).bit_length()
 
 
 @traced
@@ -56,7 +67,7 @@ def from_half(spec, bits):
 
 @traced
 def scale_beside(minimum, scale):
-    """Return the scale of values that a minimum is added to: 0 beside NaN, since LLVM may pass on either of two NaN."""
+    """Return the scale of values that a minimum is added to: 0 for a NaN, since LLVM may pass on either of two NaN."""
     return v.select(minimum == minimum, scale, v.constant(0, scale))
 
 
@@ -80,7 +91,7 @@ def is_special(spec, bits):
 
 @traced
 def step_of(spec, scale):
-    """Return half of what scales of 8 bits, as int32 lanes, stand for as float32: codes are looked up doubled."""
+    """Return half of the values of 8-bit scales, given as int32 lanes, in float32: codes are looked up doubled."""
     if spec.row.scale == "e8m0":
         subnormal = v.select(scale == v.constant(0, scale), v.full_like(0x200000, scale), v.full_like(0x400000, scale))
         normal = (scale - v.constant(1, scale)) << v.constant(23, scale)

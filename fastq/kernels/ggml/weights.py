@@ -20,9 +20,9 @@ class BlockGroup(NamedTuple):
 
 @traced
 def spread(spec, group):
-    """Return the mean square that goes with the importance of columns: of the row, or of the block."""
+    """Return the mean square that is combined with the importance of columns: of the row, or of the block."""
     row = spec.row
-    if not spec.weighted:
+    if not spec.weighted and not spec.of_mean:
         return v.full(0.0, F32)
     if row.of_rows:
         return v.load(group.means, 0, F32)
@@ -59,7 +59,8 @@ def weight_of(spec, value, importance, mean, root):
     if spec.weighted:
         return importance if spec.row.bits == 6 else importance * v.sqrt(mean + value * value)
     if not _is_magnitude(spec.row):
-        return value * value
+        square = value * value
+        return v.constant(spec.of_mean, mean) * mean + square if spec.of_mean else square
     return v.absolute(value) if spec.row.bits == 2 else root + v.absolute(value)
 
 

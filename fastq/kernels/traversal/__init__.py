@@ -1,1 +1,1 @@
-"""How elements are visited: which of them share parameters, and in which order and by which threads they are read."""
+"""The visits of elements: the groups that share parameters, the order, and the threads that read them."""

@@ -9,12 +9,12 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
+from fastq.kernels.args import DRAWN_TOGETHER
 from fastq.kernels.noise import SLACK, draw
 from fastq.kernels.operands import Units
 from fastq.kernels.traversal.stores import can_stream, elements_to_line
 
-_PIECE = 4096  # elements: their numbers, of four bytes, stay in the first cache
-_ROOM = _PIECE + 2 * v.LINE + SLACK  # and what precedes a line of the narrowest elements that are streamed
+_ROOM = DRAWN_TOGETHER + 2 * v.LINE + SLACK  # and what precedes a line of the narrowest elements that are streamed
 
 
 def in_pieces(run: Callable[..., Any]):
@@ -22,14 +22,15 @@ def in_pieces(run: Callable[..., Any]):
 
     @njit
     def run_pieces(kernel, operands, args, units):
-        numbers, i, status = v.scratch(_ROOM, types.int32), units.start, 0
-        end = i + _to_line(kernel, operands, units) + _PIECE
+        numbers, i, status = v.scratch(_ROOM, types.int16), units.start, 0
+        size, piece = _unit_size(kernel), _piece(kernel, args)
+        end = i + _to_line(kernel, operands, units) + piece
         while i < units.stop:
             end = min(end, units.stop)
-            draw(numbers, operands.noise, i, end)
-            drawn = _with_numbers(operands, v.advance(numbers, -i))
+            draw(numbers, operands.noise, i * size, end * size)
+            drawn = _with_numbers(operands, v.advance(numbers, -i * size))
             status |= run(kernel, drawn, args, Units(units.origin, i, end, units.slot))
-            i, end = end, end + _PIECE
+            i, end = end, end + piece
         return status
 
     return run_pieces
@@ -41,6 +42,22 @@ def _with_numbers(operands, numbers):
 
 
 @traced
+def _unit_size(kernel):
+    """Return how many elements a unit has: a block where a loop is over blocks."""
+    return kernel.spec.block if kernel.spec.block else 1
+
+
+@traced
+def _piece(kernel, args):
+    """Return how many units a piece has: whole runs where their range is taken."""
+    if kernel.spec.range_scheme and not kernel.spec.block:
+        return DRAWN_TOGETHER - DRAWN_TOGETHER % v.select(args.outer == 1, args.block, args.length)
+    return DRAWN_TOGETHER // (kernel.spec.block if kernel.spec.block else 1)
+
+
+@traced
 def _to_line(kernel, operands, units):
     """Return how many elements are before a line of the result, with which pieces begin where it may be streamed."""
-    return elements_to_line(operands.dst, units.start - units.origin) if can_stream(kernel.spec, operands.dst) else 0
+    if kernel.spec.range_scheme or not can_stream(kernel.spec, operands.dst):
+        return 0
+    return elements_to_line(operands.dst, units.start - units.origin)

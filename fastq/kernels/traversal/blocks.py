@@ -7,12 +7,13 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
-from fastq.kernels.args import BLOCK_SIZES, ElementOperands
+from fastq.kernels.args import BLOCK_SIZES
 from fastq.kernels.body import rebase
 from fastq.kernels.body.convert import PREPARED, convert_run, load_prepared, prepare_lanes
 from fastq.kernels.formulas import compute_type, computes_in, is_infinite
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
-from fastq.kernels.operands import without_streaming
+from fastq.kernels.noise import drawn
+from fastq.kernels.operands import with_results, without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
 from fastq.kernels.spec import compute_lanes, nan_mask, status_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
@@ -29,7 +30,7 @@ def blocks(spec, operands, args, units):
     before the values of these: a CPU does one while it waits for the divisions of the other.
     """
     operands = rebase(operands, args, units)
-    src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
+    src, dst, scale = operands.src, operands.dst, operands.scale
     n, size = v.count(compute_lanes(spec, scale, 1)), v.count(block_lanes(spec, src))
     now, following = v.scratch(PREPARED, compute_type(spec, scale)), v.scratch(PREPARED, compute_type(spec, scale))
     streaming, args = streams_if(spec, dst, args.streaming), without_streaming(args)
@@ -44,7 +45,7 @@ def blocks(spec, operands, args, units):
             status |= reported
         if streaming:
             staged = v.advance(v.cast_pointer(write_pointer(stage), v.dtype_of(dst)), -p * size)
-            out = ElementOperands(src, staged, scale, zero_point)
+            out = with_results(operands, staged)
         if now_ready:
             _convert_blocks(spec, out, p, now)
         else:
@@ -90,7 +91,7 @@ def _extremes_of_block(context, k):
     """Reduce block k to `BlockExtremes` in a register."""
     spec, src, scale = context
     vec = block_lanes(spec, src)
-    convert_lanes = to_compute if spec.keeps_nan_in_scale else value_in_range  # NaN is to be found in such blocks
+    convert_lanes = to_compute if spec.keeps_nan_in_scale else value_in_range  # NaN must be found in such blocks
     x = convert_lanes(spec, load_elements(src, k * vec.n, vec), scale)
     return (magnitudes_of if _needs_magnitude_only(spec) else ends_of)(x, compute_lanes(spec, scale, 1).n)
 
@@ -129,15 +130,14 @@ def _convert_blocks(spec, operands, p, memory):
     """Convert the values of blocks from p on by the prepared scales in memory."""
     src, dst, scale = operands.src, operands.dst, operands.scale
     vec, n = block_lanes(spec, src), v.count(compute_lanes(spec, scale, 1))
-    # at least the blocks whose ranges are taken next, as those of the blocks from p + n on have been: 2**26 and 2**22
-    # float32 in blocks of 128 on two threads of a Zen 4 1.2 and 1.9 times as fast as with 2048 elements
+    # at least the blocks whose ranges are taken next, as those of the blocks from p + n on have been: decision D21
     ahead = max(2 * n * v.count(vec), prefetch_ahead())
     for k in range(n):
         s = load_prepared(memory, n, k)
         i = (p + k) * v.count(vec)
         prefetch_lanes(src, i + ahead, vec)
         x = to_compute(spec, load_elements(src, i, vec), scale)
-        store_elements(dst, i, apply_op_prepared(spec, x, s, dst))
+        store_elements(dst, i, apply_op_prepared(spec, x, s, dst, drawn(spec, operands, i, x)))
 
 
 # --- one --------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def quarter_lanes(operands, vec):
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 _MOST_JOINED = 2 * MOST_ROW  # elements of rows taken as one: of shorter ones as many as fill it
-_COPIED = 16  # parameters that are copied at a time, up to so many too many
+_COPIED = 16  # parameters that are copied at a time, up to this many too many
 _PAGE = 4096  # bytes
 _ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
 _MEMORY = _PAGE + 2 * _ROOM
@@ -94,7 +94,7 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 
 @traced
 def side_by_side(spec, operands, args, p, rows, room):
-    """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
+    """Operands with the parameters of the columns, from p on, side by side in a buffer for rows taken as one.
 
     Results begin with those of no elements, see `merge_rows`.
     """
@@ -137,7 +137,7 @@ def _repeat(src, room, n, rows):
         for k in range(n):
             dst[k] = src[k]
         at = dst
-    if n <= _COPIED:  # of 3 elements from a register for 64 rows, 2.5 times as fast
+    if n <= _COPIED:  # from a register: decision D38
         some = v.load(at, 0, vec)
         for row in range(rows):
             v.store(dst, row * n, some)
@@ -406,9 +406,9 @@ def ranges(spec, operands, args, units):
 
 @njit
 def many_ranges(spec, operands, args, units):
-    """Convert ranges start..stop as `ranges`, as many at a time as registers hold: 4096 take 5 us for 56.
+    """Convert ranges start..stop as `ranges`, as many at a time as registers hold.
 
-    It takes twice as long to compile.
+    It takes twice as long to compile: decision D39.
     """
     vec, few = register_lanes(operands), fewest_lanes(operands)
     whole = units.stop - (units.stop - units.start) % v.count(vec)

@@ -23,7 +23,7 @@ def blocks_left(args, i, row_end):
 
 @njit
 def row_end_of(args, i, left):
-    """Return where the row ends that has so many blocks from i on."""
+    """Return the end of the row with `blocks` blocks from i on."""
     return i + (left - 1) * args.block + tail_size(args)
 
 
@@ -55,7 +55,7 @@ def runs_until(args, i, left, limit):
 
 @njit
 def batch_length(args, left, runs, most):
-    """Return how many of so many runs to convert together: `most`, or one fewer where a shorter one would come next."""
+    """Return the batch size, at most `runs`: `most`, or `most - 1` if the next run would be a lone tail."""
     if runs <= most:
         return runs
     return most - 1 if tail_size(args) < args.block and (left - most) % args.blocks == 1 else most

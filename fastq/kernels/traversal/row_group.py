@@ -14,8 +14,7 @@ from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.traversal.stores import streams_row
 
 GROUP = 4  # rows
-# of each row; four rows 2048 elements ahead do not fit a cache of the first level (minima of columns of 2**22 float32
-# on two cores of a Zen 5: 21 Gelem/s with 2048, 30 with 512)
+# of each row; four rows 2048 elements ahead do not fit a cache of the first level: decisions D31 and D32
 _wide_row = v.tuned("wide_row")
 
 
@@ -26,8 +25,8 @@ def rows_at_a_time(spec, operands, args, elements, width):
     The rows have `elements` elements in all, and `width` of each are visited.
 
     In cache several pay where the CPU would wait for loads, which is not so where it divides. Memory gives rows one by
-    one faster, but for so many columns that their scales, or minima and maxima, outgrow a cache of the first level:
-    these are read once for a group. Rows that are streamed come one by one.
+    one faster, unless the scales, or minima and maxima, of the columns outgrow a cache of the first level: these are
+    read once for a group. Rows that are streamed come one by one.
     """
     if body_of(operands).row:
         return 1

@@ -8,6 +8,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.args import PIECE_BYTES, ElementOperands, NoisyOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
+from fastq.kernels.operands import with_results
 from fastq.kernels.traversal.geometry import next_row_end
 from fastq.kernels.traversal.stores import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
 
@@ -43,12 +44,6 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
         i = end
     store_tail(stage)
     return status
-
-
-@traced
-def with_results(operands, dst):
-    """Return operands whose results are elsewhere."""
-    return operands._replace(dst=dst)
 
 
 @traced

@@ -11,8 +11,8 @@ from fastq.kernels.body import placed, rebase
 from fastq.kernels.operands import parameter_bits
 from fastq.kernels.traversal import columns
 
-_SPREAD = LONGEST + 1  # parameters that are written at a time, up to so many too many
-_ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero points, of so many elements
+_SPREAD = LONGEST + 1  # parameters that are written at a time, up to this many too many
+_ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero points, of these elements
 
 
 @njit
@@ -32,7 +32,7 @@ def short_runs(spec, operands, args, units):
 
 @njit
 def _spread(operands, size, p, many, room):
-    """Operands with the parameters of so many runs from p on, each as often as a run has elements."""
+    """Operands with the parameters of `runs` runs from p on, each repeated for all elements of its run."""
     scale, zero_point = parameter_bits(operands)
     scales, zero_points = v.cast_pointer(room[0], v.dtype_of(scale)), v.cast_pointer(room[1], v.dtype_of(zero_point))
     for k in range(many):  # what is written too much, the next run writes over

@@ -15,7 +15,8 @@ from fastq.kernels.load_store import group_of, in_granules, store_elements, stre
 def can_stream(spec, dst) -> bool:
     """Return whether results of this width can be streamed.
 
-    Codes of 3, 5, 6 and 7 bits do not fill a cache line, and of 1 or 2 bits a line has more than fit in registers.
+    Codes of 3, 5, 6 and 7 bits do not fill a cache line, and a line has more codes of 1 or 2 bits than fit in
+    registers.
     """
     return spec.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
 
@@ -55,11 +56,17 @@ def streams_row(spec, operands, args, i, end):
 # --- straight from registers ------------------------------------------------------------------------------------------
 
 
+@traced
+def _of_any_lane(reported):
+    return v.any_lane(reported) if isinstance(reported, v.Vec) else reported
+
+
 def stream_by_lines(piece: Callable[..., Any]):
     """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
 
-    A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report. `vec` must
-    not have more lanes than a line has elements: what is stored before the first line may reach into it, not beyond.
+    A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report, or a status.
+    `vec` must not have more lanes than a line has elements: what is stored before the first line may reach into it, not
+    beyond.
     """
 
     @njit
@@ -72,19 +79,19 @@ def stream_by_lines(piece: Callable[..., Any]):
         while i < first:
             y, reported = piece(context, i, vec)
             store_elements(dst, i, y)
-            found |= v.any_lane(reported)
+            found |= _of_any_lane(reported)
             i += v.count(vec)
         i = first
         while i <= end - v.count(line):
             y, reported = piece(context, i, line)
             stream_elements(dst, i, y)
-            found |= v.any_lane(reported)
+            found |= _of_any_lane(reported)
             i += v.count(line)
         return i, found
 
     @traced
     def stream_lines(spec, context, src, dst, i, end, vec):
-        """Write i..end, or up to the last whole line; return where that ended, and whether a lane was reported."""
+        """Write i..end, or up to the last whole line; return where that ended, and what was reported."""
         return stream_all(spec, context, src, dst, i, end, vec) if can_stream(spec, dst) else (i, False)
 
     return stream_lines
@@ -93,15 +100,14 @@ def stream_by_lines(piece: Callable[..., Any]):
 # --- by way of the stack ----------------------------------------------------------------------------------------------
 
 # Granules that follow each other become one store of a line on their way to memory. They begin where arrays do, 16
-# bytes after a line, so what is loaded from the stack is what one store wrote: a load of two stores waits for both.
-# 2**25 int8 to float32 in blocks of 32 and Q8_0 on one thread of a Zen 4, beside whole lines: 1.6 and 2.4 times as
-# fast.
+# bytes after a line, so what is loaded from the stack is what one store wrote: a load of two stores waits for both
+# (decision D13)
 _LINE, _GRANULE = v.Vec(types.uint8, v.LINE), v.Vec(types.uint8, v.GRANULE)
 FLUSH_BYTES = 16 * v.LINE  # bytes that are written at a time
 
 
 class StagingBuffer(NamedTuple):
-    """Buffer of what goes to `target`, the beginning of a granule; bytes `first` to `filled` of it are written."""
+    """Buffer of bytes for `target`, the start of a granule; bytes `first` to `filled` of it are written."""
 
     memory: Any
     target: Any
@@ -111,7 +117,7 @@ class StagingBuffer(NamedTuple):
 
 @traced
 def stage_at(memory, dst):
-    """Return an empty buffer for what goes to dst; memory has room for two lines more than are staged at a time."""
+    """Return an empty buffer for bytes to dst; memory has room for two lines more than are staged at a time."""
     target = v.cast_pointer(dst, types.uint8)
     past = v.address_of(target) % v.GRANULE
     return StagingBuffer(memory, v.advance(target, -past), past, past)
@@ -119,7 +125,7 @@ def stage_at(memory, dst):
 
 @traced
 def write_pointer(stage):
-    """Return where the next bytes are to be written."""
+    """Return the address of the next bytes to write."""
     return v.advance(stage.memory, stage.filled)
 
 

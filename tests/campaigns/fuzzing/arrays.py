@@ -106,7 +106,7 @@ def _integers(rng, kinds, dtype, n):
 
 
 def values(rng, kinds, dtype, n, unit=1.0, nans=0, infinities=0):
-    """`n` values of a dtype, with so many NaN of all sorts and infinities among them."""
+    """`n` values of a dtype, with NaN of all sorts and infinities among them."""
     dtype = as_dtype(dtype)
     if dtype.kind in "iu":
         return _integers(rng, kinds, dtype, n)
@@ -128,7 +128,7 @@ def values(rng, kinds, dtype, n, unit=1.0, nans=0, infinities=0):
 
 
 def shape_of(random, total, ndim):
-    """A shape of about so many elements; of one axis exactly so many."""
+    """A shape of about `size` elements; with one axis exactly that many."""
     if ndim == 0:
         return ()
     sizes, left = [], max(total, 0)
@@ -159,7 +159,7 @@ class Place:
     order : tuple of int
         Axes from the slowest to the fastest.
     steps : tuple of int
-        Elements from one index of an axis to the next, apart from what the other axes ask for.
+        Elements from one index of an axis to the next, apart from the steps of the other axes.
     offset : int
         Bytes after a cache line, at which memory begins.
     swapped : bool
@@ -193,7 +193,7 @@ class Place:
 
 
 def place(random, layout, ndim, itemsize):
-    """A place of a kind of layout for arrays of so many axes."""
+    """A place of a kind of layout for arrays of a rank."""
     straight, plain = tuple(range(ndim)), (1,) * ndim
     anywhere = tuple(random.sample(straight, ndim))
     steps = tuple(random.choice([1, 1, -1, 2, -2, 3]) for _ in straight)

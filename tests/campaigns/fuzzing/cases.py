@@ -22,7 +22,7 @@ from fastq.formats.requantization import REQUANTIZATIONS
 from fastq.requests.importance import weighed_axis
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
-# stores past the cache at some 2**24, where each format is to be met so many times in a run of two hours
+# stores past the cache at some 2**24, where each format must be met several times in a run of two hours
 SIZES = {"0 to 8": 90, "to 60": 280, "to 600": 300, "to 5000": 220, "chunks": 80, "tiles": 4}
 # one takes 4.6 s of the processor, kernels included, and 2.7 s without (a Zen 4, mean of 18): 700 s of 7200 in all
 STREAMED_CASES, CASES_OF_A_RUN = 3, 165_000
@@ -33,7 +33,7 @@ WRONG = 0.03  # part of the cases that have one wrong argument
 NARROWED = ("int8", "uint8", "int16", "uint16")  # formats of which fewer bits may be used
 WIDTHS = (None, *range(2, 17))
 GRANULARITIES = ("array", "channels", "channels", "axes", "blocks", "blocks")
-# sizes of blocks beside those of a combination, by what they are called
+# sizes of blocks in addition to those of a combination, by name
 BLOCK_SIZES = {
     "1": lambda random: 1,
     "1 to 15": lambda random: random.randint(1, 15),
@@ -303,7 +303,7 @@ class _Drawing:
     # parameters
 
     def scales(self, shape, dtype):
-        """Positive finite scales; some that are none where the case is to have a wrong argument."""
+        """Positive finite scales; some invalid ones if the case must have a wrong argument."""
         rng, random = self.rng, self.random
         info = np.finfo(np.float32) if dtype in ("float32", "bfloat16") else np.finfo(dtype)
         kind = random.choice(["known", "known", "any", "wide", "edge"])
@@ -575,7 +575,7 @@ class _Drawing:
         return call
 
     def codes(self, shape):
-        """Codes of the format, one an element, in its storage dtype."""
+        """Codes of the format, one per element, in its storage dtype."""
         qtype = self.qtype if self.bits is None else self.qtype.with_bits(self.bits)
         if qtype.element:
             words = self.rng.integers(0, 1 << qtype.bits, shape, np.uint8)
@@ -607,7 +607,9 @@ class _Drawing:
         codes = self.codes(shape)
         if self.qtype.packed:
             codes = reference.pack(codes, self.qtype)
-        repeats = len(shape) - 1 if self.qtype.packed and padded else None  # the last bits of a row are no others'
+        repeats = (
+            len(shape) - 1 if self.qtype.packed and padded else None
+        )  # the last bits of a row belong to no other row
         return QuantizedArray(self.placed(call, codes, lists=False, repeats=repeats), p, shape), unit
 
     def _dequantize(self):
@@ -637,7 +639,7 @@ class _Drawing:
         blocks = q.axis % len(q.shape) if q.block_size else None
         index = [self.pick(n, q.block_size if a == blocks else 0) for a, n in enumerate(q.shape)]
         lists = [a for a, item in enumerate(index) if isinstance(item, list | np.ndarray)]
-        if lists:  # one, beside slices; now and then two
+        if lists:  # one, next to slices; now and then two
             kept = self.random.sample(lists, 2 if len(lists) > 1 and self.random.random() < 0.1 else 1)
             index = [item if isinstance(item, slice) or a in kept else slice(None) for a, item in enumerate(index)]
         if self.random.random() < 0.2:  # all of some neighbouring axes
@@ -917,7 +919,7 @@ class _Drawing:
         return self.with_out(call, shape, self.of.format, over=x if type(x) is np.ndarray else None)
 
     def _multipliers(self, shape, unit):
-        """Multipliers of about a size, and some at the edges; one that is none where an argument is to be wrong."""
+        """Multipliers of about a size, and some at the edges; an invalid one if an argument must be wrong."""
         rng, dtype = self.rng, self.random.choice(["float64", "float64", "float32"])
         found = (0.5 + rng.random(shape)) * unit
         edges = [0.0, 1.0, 0.5, 2.0**-32, 2.0**-33, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**29.5, 5e-324]

@@ -190,7 +190,7 @@ def check_call(case, repeat=0):
     if refused:
         for error in (actual, expected):
             if counts_nothing(str(error)):
-                raise Different(f"counts none of what it complains about: {_shown(error)}")
+                raise Different(f"counts 0 of the faults that it reports: {_shown(error)}")
         _same_errors(actual, expected, operation)
         if not isinstance(actual, (TypeError, ValueError, *[IndexError] * (operation == "part"))):
             raise Different(_shown(actual))

@@ -1,4 +1,4 @@
-"""Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
+"""Combinations of compile-time parameters: many cases are drawn for each, since compiling takes most time."""
 
 import functools
 import itertools
@@ -171,7 +171,7 @@ def _convention(random, format):
 
 
 def _range(random, operation):
-    """How ranges are taken: mostly all of them, since a search takes the reference so many times as long."""
+    """How ranges are taken: mostly all of them, since a search takes the reference many times as long."""
     if operation not in SEARCHING or random.random() >= SEARCHED:
         return "minmax"
     return random.choice(RANGES[1:])

@@ -1,7 +1,7 @@
 """The contract in exact fractions, each operation rounded once: an oracle for the reference, of small arrays.
 
 Written from docs/contract.md and docs/conventions.md alone. Numbers are fractions, infinities floats and NaN None.
-Of `fastq` only tables are used: what formats and conventions are called, and their fields.
+Only tables of `fastq` are used: what formats and conventions are called, and their fields.
 """
 
 import functools
@@ -278,7 +278,7 @@ def _packed(codes, shape, qtype):
 
 
 def _one_an_element(stored, shape, qtype):
-    """Codes from what a format stores."""
+    """Codes from the stored bytes of a format."""
     if not qtype.packed:
         return stored
     length, mask, sign = shape[-1] if shape else 1, (1 << qtype.bits) - 1, 1 << (qtype.bits - 1)
@@ -296,7 +296,7 @@ def _flat(array, qtype):
 
 
 def _codes(x, p, nan, saturate):
-    """Codes of values under parameters, one an element."""
+    """Codes of values under parameters, one per element."""
     ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row(p.convention)
     form, own, half = qtype.float_format, qtype.block_size > 0, operation_type(row, x.dtype)
     row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
@@ -349,7 +349,7 @@ def _check_codes(x, p, nan, saturate, stored):
 
 
 def _check_values(codes, p, ftype, actual):
-    """Values of codes, one an element."""
+    """Values of codes, one per element."""
     qtype, row, shape = as_qtype(p.dtype), _row(p.convention), actual.shape
     ftype = "float32" if qtype.block_size else ftype
     row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))

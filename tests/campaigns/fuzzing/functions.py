@@ -129,7 +129,7 @@ def _of_array(q):
 
 
 def _of_values(values, codes, qtype):
-    """The same of values and codes one an element."""
+    """The same for values and unpacked codes."""
     return values.shape, np.asarray(values), np.asarray(_as_stored(codes, qtype)), np.asarray(codes)
 
 
@@ -182,7 +182,7 @@ def _of_every_axis(index, ndim):
 
 
 def _cuts_a_block(q, taken):
-    """Whether something is taken of the axis of blocks that is no slice, or one that does not begin with a block."""
+    """Whether an index along the axis of blocks is not a slice, or a slice that does not begin with a block."""
     if not isinstance(taken, slice):
         return True
     places = range(q.shape[q.axis])[taken]

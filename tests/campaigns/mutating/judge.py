@@ -106,7 +106,7 @@ def plan_for(mutant, reach, patience=1):
     far = {place: _is_far(mutant, reach.probes[place].name) for place in tests}
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
-        if cases:  # tests of these kernels, and later of others: of what few cases need
+        if cases:  # tests of these kernels, and later of others: for kernels that few cases need
             nearest = [place for place in tests if patience > 1 and not all(far[place])]
             tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - 1))
             tests = list(dict.fromkeys(nearest + tests))
@@ -121,7 +121,7 @@ def plan_for(mutant, reach, patience=1):
 
 
 def _is_far(mutant, test):
-    """Whether a test is none of the changed row, of corners, of what the module is about, or of what names it."""
+    """Whether a test is not about the changed row, corners, the subject of the module, or its names."""
     file, subjects = test.partition("::")[0], mutant.module.split(".")[1:]
     named = re.search(r"'(\w+)'", mutant.change)
     row = mutant.row or (named[1] if named else "")

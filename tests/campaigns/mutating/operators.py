@@ -1,7 +1,7 @@
 """Changes of a source that a test has to notice: one operator, constant, condition, argument or statement each.
 
-What is left out, since no test of what is computed can notice it, or it is no code: docstrings, annotations, the texts
-of messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
+What is left out, since no test of results can notice it, or it is not code: docstrings, annotations, the texts of
+messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
 `fastq.system.tuning` decides.
 """
 
@@ -127,7 +127,7 @@ class _Finder:
         self.compiled, self.found = compiled, list[Change]()
         self.function, self.lines, self.statement = "", range(0), ""
         self.assigned = list[set[str]]()  # of each function that holds the statement, names that have a value
-        self.within = 0  # so many functions
+        self.within = 0  # this many functions
         self.row = ""
 
     def add(self, old: ast.AST, new: ast.AST | None, apply: Callable[[], None], text: str = "") -> None:
@@ -392,7 +392,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _is_unseen(node: ast.AST) -> bool:
-    """Whether a call or name is of what only speed depends on."""
+    """Whether a call or name affects only speed."""
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return isinstance(node, ast.Name) and node.id in _UNSEEN

@@ -16,7 +16,7 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 
-# files with ordinary tests of what is computed and refused; of these the quick ones, but for WHOLE
+# files with ordinary tests of results and refusals; of these the quick ones, except for WHOLE
 FILES = (
     "contract",
     "conventions",
@@ -142,9 +142,10 @@ class Cases:
 
 
 class Around:
-    """A plugin of pytest that runs something around each test, and keeps what came of it.
+    """A plugin of pytest that runs something around each test, and keeps the outcome.
 
-    It stops when the process has used so many seconds. Of more tests than `most` it runs so many, evenly spaced.
+    It stops when the process has used a number of seconds. If there are more tests than `most`, it runs `most` of them,
+    evenly spaced.
     """
 
     def __init__(
@@ -187,6 +188,6 @@ def file_of_tests(name):
 def run_tests(names, around, *options):
     """Run tests in this process; the exit code of pytest."""
     arguments = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", "addopts=", *options]
-    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # modules that were imported before
     with open("/dev/null", "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         return int(pytest.main([*arguments, *names], plugins=[around]))

@@ -1,6 +1,6 @@
 """Which lines of the package each probe runs, which kernels it launches, and which lines these are compiled of.
 
-A mutant is judged by the probes that reach it, and only kernels that are compiled of what it changes are compiled anew.
+A mutant is judged by the probes that reach it, and only kernels that depend on its change are compiled again.
 """
 
 import contextlib
@@ -409,7 +409,7 @@ def joined(parts):
 
 
 def sources_digest(*tests):
-    """A checksum of the package, of what makes probes, and of files of tests."""
+    """A checksum of the package, of the sources of probes, and of files of tests."""
     files = [*sorted(ROOT.rglob("*.py")), *sorted((TESTS / "campaigns" / "fuzzing").glob("*.py"))]
     files += [TESTS / "support" / "catalogue.py", TESTS / "conftest.py", *map(file_of_tests, tests)]
     files += [Path(__file__), Path(__file__).with_name("probes.py")]

@@ -26,7 +26,7 @@ def faiss(x, case):
         codes = np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)[:, : vectors.shape[1]]
     values = quantizer.decode(packed)
     lowest, width = library.vector_to_array(quantizer.trained).reshape(2, -1)
-    # the range of a constant has width 0, which is no scale
+    # the range of a constant has width 0, which is not a scale
     scale = np.where(width > 0, width.astype(np.float64), np.nan) / (255 if case.dtype == "uint8" else 15)
     if case.per == "array":
         return Quantized(codes.reshape(x.shape), scale[0], lowest[0], values.reshape(x.shape))

@@ -113,7 +113,7 @@ def tools(x, case):
 
 
 def _nonzero(scale):
-    """The scales; that of a block of zeros is 0, which is no scale."""
+    """The scales; that of a block of zeros is 0, which is not a valid scale."""
     return np.where(scale == 0, np.float32(np.nan), scale)
 
 

@@ -18,12 +18,14 @@ import pytest
 import fastq
 from fastq.engine.code import shipped
 from fastq.engine.runtime import driver, workers
-from fastq.operations import works
 from fastq.system import cpu, tuning
 
 ROOT, PACKAGE = Path(__file__).parents[3], Path(fastq.__file__).parent
 COMPILES = ROOT / "tests" / "support" / "compiles"
 LEVEL = next(iter(cpu.levels()), None)
+HATCH_BUILD = runpy.run_path(str(ROOT / "hatch_build.py"), run_name="__mp_main__")
+PLATFORMS = {row.name: row for row in HATCH_BUILD["PLATFORMS"]}
+PLATFORM = next((row.name for row in PLATFORMS.values() if (row.system, row.machine) == (cpu.SYSTEM, cpu.MACHINE)), "")
 needs_level = pytest.mark.skipif(LEVEL is None or not shutil.which("cc"), reason="no level for this CPU, or no linker")
 
 # a wheel's library, of one work with one call
@@ -39,16 +41,20 @@ runpy.run_path("hatch_build.py", run_name="__main__")
 
 def build(target):
     """Make a library for the level of this CPU."""
-    told = {"NUMBA_CPU_NAME": LEVEL.name, "NUMBA_CPU_FEATURES": LEVEL.features, "NUMBA_NUM_THREADS": "256"}
+    told = {"NUMBA_CPU_NAME": LEVEL.cpu, "NUMBA_CPU_FEATURES": LEVEL.features, "NUMBA_NUM_THREADS": "256"}
     environment = os.environ | told | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
     subprocess.run(
-        [sys.executable, "-c", BUILD, LEVEL.name, str(target)], env=environment, check=True, cwd=ROOT, timeout=600
+        [sys.executable, "-c", BUILD, PLATFORM, LEVEL.name, str(target)],
+        env=environment,
+        check=True,
+        cwd=ROOT,
+        timeout=600,
     )
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The package as a wheel with machine code has it."""
+    """The package as in a wheel with machine code."""
     folder = tmp_path_factory.mktemp("wheel")
     package = shutil.copytree(PACKAGE, folder / "fastq", ignore=shutil.ignore_patterns("__pycache__", "machine_code"))
     (package / "machine_code").mkdir()
@@ -74,7 +80,7 @@ assert q.codes.tobytes() == expected.codes.tobytes() and q.scale == expected.sca
 
 
 def call(package, code="", compiles="-", **environment):
-    """Make the call in a process of its own; return whether it has imported Numba, and what else it prints."""
+    """Make the call in a process of its own; return whether it has imported Numba, and the rest of its output."""
     path = os.pathsep.join((str(package.parent), str(COMPILES)))
     home = {"PYTHONPATH": path, "FASTQ_COMPILED": compiles, "NUMBA_CACHE_DIR": str(package.parent / "cache")}
     script = CALL + dedent(code) + "\nprint('numba' in sys.modules)"
@@ -167,7 +173,7 @@ def test_without_a_library_that_fits_all_is_compiled(package):
 @needs_level
 def test_settings_of_numba_that_change_code_are_heard(package):
     assert level_of(package) == level_of(package, NUMBA_NUM_THREADS="1") == LEVEL.name
-    assert level_of(package, NUMBA_CPU_NAME=LEVEL.name) == ""
+    assert level_of(package, NUMBA_CPU_NAME=LEVEL.cpu) == ""
 
 
 @needs_level
@@ -256,10 +262,11 @@ def test_the_numbers_of_this_cpu_are_written_to_the_record(package):
 @pytest.mark.parametrize(
     ("machine", "flags", "expected"),
     [
+        ("x86_64", f"{cpu._V3} {cpu._V4} gfni", ["x86-64-v4-gfni", "x86-64-v4", "x86-64-v3"]),
         ("x86_64", f"{cpu._V3} {cpu._V4} sse", ["x86-64-v4", "x86-64-v3"]),
         ("x86_64", f"{cpu._V3} avx512f", ["x86-64-v3"]),
         ("x86_64", "sse4_2 avx", []),
-        ("aarch64", "", ["generic"]),
+        ("aarch64", "", ["aarch64"]),
         ("riscv64", "", []),
     ],
 )
@@ -357,89 +364,55 @@ def test_all_works_are_planned_without_numba():
     subprocess.run([sys.executable, "-c", dedent(code)], check=True, timeout=600, cwd=ROOT)
 
 
-PLANNED = """
-from fastq.engine.code import shipped
-recipes = shipped.record()
-from fastq.engine.runtime import threadpool
-from fastq.operations import works
-for threads in (1, 2, 16):
-    threadpool.set_num_threads(threads)
-    works.plan(works.WORKS)
-print(*recipes)
-"""
-
-
-@pytest.fixture(scope="module")
-def planned():
-    """Names of all functions that a wheel with machine code has."""
-    command, environment = [sys.executable, "-c", PLANNED], os.environ | {"NUMBA_NUM_THREADS": "16"}
-    options = {"check": True, "timeout": 600, "cwd": ROOT, "env": environment, "stdout": subprocess.PIPE}
-    done = subprocess.run(command, **options, text=True)
-    return set(done.stdout.split())
-
-
-PAGES = {  # what they need besides the package
-    "README.md": "ml_dtypes",
-    "docs/start/index.md": "matplotlib safetensors rich",
-    "docs/start/tutorial.md": "matplotlib",
-    "docs/choose.md": "matplotlib",
-    "docs/howto/calibration.md": "matplotlib",
-    "docs/howto/embeddings.md": "faiss usearch",
-    "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
-    "docs/howto/gguf.md": "rich gguf matplotlib",
-    "docs/howto/models.md": "safetensors rich",
-    "docs/howto/requantize.md": "",
-    "docs/howto/stores.md": "xarray zarr dask netCDF4",
-    "docs/howto/rounding.md": "xarray zarr dask netCDF4 matplotlib",
-    "docs/howto/dask.md": "dask distributed",
-    "fastq demo": "rich",
-}
-
-
-USERS = {"docs/howto/compiled.md"}  # functions of users, which Numba compiles
-
-
-def test_all_pages_with_examples_are_run():
-    folders = (ROOT / "docs").glob("choose.md"), *((ROOT / "docs" / each).glob("*.md") for each in ("start", "howto"))
-    pages = [ROOT / "README.md", *(page for folder in folders for page in folder)]
-    shown = {page for page in pages if "{code-cell}" in page.read_text() or ">>> " in page.read_text()}
-    assert {page.relative_to(ROOT).as_posix() for page in shown} == PAGES.keys() - {"fastq demo"} | USERS
-
-
-@pytest.mark.slow("runs a page, which compiles what no earlier run has", quick=lambda page: page == "README.md")
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_needs_no_function_that_a_wheel_lacks(page, planned, tmp_path):
-    for library in PAGES[page].split():
-        pytest.importorskip(library, reason=f"no {library}")
-    written, path = tmp_path / "compiled", os.pathsep.join((str(COMPILES), str(ROOT)))
-    environment = os.environ | {"FASTQ_COMPILED": str(written), "PYTHONPATH": path, "MPLBACKEND": "Agg"}
-    command = [sys.executable, str(ROOT / "tests" / "support" / "run_page.py"), str(ROOT / page)]
-    if page == "fastq demo":
-        command = [sys.executable, "-m", "fastq", "demo"]
-    (tmp_path / "here").mkdir()
-    subprocess.run(command, check=True, timeout=1500, cwd=tmp_path / "here", env=environment, stdout=subprocess.DEVNULL)
-    lines = written.read_text().splitlines()
-    assert lines
-    assert [line for line in lines if line.split()[0] not in planned] == []
-
-
-def test_a_work_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="names"):
-        fastq.warmup("int9")
-
-
-def test_every_work_is_named_where_it_is_told_of():
-    assert all(f'"{name}"' in fastq.warmup.__doc__ for name in works.WORKS)
-
-
-# --- the switch -------------------------------------------------------------------------------------------------------
+# --- the build --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, False), ("", False), ("0", False), ("1", True), ("x", True)])
 def test_the_build_has_a_switch(given, expected, monkeypatch):
-    """0 and nothing are off; anything else is on, or no level that there is."""
+    """0 and nothing are off; anything else is on, or no platform and no level that there is."""
     if given is None:
         monkeypatch.delenv("FASTQ_BUILD_KERNELS", raising=False)
     else:
         monkeypatch.setenv("FASTQ_BUILD_KERNELS", given)
-    assert runpy.run_path(str(ROOT / "hatch_build.py"), run_name="__mp_main__")["is_on"]() is expected
+    assert HATCH_BUILD["is_on"]() is expected
+
+
+@pytest.mark.parametrize("given", ["x", "x86-64-v9", "windows-x86_64"])
+def test_what_is_no_platform_and_no_level_is_refused(given, monkeypatch, tmp_path):
+    monkeypatch.setenv("FASTQ_BUILD_KERNELS", given)
+    with pytest.raises(SystemExit, match=f"FASTQ_BUILD_KERNELS is {given}, but PLATFORMS has no such row"):
+        HATCH_BUILD["build"](str(tmp_path))
+
+
+# what an object file begins with, ELF or Mach-O, and where its number of the CPU is
+HEADERS_OF_OBJECTS = {
+    "linux-x86_64": (b"\x7fELF\2", 18, b"\x3e\0"),
+    "linux-aarch64": (b"\x7fELF\2", 18, b"\xb7\0"),
+    "macos-arm64": (b"\xcf\xfa\xed\xfe", 4, b"\x0c\0\0\1"),
+}
+COMPILE = """
+import runpy
+import sys
+build = runpy.run_path("hatch_build.py", run_name="__mp_main__")
+platform = next(row for row in build["PLATFORMS"] if row.name == sys.argv[1])
+build["aim"](platform)
+from fastq.engine.code import shipped
+from fastq.operations import works
+found = shipped.record()
+plan = works.Calls((works._minmax,), "float32", "-", ({},), ((64, 64),))
+works.WORKS = {"one": (plan,)}
+works.plan(["one"])
+build["compile_part"](platform, sorted(found.items())[:1], sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_functions_are_compiled_for_the_platform_of_the_wheel(name, tmp_path):
+    level = next(each for each in cpu.LEVELS if each.machine == PLATFORMS[name].machine)
+    told = {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.features, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", COMPILE, name, str(tmp_path)]
+    subprocess.run(command, env=os.environ | told, check=True, cwd=ROOT, timeout=600)
+    begins, at, machine = HEADERS_OF_OBJECTS[name]
+    (made,) = (path.read_bytes() for path in tmp_path.iterdir())
+    assert made.startswith(begins)
+    assert made[at:].startswith(machine)

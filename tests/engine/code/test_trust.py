@@ -40,7 +40,7 @@ CHANGES = [chmod(0o777), chmod(0o722), chmod(0o702), chmod(0o720), pytest.param(
 
 
 def give_to_a_group_of_others(path):
-    """Where root may do it; a group that is the user's alone is no other."""
+    """Where root may do it; a group with this user only is not another one."""
     if os.geteuid() == 0:
         os.chown(path, -1, SOMEBODY)
         return True

@@ -83,6 +83,7 @@ def run_in(name, code, **environment):
 @pytest.mark.slow("a process each")
 @pytest.mark.parametrize("name", X86)
 def test_results_do_not_depend_on_the_mode_of_the_caller(name):
+    # contract 26.3
     """Neither those of a first call, which is resolved in that mode, nor those of later ones; on two threads too."""
     code = """
     first = in_mode(mode, results)

@@ -344,7 +344,7 @@ def test_import_in_a_worker_of_a_user_of_numba(call):
     call(code, setup=USER.replace("ones = np", "import numpy as np\nones = np"))
 
 
-@pytest.mark.slow("compiles kernels anew")
+@pytest.mark.slow("compiles kernels again")
 @needs_fork
 def test_fork_while_another_thread_compiles(tmp_path):
     code = """
@@ -452,7 +452,7 @@ def test_fork_while_another_thread_compiles_before_any_call(call):
 @needs_fork
 @pytest.mark.parametrize("held", ["importing", "compiling"])
 def test_fork_takes_the_lock_of_logging_last(call, held):
-    """Who imports or compiles may need it: another order of what runs before a fork, and both wait for ever."""
+    """Who imports or compiles may need it: another order of the hooks before a fork, and both wait for ever."""
     code = f"""
     import fastq  # before logging
     import logging, os, threading, time
@@ -791,7 +791,7 @@ def test_any_number_of_threads_of_the_environment(monkeypatch, setting, threads)
 # Other settings
 
 
-@pytest.mark.slow("compiles kernels anew")
+@pytest.mark.slow("compiles kernels again")
 def test_jit_disabled(tmp_path):
     code = """
     import numba

@@ -24,7 +24,7 @@ def steps_of_lines(monkeypatch):
 
 
 def fortran(shape, dtype, offset, fill=None):
-    """A matrix in Fortran order that begins so many bytes after a line, and the memory around it, filled with 7."""
+    """A matrix in Fortran order that begins a number of bytes after a line, and the memory around it, filled with 7."""
     dtype = np.dtype(dtype)
     size = shape[0] * shape[1] * dtype.itemsize
     memory = np.full(size + 4 * LINE, 7, np.uint8)

@@ -161,6 +161,7 @@ def test_rows_that_share_memory(threads, view):
         np.testing.assert_allclose(fastq.compare(x, expected).mse, reference.compare(x, expected).mse, 1e-6)
 
 
+@pytest.mark.slow("compiles a copy each", quick=lambda dtype: dtype == ">f2")
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "bfloat16"])
 def test_marks_of_nan(dtype):
     dtype = np.dtype(dtype) if dtype != "bfloat16" else np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
@@ -219,7 +220,7 @@ def in_order(x, order):
     return x.transpose(order).copy().transpose(np.argsort(order))
 
 
-# rows of several squares with a rest; rows that are one square; rows that are no whole blocks
+# rows of several squares with a rest; rows that are one square; rows that are not whole blocks
 @pytest.mark.slow("compiles 3 kernels a format", quick=lambda code, options, length, order: code == "int8")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("length", [2080, 480, 990])

@@ -1,4 +1,4 @@
-"""A model directory, and what the command makes of it."""
+"""A model directory, and the output of the command for it."""
 
 import shutil
 

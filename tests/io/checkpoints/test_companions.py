@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ SENTENCES = [
 COME = (
     *("1_Pooling/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "tokenizer/vocab.json"),
     *("tokenizer/deep/er/merges.txt", "assets/picture.png", "generation_config.json"),
-)  # modules.json names 2_Dense: its weights are no matrices of the model
+)  # modules.json names 2_Dense: its weights are not matrices of the model
 STAY = (
     *("original/params.json", "original/consolidated.00.pth", "onnx/model.onnx", "openvino/openvino_model.xml"),
     *("checkpoints/model.safetensors", "gguf/model.gguf", "pytorch_model.bin", "tf_model.h5", "model.gguf"),
@@ -83,6 +84,7 @@ def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
 def test_links_to_folders_are_not_followed(model, tmp_path):
+    # contract 28.8
     folder, out = shutil.copytree(model, tmp_path / "own"), tmp_path / "out"
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key.txt").write_text("mine")
@@ -105,7 +107,7 @@ def test_modules_that_are_missing_are_told(model, tmp_path, path):
     folder = shutil.copytree(model, tmp_path / "own")
     (folder / "modules.json").write_text(json.dumps([SENTENCES[0], {"path": path, "type": "Pooling"}]))
     (line,) = converted(folder, tmp_path / "out")
-    assert f"modules.json names {shown(path)}, which is no folder of it" in line
+    assert f"modules.json names {shown(path)}, which is not a folder in it" in line
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "[1]", '[{"path": 3}]', '[{"idx": 0}]', "null"])
@@ -141,7 +143,11 @@ CALLS = [
     ({**LLAMA, "dtype": "float32"}, ["MXFP8A16", "W8A16"], ["the model is float32", "'q', dtype=torch.bfloat16)"]),
     ({**LLAMA, "dtype": "float32"}, ["W8A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
     (LLAMA, ["W4A16_ASYM", "W8A16"], ["reads zero points with CompressedTensorsConfig(dequantize=True) only"]),
-    ({**LLAMA, "model_type": "gte"}, ["W8A16"], ["of type gte, whose matrices it splits or joins; it does with FP8"]),
+    (
+        {**LLAMA, "model_type": "gte"},
+        ["W8A16"],
+        ["of type gte, whose matrices it splits or joins; it does so with FP8"],
+    ),
     ({**LLAMA, "model_type": "gte"}, ["FP8_DYNAMIC"], ["LlamaForCausalLM.from_pretrained('q')"]),
     ({**LLAMA, "model_type": "qwen4_exp_text"}, ["W8A16"], ["LlamaForCausalLM.from_pretrained('q')"]),
     ({**LLAMA, "model_type": "radio"}, ["FP8_DYNAMIC"], ["of type radio, whose matrices it splits or joins"]),
@@ -158,9 +164,53 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    said = loading(Path("q"), source_of(config), [matrix_of("layer", name) for name in names])
+    said = loading(Path("q"), source_of(config), [matrix_of(f"layer.{k}", name) for k, name in enumerate(names)])
     found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "W8A16"])
+def test_embeddings_are_read_as_floats(name):
+    matrices = [matrix_of("model.embed_tokens", name), matrix_of("layer", name)]
+    assert loading(Path("q"), source_of(LLAMA), matrices)[-1] == (
+        f"to load it: LlamaForCausalLM.from_pretrained('q', {FLOATS})"
+    )
+    (line,) = loading(Path("q"), source_of(LLAMA), [*matrices, matrix_of("other", "W4A16")])
+    assert "reads embeddings with CompressedTensorsConfig(dequantize=True) only, and several schemes" in line
+
+
+EMBEDDED = {"lm_head": 512, "model.embed_tokens": 512, "a.embeddings": 100, "b.embeddings": 512, "c.embeddings": 512}
+LEFT = {  # options for as many of these as there are, and what config.json says
+    "one": (["lm_head"], {"tie_word_embeddings": False}, "--include lm_head quantizes them"),
+    "three": (["lm_head", "model.embed_tokens", "b.embeddings"], {"tie_word_embeddings": False}, "--include b.embed"),
+    "all": (
+        list(EMBEDDED),
+        {"tie_word_embeddings": False},
+        r"--include 're:.*(b\.embeddings|c\.embeddings|lm_head|model\.embed_tokens)$'",
+    ),
+    "tied": (["model.embed_tokens"], {"tie_word_embeddings": True}, "one matrix"),
+    "none": ([], {}, ""),
+    "no group fills": (["a.embeddings"], {"tie_word_embeddings": False}, ""),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_as_floats_is_said(tmp_path, name):
+    modules, config, way = LEFT[name]
+    arrays = {f"{module}.weight": np.ones((4, EMBEDDED[module]), np.float32) for module in modules}
+    write_model(tmp_path / "m", [{"a.weight": np.ones((8, 128), np.float32)} | arrays], CONFIG | config)
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16", exit_code=0)
+    lines = [line for line in said.splitlines() if line.startswith("left as floats: ")]
+    nbytes = sum(4 * 4 * EMBEDDED[module] for module in modules if module != "a.embeddings")
+    assert len(lines) == bool(way)
+    if way:
+        assert way in lines[0]
+        assert f" {nbytes:,} bytes" in lines[0]
+    if "quantizes" in said:
+        again = re.findall(r"--include '?([^ ']+)", lines[0])
+        options = [text for pattern in again for text in ("--include", pattern)]
+        said = told("convert", tmp_path / "m", tmp_path / "p", "--scheme", "W8A16", *options, exit_code=0)
+        assert "left as floats" not in said
 
 
 # what transformers reads of experts

@@ -42,7 +42,7 @@ REFUSED = {
     "nothing": ({}, "it has none"),
     "torch's": (
         {"pytorch_model.bin": None},
-        "it has pytorch_model.bin: load it with transformers, whose save_pretrained",
+        "it has pytorch_model.bin: load it with transformers, and write .safetensors",
     ),
     "shards of torch": (
         {"pytorch_model-00001-of-00001.bin": None, "pytorch_model.bin.index.json": {}},

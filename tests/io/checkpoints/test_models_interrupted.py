@@ -54,7 +54,7 @@ def test_an_interrupted_conversion_goes_on(model, quantized, interrupted, after)
     assert not (out / INDEX).exists()
     result = invoke("convert", model, out, *OPTIONS)
     assert (result.exit_code, result.stdout) == (0, quantized[1])
-    assert (f"{out}: 1 of 2 shards are there already: it goes on\n" in result.stderr) == (after > 5)
+    assert (f"{out}: 1 of 2 shards are finished already: continuing\n" in result.stderr) == (after > 5)
     assert contents(out) == contents(quantized[0])
     assert all((out / name).stat().st_ino == inode for name, inode in finished.items())
 
@@ -86,7 +86,7 @@ def test_a_file_that_is_put_next_to_it_is_not_removed_unasked(model, quantized, 
     mine = out / "mine.safetensors"
     mine.write_bytes(b"mine")
     line = refused("convert", model, out, *OPTIONS)
-    assert "mine.safetensors is no part of the result; --force removes it" in line
+    assert "mine.safetensors is not part of the result; --force removes it" in line
     assert mine.read_bytes() == b"mine"
     run("convert", model, out, *OPTIONS, "--force")
     assert contents(out) == contents(quantized[0])
@@ -113,7 +113,7 @@ def test_disk_full(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.write_raw", full)
     line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8")
-    assert "No space left on device; what is finished stays" in line
+    assert "No space left on device; finished shards stay" in line
     assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL]
 
 
@@ -149,7 +149,7 @@ def test_a_disk_that_is_full(model, quantized, small_disk):
         out = folder / f"{size}"
         resize(size)
         line = refused("convert", model, out, *OPTIONS)
-        assert "No space left on device; what is finished stays, and the same command goes on from there" in line
+        assert "No space left on device; finished shards stay, and the same command continues from there" in line
         assert is_half_of_nothing(out, expected), size
         begun += len(list(out.glob("*.safetensors")))
         resize(2 * whole)
@@ -162,7 +162,7 @@ def test_a_disk_that_is_full(model, quantized, small_disk):
 @pytest.mark.slow("starts processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of files are of POSIX")
 def test_files_that_may_not_grow(model, quantized, tmp_path):
-    """As under a quota: a file may have so many bytes, and no more."""
+    """As under a quota: a file may have a number of bytes, and no more."""
     import resource
 
     code, out, expected = "from fastq_command import main; main()", tmp_path / "out", contents(quantized[0])
@@ -176,7 +176,7 @@ def test_files_that_may_not_grow(model, quantized, tmp_path):
             text=True,
         )
         assert done.returncode == 1, done.stderr
-        more = "; what is finished stays" if limit > 100 else "\n"  # which is less than the journal takes
+        more = "; finished shards stay" if limit > 100 else "\n"  # which is less than the journal takes
         assert f"File too large{more}" in done.stderr
         assert (out / JOURNAL).exists() == (limit > 100)
         assert is_half_of_nothing(out, expected), limit
@@ -190,6 +190,6 @@ def test_a_conversion_begun_by_another_version_starts_anew(model, quantized, int
     shards = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
     (out / JOURNAL).write_text(json.dumps(journal | {"program": "0.0.1"}))
     said = told("convert", model, out, *OPTIONS, exit_code=0)
-    assert re.search(r"out was begun by fastq 0\.0\.1, this is .*: it starts anew\n", said)
+    assert re.search(r"out was begun by fastq 0\.0\.1, this is .*: starting again\n", said)
     assert contents(out) == contents(quantized[0])
     assert all((out / name).stat().st_ino != inode for name, inode in shards.items())

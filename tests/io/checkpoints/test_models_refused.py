@@ -66,15 +66,15 @@ V_PROJ = f"{LAYER}.self_attn.v_proj.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
 DAMAGED = {
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
-    "has no config.json: it is an adapter; merge_and_unload of peft makes": other_folder("adapter_config.json"),
-    "has no config.json: it is a pipeline of diffusers, which reads no": other_folder("model_index.json"),
-    "has no config.json: it is as its makers lay it out; take the files that": other_folder("params.json"),
-    "it is a model of diffusers, which reads no compressed-tensors": writing(
+    "has no config.json: it is an adapter; merge_and_unload of peft merges": other_folder("adapter_config.json"),
+    "has no config.json: it is a pipeline of diffusers, which does not read": other_folder("model_index.json"),
+    "has no config.json: it is in the layout of its makers; take the files that": other_folder("params.json"),
+    "it is a model of diffusers, which does not read compressed-tensors": writing(
         "config.json", '{"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.36"}'
     ),
     "config.json is not readable JSON": writing("config.json", "{"),
     "is not readable JSON: -1e400 is beyond float64": writing("config.json", '{"a": -1e400}'),
-    "config.json holds no JSON object": writing("config.json", "[]"),
+    "config.json does not hold a JSON object": writing("config.json", "[]"),
     "is not readable JSON: ": writing("config.json", "[" * 10**6),
     "has no weight_map": writing(INDEX, "{}"),
     "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
@@ -84,7 +84,7 @@ DAMAGED = {
     "which has no such tensor": listing("model-00001-of-00002.safetensors"),
     "must have one .safetensors file; it has model-00001": lambda folder: (folder / INDEX).unlink(),
     "and another one in model-00002-of-00002.safetensors; keep one": adding(f"{Q_PROJ}.bias", 2, listed=False),
-    f"{Q_PROJ} has a weight_scale, and config.json no quantization_config": adding(f"{Q_PROJ}.weight_scale", 2),
+    f"{Q_PROJ} has a weight_scale, but config.json has no quantization_config": adding(f"{Q_PROJ}.weight_scale", 2),
     "two tensors would become the weight of": adding(f"{LAYER}.mlp.experts.0.up_proj.weight", (128, 128)),
     "has 100 columns, not a multiple of the group size 128": adding(V_PROJ, (64, 100)),
     "v_proj can't be quantized: x has NaN": spoiling(np.nan),
@@ -103,7 +103,7 @@ def test_damaged_models_are_refused_in_one_line(own, tmp_path, message):
 
 
 def test_two_shards_that_would_have_a_tensor_each(quantized, tmp_path):
-    """Beside codes a weight as it was, in another shard: both would be the weight."""
+    """Next to codes the original weight, in another shard: both would be the weight."""
     folder, name = tmp_path / "both", f"{Q_PROJ}.weight"
     config = config_of(quantized[0])
     write_model(folder, [all_of(quantized[0]), {name: np.zeros((128, 128), np.float32)}], config)
@@ -126,6 +126,7 @@ def test_a_power_of_two_that_is_nan(model, tmp_path):
 
 @pytest.mark.parametrize("name", [f"{Q_PROJ}.weight", f"{LAYER}.input_layernorm.weight"])
 def test_values_that_a_dtype_does_not_have(own, tmp_path, name):
+    # contract 27.7
     """Of a matrix that was quantized, and of a tensor that was not."""
     path = own / "model-00001-of-00002.safetensors"
     arrays = {each: array.copy() for each, array in load_file(path).items()}
@@ -162,22 +163,25 @@ USAGE = [
     ([], "--scheme is missing: one of W2A16, "),
     (["--scheme", "w4a61"], "not 'w4a61': did you mean W4A16?"),
     (["--scheme", "W5A5"], "scheme must be one of W2A16"),
-    (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
-    (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
-    (["--dequantize", "--group-size", "32"], "--dequantize goes with --dtype, --report and --force only"),
-    (["--dequantize", "--convention", "compressed-tensors"], "--dequantize goes with --dtype, --report and --force"),
-    (["--dequantize", "--range", "minmax"], "--dequantize goes with --dtype, --report and --force only"),
+    (["--scheme", "W4A16", "--dequantize"], "--dequantize and --scheme cannot be combined"),
+    (["--scheme", "W4A16", "--dtype", "float32"], "--dtype needs --dequantize"),
+    (["--dequantize", "--group-size", "32"], "--dequantize can be combined with --dtype, --report and --force only"),
+    (
+        ["--dequantize", "--convention", "compressed-tensors"],
+        "--dequantize can be combined with --dtype, --report and --force",
+    ),
+    (["--dequantize", "--range", "minmax"], "--dequantize can be combined with --dtype, --report and --force only"),
     (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
     (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
     (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
     (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
-    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
+    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches 'a'"),
     (
         ["--scheme", "W8A8", "--scheme-for", "re:lm_=W8A16"],
-        "re:lm_ is for lm_head, which stays as it is (output head), not W8A16; --include 're:lm_' quantizes",
+        "re:lm_ matches lm_head, which is not quantized (output head) as W8A16; --include 're:lm_' quantizes",
     ),
     (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json, .csv or .html"),
-    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),
+    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size applies to integers in groups"),
     (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
     (["--dequantize"], "nothing in it is quantized"),
 ]
@@ -204,9 +208,9 @@ def test_out(model, tmp_path):
 
 # what is in the way in OUT, what is said of it, and whether --force removes it
 IN_WAY = [
-    ("extra", lambda place, other: place.symlink_to(other), "extra is no part of the result; --force", True),
-    ("extra", lambda place, other: place.write_text(""), "extra is no part of the result; --force", True),
-    ("extra/deep", lambda place, other: place.symlink_to(other), "deep is no part of the result; --force", True),
+    ("extra", lambda place, other: place.symlink_to(other), "extra is not part of the result; --force", True),
+    ("extra", lambda place, other: place.write_text(""), "extra is not part of the result; --force", True),
+    ("extra/deep", lambda place, other: place.symlink_to(other), "deep is not part of the result; --force", True),
     ("tokenizer.json", lambda place, other: place.mkdir(), "tokenizer.json is a folder", False),
     ("config.json", lambda place, other: place.mkdir(), "config.json is a folder", False),
     ("extra/deep/a.txt", lambda place, other: place.mkdir(), "a.txt is a folder", False),
@@ -239,6 +243,7 @@ def test_what_is_in_the_way_of_files_that_are_copied(own, tmp_path, name, put, m
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
 def test_links_in_the_way_of_a_run_that_goes_on(own, tmp_path):
+    # contract 28.8
     (own / "extra").mkdir()
     (own / "extra" / "a.txt").write_text("new")
     (tmp_path / "out").mkdir()
@@ -250,7 +255,7 @@ def test_links_in_the_way_of_a_run_that_goes_on(own, tmp_path):
     refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
     (tmp_path / "out" / "extra").symlink_to(tmp_path)
     line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8")
-    assert "extra is no part of the result; --force removes it" in line
+    assert "extra is not part of the result; --force removes it" in line
     assert not (tmp_path / "a.txt").exists()
 
 
@@ -261,7 +266,7 @@ REPORTED = ["--scheme", "W4A16", "--group-size", "32", "--report"]
 @pytest.mark.parametrize(
     ("report", "message"),
     [
-        ("own/config.json", "'config.json' lies in SRC, in which nothing is written; name another one"),
+        ("own/config.json", "'config.json' lies in SRC, where nothing may be written; name another one"),
         ("own/new.csv", "'new.csv' lies in SRC"),
         ("link/tokenizer.json", "'tokenizer.json' lies in SRC"),
         ("out/config.json", "'config.json' is a file of the model in OUT"),
@@ -274,6 +279,7 @@ REPORTED = ["--scheme", "W4A16", "--group-size", "32", "--report"]
     ],
 )
 def test_a_report_takes_the_place_of_no_file_of_a_model(own, tmp_path, monkeypatch, report, message):
+    # contract 28.9
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(own)
     for name in ("out", "folder.html"):
@@ -322,7 +328,7 @@ ENTRIES = [
     ({"config_groups": {"g": {"targets": ["head"], "weights": W8A8, "format": "int-quantized"}}}, "no config group"),
 ]
 WEIGHTS = [
-    (3, "must be an object of JSON"),
+    (3, "must be a JSON object"),
     ({"num_bits": 4, "type": "text"}, "'text' weights of 4 bits"),
     ({"num_bits": 5, "type": "float"}, "'float' weights of 5 bits"),
     ({"num_bits": [4], "type": "float"}, "weights of [4] bits"),
@@ -384,7 +390,7 @@ LIES = {
         f"should be F32 of shape (128, 4), not {name}": having("weight_scale", np.ones((128, 4), dtype))
         for name, dtype in (("BOOL", bool), ("U32", np.uint32))
     },
-    "has a weight_zero_point with other numbers than 0, which int4 group 32 does not": having(
+    "has a weight_zero_point with numbers other than 0, which int4 group 32 does not": having(
         "weight_zero_point",
         np.zeros((16, 4), np.int32),  # in words, where 0 is the code of -8
     ),

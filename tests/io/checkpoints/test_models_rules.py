@@ -54,7 +54,7 @@ def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
 
 
 def test_options_that_a_scheme_lacks():
-    message = "group_size is for integers in groups; weights of W8A8 are int8 with one scale for each row"
+    message = "group_size applies to integers in groups; weights of W8A8 are int8 with one scale for each row"
     with pytest.raises(ValueError, match=message):
         W8A8.with_options(32, None)
     with pytest.raises(ValueError, match="W8A8 has no zero points: symmetric must be true"):
@@ -111,7 +111,7 @@ def test_schemes_are_found_in_the_order_of_readers():
         assert schemes.scheme_of(module).weights.bits == bits[target_of(module, bits)]
 
 
-# What is no matrix of a Linear layer
+# Tensors other than matrices of Linear layers
 
 
 @pytest.mark.parametrize("config", [{"model_type": "gpt2"}, {"model_type": "x", "decoder": {"model_type": "gpt2"}}])

@@ -122,7 +122,7 @@ def test_unequal_schemes_by_wish():
     (note,) = plan_of(*GROUPS[0], rules=rules).notes
     assert f"{ATTENTION}.q_proj as it is" in note
     assert f"{ATTENTION}.k_proj W4A16" in note
-    with pytest.raises(ValueError, match="but for experts"):
+    with pytest.raises(ValueError, match="except experts"):
         plan_of(*GROUPS[-1], rules=Rules(W4A16, (GROUPS[-1][0],), unequal=True))
 
 
@@ -225,20 +225,20 @@ def test_options_for_groups_are_for_all_schemes(model, tmp_path):
 # What a pattern probably meant
 
 PATTERNS = [
-    (["--ignore", "embed_tokens"], "--ignore 're:.*embed_tokens' is for 1 of them: model.embed_tokens"),
-    (["--ignore", "experts"], "--ignore 're:.*experts' is for 6 of them: model.layers.0.mlp.experts."),
-    (["--ignore", "re:q_proj"], "--ignore 're:.*q_proj' is for 1 of them"),
-    (["--ignore", "*.q_proj"], r"--ignore 're:.*\.q_proj' is for 1 of them"),
-    (["--ignore", "model.layers.*.q_proj"], "--ignore 're:.*model.layers.*.q_proj' is for 1 of them"),
-    (["--ignore", "Q_PROJ"], "--ignore 're:(?i).*Q_PROJ' is for 1 of them"),
-    (["--ignore", "re:Q_"], "--ignore 're:(?i).*Q_' is for 1 of them"),
+    (["--ignore", "embed_tokens"], "--ignore '*embed_tokens*' matches 1 of them: model.embed_tokens"),
+    (["--ignore", "experts"], "--ignore '*experts*' matches 6 of them: model.layers.0.mlp.experts."),
+    (["--ignore", "re:q_proj"], "--ignore '*q_proj*' matches 1 of them"),
+    (["--ignore", "re:self.*q_proj"], "--ignore 're:.*self.*q_proj' matches 1 of them"),
+    (["--ignore", "[qk]_proj$"], "--ignore 're:.*[qk]_proj$' matches 2 of them"),
+    (["--ignore", "Q_PROJ"], "--ignore 're:(?i).*Q_PROJ' matches 1 of them"),
+    (["--ignore", "re:Q_"], "--ignore 're:(?i).*Q_' matches 1 of them"),
     (["--ignore", "q_prj"], "the nearest are model.layers.0.self_attn.q_proj"),
-    (["--ignore", "re:.*no_such_thing_at_all"], "no module has a name that matches re:.*no_such_thing_at_all"),
-    (["--scheme-for", "self_attn=W8A8"], "--scheme-for 're:.*self_attn' is for 3 of them"),
-    (["--scheme-for", "re:.*embed=W8A8"], "is for model.embed_tokens, which stays as it is (embedding), not W8A8"),
-    (["--scheme-for", "re:.*v_proj=W8A8", "--ignore", "re:.*v_proj"], "which stays as it is (ignored), not W8A8"),
-    (["--include", "head"], "--include 're:.*head' is for 1 of them: lm_head"),
-    (["--include", "input_layernorm"], "no matrix has a name that matches input_layernorm"),
+    (["--ignore", "re:.*no_such_thing_at_all"], "no module has a name that matches 're:.*no_such_thing_at_all'"),
+    (["--scheme-for", "self_attn=W8A8"], "--scheme-for '*self_attn*' matches 3 of them"),
+    (["--scheme-for", "re:.*embed=W8A8"], "matches model.embed_tokens, which is not quantized (embedding) as W8A8"),
+    (["--scheme-for", "re:.*v_proj=W8A8", "--ignore", "re:.*v_proj"], "which is not quantized (ignored) as W8A8"),
+    (["--include", "head"], "--include '*head*' matches 1 of them: lm_head"),
+    (["--include", "input_layernorm"], "no matrix has a name that matches 'input_layernorm'"),
 ]
 
 
@@ -246,7 +246,7 @@ PATTERNS = [
 def test_patterns_that_are_for_nothing(model, tmp_path, options, message):
     line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8", *options)
     assert message in line
-    advised = re.search(r"(--\S+) '(re:\S+)' is for", line)
+    advised = re.search(r"(--\S+) '(\S+)' matches", line)
     if advised:
         name, scheme = options[0], options[1].rpartition("=")[2]
         again = f"{advised[2]}={scheme}" if name == "--scheme-for" else advised[2]
@@ -258,4 +258,4 @@ def test_matrices_of_other_dtypes_are_no_heads_by_wish(tmp_path):
     arrays = {"lm_head.weight": np.ones((4, 64), ml_dtypes.float8_e4m3fn), "a.weight": np.ones((4, 64), BF16)}
     folder = write_single(tmp_path / "m", arrays, {})
     line = refused("convert", folder, tmp_path / "out", "--scheme", "W8A8", "--scheme-for", "lm_head=W8A8")
-    assert "lm_head is for lm_head, which stays as it is (F8_E4M3), not W8A8" in line
+    assert "lm_head matches lm_head, which is not quantized (F8_E4M3) as W8A8" in line

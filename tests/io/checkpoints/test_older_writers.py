@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import source_models as models
 from commands import refused, run
-from model_folders import all_of
+from model_folders import all_of, values_of
 
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
 from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import convert
-from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
@@ -51,10 +50,6 @@ def quantized(tmp_path_factory):
 SCALES = (ROWS, GROUPS)
 
 
-def values_of(folder):
-    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}
-
-
 @pytest.fixture
 def stored(quantized, tmp_path):
     """What writes a model by a scheme, with tensors that are changed (None: left out) and another config.json."""
@@ -83,9 +78,8 @@ def of_bits(words, bits):
 
 # Zero points
 
-SCALES = (ROWS, GROUPS)
 
-
+@pytest.mark.slow("compiles kernels of its own", quick=lambda name, dtype: name != "W2A16")
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float8", "words"])
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != ASYMMETRIC])
 def test_zero_points_of_zeros_change_nothing(stored, tmp_path, name, dtype):
@@ -128,7 +122,7 @@ def negative(kept):
 
 @pytest.mark.parametrize("name", [name for name, scheme in PRESETS.items() if scheme.weights.kind == "int"])
 def test_scales_of_integers_may_be_negative(stored, tmp_path, name):
-    """Readers multiply by them, and so does what is saved anew."""
+    """Readers multiply by them, and so do saved copies."""
     folder, values = stored(name, lambda kept: {SCALE: -kept[SCALE]})
     same_values(folder, -values)
     opened = open_checkpoint(folder)
@@ -146,8 +140,8 @@ PARTS = {
     "MXFP8A16": ["weight"],
 }
 POWERS = "MXFP4A16", "MXFP8A16"
-NONE = "a weight_zero_point with other numbers than 0"
-NO_CODES = "weight_zero_point has numbers that are no codes of int4"
+NONE = "a weight_zero_point with numbers other than 0"
+NO_CODES = "weight_zero_point has numbers that are not codes of int4"
 # name of a scheme, zero points, and what is said; of a weight without scales nothing else is left over as if it were a
 # plain tensor
 REFUSED = [
@@ -193,7 +187,7 @@ def test_objects_in_objects_are_refused(stored, tmp_path, where):
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"DEEP"', "[" * 900 + "]" * 900))
     for command in (["convert", folder, tmp_path / "out", "--dequantize"], ["compare", folder, folder]):
-        assert "config.json has objects in objects more than 100 deep" in refused(*command)
+        assert "config.json nests objects more than 100 deep" in refused(*command)
 
 
 # Scales
@@ -201,6 +195,7 @@ def test_objects_in_objects_are_refused(stored, tmp_path, where):
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in POWERS])
 def test_scales_of_zero(stored, quantized, tmp_path, monkeypatch, name):
+    # contract 27.9
     """Of experts that calibration never met; the others are as they were."""
     scale, expected = (quantized(name)[k][key].copy() for k, key in ((0, SCALE), (2, slice(None))))
     rows, columns = PRESETS[name].weights.block or (1, COLUMNS // scale.shape[1])
@@ -217,9 +212,6 @@ def test_scales_of_zero(stored, quantized, tmp_path, monkeypatch, name):
 @pytest.mark.parametrize(("name", "shape"), [("W8A8", (ROWS,)), ("FP8_DYNAMIC", (1, ROWS)), ("W8A8", (ROWS, 1, 1))])
 def test_axes_of_one_element_do_not_matter(stored, name, shape):
     same_values(*stored(name, lambda kept: {SCALE: kept[SCALE].reshape(shape)}))
-
-
-# Tensors that are missing
 
 
 # Columns in the order of activations
@@ -337,14 +329,14 @@ PLACES = ("input", "k_cache", "q_attn")
 MORE = {  # what makes a model more than its weights
     **{f"has a transform_config of {place}: layers rotate": transforms(place) for place in PLACES},
     "has a transform_config of output, weight_input: layers": transforms("weight_input", "output"),
-    "has a transform_config: layers rotate what they get, which is not undone": with_entry(
+    "has a transform_config: layers rotate their inputs, which can't be undone": with_entry(
         transform_config=["hadamard"]
     ),
     "has a transform_config of somewhere": transforms("somewhere"),
-    "has a sparsity_config, which is not undone": with_entry(sparsity_config={"format": "sparse-24-bitmask"}),
+    "has a sparsity_config, which fastq does not undo": with_entry(sparsity_config={"format": "sparse-24-bitmask"}),
     "has a sparsity_config": with_entry(sparsity_config={"format": "sparse-bitmask"}),
     "has a sparsity_config, which": with_entry(sparsity_config="2:4"),
-    "has a moe_sparsity_config, which is not undone": with_entry(moe_sparsity_config={"method": "novice"}),
+    "has a moe_sparsity_config, which fastq does not undo": with_entry(moe_sparsity_config={"method": "novice"}),
     **{
         f"format '{name}'; known are": with_group(format=name)
         for name in ("marlin-24", "dense", "mxfp6-pack-quantized")
@@ -355,7 +347,7 @@ MORE = {  # what makes a model more than its weights
 
 @pytest.mark.parametrize("message", MORE)
 def test_models_that_are_more_than_their_weights(stored, tmp_path, message):
-    """Refused alike by --dequantize and --scheme, and by what opens them."""
+    """Refused alike by --dequantize and --scheme, and by functions that open them."""
     folder, _ = stored("W4A16", None, MORE[message])
     for options in (["--dequantize"], ["--scheme", "W8A8"]):
         assert message in refused("convert", folder, tmp_path / "out", *options)
@@ -363,7 +355,7 @@ def test_models_that_are_more_than_their_weights(stored, tmp_path, message):
         open_checkpoint(folder)
 
 
-# What is stored beside weights
+# Tensors stored next to weights
 
 BESIDE = ["input_scale", "input_zero_point", "output_scale", "input_global_scale", "k_scale", "v_scale"]
 OF_CACHE = ["k_scale", "v_scale", "q_scale", "k_zero_point", "kv_scale", "kv_cache_scale"]
@@ -383,7 +375,7 @@ def test_scales_of_activations_and_caches_are_dropped(stored, quantized, tmp_pat
         tensors |= {key: None for key in kept if A in key} | {f"{A}.weight": values}
     folder, values = stored("W4A16", tensors, with_entry(**cache))
     output = run("convert", folder, tmp_path / "plain", "--dequantize", "--every")
-    assert output.count("dropped: of activations") == dropped
+    assert output.count("dropped: for activations") == dropped
     plain = all_of(tmp_path / "plain")
     assert plain.keys() == {f"{A}.weight", "l.norm.weight"}
     np.testing.assert_array_equal(plain[f"{A}.weight"], values)

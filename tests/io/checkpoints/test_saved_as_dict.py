@@ -1,4 +1,4 @@
-"""A dict of what was opened: saved it has the same values, or is refused by name."""
+"""A dict of an opened model: saved it has the same values, or is refused by name."""
 
 import dataclasses
 
@@ -14,8 +14,8 @@ from fastq.formats.compressed_tensors import PRESETS
 from fastq.io import open_checkpoint, save_checkpoint
 
 WAYS = {"dict": lambda folder: dict(open_checkpoint(folder)), "load": lambda folder: dict(fastq.load(folder))}
-RAGGED = "ends with a row or column of zeros, .*: give the mapping of open_checkpoint itself, not a dict of it"
-UNITS = "has scales that no float8_e4m3fn numbers over one number are, .*: give the mapping of open_checkpoint itself"
+RAGGED = "ends with a row or column of zeros, .*: pass the mapping of open_checkpoint itself, not a dict of it"
+UNITS = "has scales that are not float8_e4m3fn numbers divided .*: pass the mapping of open_checkpoint itself"
 REFUSED = {
     **dict.fromkeys(("float8, ragged", "float8, less than a block", "float8, scales of bfloat16"), RAGGED),
     **dict.fromkeys(("float8, powers of two", "float8, powers of two in bytes", "float8, other blocks"), RAGGED),

@@ -8,7 +8,7 @@ import pytest
 import source_models as models
 from click.testing import CliRunner
 from commands import invoke, refused, run
-from model_folders import all_of
+from model_folders import all_of, values_of
 from numpy import float32 as f32
 from source_models import E8M0, float8
 from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled
@@ -17,12 +17,6 @@ import fastq
 from fastq.cli.app import cli
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
-from fastq.io.checkpoints.finding import stored_weights
-from fastq.io.checkpoints.folder import ModelFolder
-
-
-def values_of(folder):
-    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}
 
 
 @pytest.mark.parametrize("case", SOURCES)
@@ -205,19 +199,19 @@ REFUSED = {
         FP8,
     ),
     "not float8_e4m3fn of 2 or 3 dimensions": lambda: ({"a.weight": F8[0], "a.weight_scale_inv": np.ones(1, f32)}, FP8),
-    "a.weight_scale_inv in model.safetensors is part of no weight that is known here": lambda: changed(
+    "a.weight_scale_inv in model.safetensors is not part of a weight that fastq knows": lambda: changed(
         "float8", lambda t: t | {"a.weight": t["a.weight"].astype(BF16)}
     ),
-    "it has scales of shape (3, 2), which cut 200 x 150 into no blocks": lambda: changed(
+    "it has scales of shape (3, 2), which do not cut 200 x 150 into blocks": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((3, 2), f32)}
     ),
-    "it has scales of shape (4, 4), which cut 256 x 256 into no blocks of 128 x 128": lambda: scaled(
+    "it has scales of shape (4, 4), which do not cut 256 x 256 into blocks of 128 x 128": lambda: scaled(
         float8((256, 256), (64, 64))
     )[:2],
-    "it has scales of shape (3,), which cut 200 x 150 into no blocks": lambda: changed(
+    "it has scales of shape (3,), which do not cut 200 x 150 into blocks": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones(3, f32)}, weight_block_size=None
     ),
-    "it has scales of shape (1, 2, 2), which cut": lambda: changed(
+    "it has scales of shape (1, 2, 2), which do not cut": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((1, 2, 2), f32)}
     ),
     "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
@@ -233,14 +227,14 @@ REFUSED = {
         "auto-round", dict, packing_format="auto_round:llm_compressor"
     ),
     "of AWQ's 'llm-awq' with 4 bits; only 'gemm'": lambda: changed("AWQ", dict, backend="llm-awq"),
-    "a.pre_quant_scale in model.safetensors is part of no weight": lambda: changed(
+    "a.pre_quant_scale in model.safetensors is not part of a weight": lambda: changed(
         "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
     ),
-    "it is I8 with scales of 1 x 16: float4 has those of 1 x 32": lambda: (
+    "it is I8 with scales of 1 x 16: float4 needs 1 x 32": lambda: (
         {"a.weight": np.zeros((4, 32), np.int8), "a.scale": np.zeros((4, 4), E8M0)},
         FP8,
     ),
-    "nothing in it is quantized, whatever its quantization_config says: no tensor is named _scale_inv": lambda: (
+    "nothing in it is quantized, although it has a quantization_config: no tensor is named _scale_inv": lambda: (
         {"a.weight": PLAIN},
         FP8,
     ),
@@ -258,11 +252,11 @@ REFUSED = {
     "a in model.safetensors: qzeros has shape (2, 5), but the other tensors need shape (1, 5)": lambda: changed(
         "AWQ", lambda t: t | {"a.scales": t["a.scales"][:1]}
     ),
-    "act.scales in model.safetensors is part of no weight": lambda: changed(  # what AutoAWQ divides activations by
+    "act.scales in model.safetensors is not part of a weight": lambda: changed(  # what AutoAWQ divides activations by
         "AWQ", lambda t: t | {"act.scales": np.ones(4, f32)}
     ),
-    "a.qzeros in model.safetensors is part of no weight": lambda: changed("GPTQ", lambda t: without(t, "qweight")),
-    "experts.gate_up_proj_scales in model.safetensors is part of no weight": lambda: changed(
+    "a.qzeros in model.safetensors is not part of a weight": lambda: changed("GPTQ", lambda t: without(t, "qweight")),
+    "experts.gate_up_proj_scales in model.safetensors is not part of a weight": lambda: changed(
         "float4 of gpt-oss", lambda t: without(t, "_blocks")
     ),
     "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read": lambda: changed("AWQ", dict, version="gemv"),

@@ -1,4 +1,4 @@
-"""GGUF files: quantized and back, beside the gguf package, which reads and writes them too."""
+"""GGUF files: quantized and back, compared with the gguf package, which reads and writes them too."""
 
 import json
 import os
@@ -229,7 +229,7 @@ def test_files_of_types_that_are_decoded_alone(here):
     gguf_files.write("q.gguf", tensors)
     run("gguf", "--dequantize", "q.gguf", "out.gguf")
     run("gguf", "q.gguf", "q8.gguf", "Q8_0", "--allow-requantize")
-    assert "IQ3_XXS" in run("inspect", "q.gguf")
+    assert "IQ2_XXS" in run("inspect", "q.gguf")
     assert "inf" in run("compare", "q.gguf", "out.gguf")
     opened = fastq.load("q.gguf")
     for name, (blocks, kind) in tensors.items():

@@ -1,4 +1,4 @@
-"""Tensors beside others, models in parts, metadata: what llama.cpp and the gguf package take them to mean."""
+"""Tensors next to others, models in parts, metadata: what llama.cpp and the gguf package take them to mean."""
 
 import json
 from pathlib import Path
@@ -155,7 +155,7 @@ def test_parts_are_read_by_all_that_reads(given):
     assert told("gguf", given, "out.gguf", "Q8_0") == f"Error: {given}: {message}\n"
     left = json.loads(run("inspect", given, "--json", exit_code=4))
     assert [each["name"] for each in left["tensors"]] == [n for n in MODEL if n[4] in "014"]
-    assert told("inspect", given, exit_code=4) == f"{message}; shown are the tensors of the others\n"
+    assert told("inspect", given, exit_code=4) == f"{message}; the tensors of the others are shown\n"
 
 
 @pytest.mark.parametrize("out", PARTS)

@@ -119,6 +119,7 @@ def test_nan_in_every_tile(layout, threads):
 @pytest.mark.parametrize("layout", ["strided", "transposed"])
 @pytest.mark.parametrize("options", [{}, {"axis": 1}, {"axis": 0}, {"axis": 1, "block_size": 32}], ids=str)
 def test_codes_in_every_memory(layout, options, threads):
+    # contract 26.2
     """Parameters go with their elements where x, codes or both lie in tiles."""
     x = np.random.default_rng(2).standard_normal((150, 544)).astype(np.float32)
     q, apart = reference.quantize(x, "int8", **options), MEMORIES[layout]

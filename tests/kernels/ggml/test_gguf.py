@@ -88,6 +88,7 @@ def blocks_of_all_kinds():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_same_bytes_as_the_package(module, name):
+    # contract 19.1 and 19.3
     x = blocks_of_all_kinds()
     same_bytes(module.quantize(x, name), oracle("quantize", x, name))
 
@@ -105,6 +106,7 @@ def test_halves_are_rounded_away_from_zero(module):
 
 @pytest.mark.parametrize("name", WITH_MINIMUM)
 def test_of_zeros_of_both_signs_the_first_is_the_smallest_value(module, name):
+    # contract 19.5 and 19.6
     """As in ggml's C code; in the package it depends on how NumPy's minimum is compiled."""
     x = np.abs(np.random.default_rng(6).standard_normal((40, 32)).astype(np.float32))
     x[:20] = 0
@@ -157,6 +159,7 @@ def test_every_scale(module, name):
 
 @pytest.mark.parametrize("name", [*WITH_MINIMUM, "Q2_K", "Q4_K", "Q5_K"])
 def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, name):
+    # contract 19.4
     form = BLOCK_FORMATS[name]
     scales = np.array([0x7E01, 0xFE02, 0x7C00, 0xFC00, 0x3C00, 0x8000], "<u2")  # NaN of both signs, infinities, 1, -0.0
     blocks = np.random.default_rng(9).integers(0, 256, (len(scales), form.nbytes), np.uint8)
@@ -170,6 +173,7 @@ def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, na
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q4_K", "Q6_K"])
 def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
+    # contract 19.4
     """Of infinite scales: 0 times infinity, and with a smallest value infinity less infinity."""
     form = BLOCK_FORMATS[name]
     blocks = np.random.default_rng(9).integers(0, 256, (64, form.nbytes), np.uint8)
@@ -264,6 +268,7 @@ def test_the_row_has_as_many_indices_as_data_has_axes_before_the_last():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_largest_scale(module, name):
+    # contract 19.2
     """65520 is half way from the largest float16 to the next power of two, and rounds to infinity."""
     x = np.zeros((20, 64), np.float32)
     x[13, 40] = np.nextafter(np.float32(65520 * STEPS[name]), np.float32(0))
@@ -323,7 +328,7 @@ ERRORS = [
     ("quantize", (W3, "Q8_0"), {"imatrix": W[:256]}, ValueError, "imatrix has shape"),
     ("quantize", (W3, "Q4_K"), {"imatrix": W.astype(np.float64)}, TypeError, "imatrix must be float32, not float64"),
     ("quantize", (W3, "Q4_K"), {"imatrix": "weights"}, TypeError, "imatrix must be float32"),
-    ("quantize", (W3, "Q4_K"), {"imatrix": -W}, ValueError, "imatrix must be finite and nowhere negative"),
+    ("quantize", (W3, "Q4_K"), {"imatrix": -W}, ValueError, "imatrix must be finite and not negative"),
     ("quantize", (W3, "Q4_K"), {"imatrix": W * np.float32(np.nan)}, ValueError, "imatrix must be finite"),
     ("quantize", (W3, "Q4_K"), {"out": np.empty((2, 3, 280), np.uint8)}, ValueError, re.escape("shape (2, 3, 288)")),
     ("quantize", (W3, "Q7_K"), {}, ValueError, "qtype must be one of"),
@@ -334,6 +339,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("function", "arguments", "options", "kind", "message"), ERRORS)
 def test_errors(module, function, arguments, options, kind, message):
+    # contract 19.5
     if module is reference.gguf:
         message = message.replace(re.escape(", the values of a block"), "")
     with pytest.raises(kind, match=message):

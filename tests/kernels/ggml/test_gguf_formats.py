@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
 from gguf_blocks import any_blocks, oracle, same_values
-from gguf_data import COLUMNS, KINDS, importance, rows_of, rows_of_all
+from gguf_data import COLUMNS, KINDS, comparable, importance, rows_of, rows_of_all
 from ml_dtypes import bfloat16
 
 import fastq
@@ -40,7 +40,7 @@ def split(case):
 def check_digests(module, case):
     """Compare all kinds of rows at once, and kind by kind only what differs."""
     name, weights = split(case)
-    blocks = module.quantize(rows_of_all(STORED["rows"]), name, imatrix=weights)
+    blocks = module.quantize(comparable(rows_of_all(STORED["rows"]), name), name, imatrix=weights)
     parts = np.split(blocks, len(KINDS))
     found = {kind: hashlib.sha256(part).hexdigest()[:16] for kind, part in zip(KINDS, parts, strict=True)}
     assert found == STORED["digests"][case], "different"
@@ -56,12 +56,14 @@ def decoded(blocks, name):
 
 @pytest.mark.parametrize("case", STORED["digests"])
 def test_reference_has_the_bytes_of_ggml(case):
+    # contract 20.1, 20.2, 20.3 and 20.4
     check_digests(reference.gguf, case)
 
 
 @slow_kernels
 @pytest.mark.parametrize("case", STORED["digests"])
 def test_kernels_have_the_bytes_of_ggml(case):
+    # contract 20.1
     check_digests(fastq.gguf, case)
 
 
@@ -72,6 +74,7 @@ def test_all_formats_are_recorded():
 
 @pytest.mark.parametrize("name", OF_PACKAGE)
 def test_values_of_the_reference_are_those_of_the_package(name):
+    # contract 20.7
     check_values(reference.gguf, name)
 
 
@@ -102,7 +105,7 @@ def test_bits_of_scales_beyond_their_width_fall_into_others():
 def test_every_bit_of_a_block_is_that_of_a_number(name):
     form = BLOCK_FORMATS[name]
     blocks = any_blocks(name, 500, 1)
-    if name == "TQ1_0":  # bytes that are none of 3**5 fractions
+    if name == "TQ1_0":  # bytes that are not among the 3**5 fractions
         blocks = pack(unpack(blocks, form), form)
     same_bytes(pack(unpack(blocks, form), form), blocks)
 
@@ -119,7 +122,7 @@ def test_reference_has_the_bytes_of_the_package(name):
 
 
 def small(name, weights=None, rows=3):
-    """Rows of two or more blocks, with what the reference makes of them."""
+    """Rows of two or more blocks, with the results of the reference."""
     width = max(BLOCK_FORMATS[name].size, 64) * 2
     x = rows_of("magnitudes", rows)[:, :width]
     weights = None if weights is None else weights[:width]
@@ -205,6 +208,7 @@ def test_many_threads_and_tiles(threads):
 @pytest.mark.slow("compiles a kernel for each case", quick=lambda name: name == "Q6_K")
 @pytest.mark.parametrize("name", ["Q6_K", "Q4_K", "Q4_0", "Q5_1"])
 def test_a_row_for_each_row_or_each_index(name, threads):
+    # contract 20.5
     x = rows_of("normal", 12)[:, :512].reshape(3, 4, 512)
     weights = np.stack([importance(seed)[:512] for seed in range(12)]).reshape(3, 4, 512)
     for each in (weights, weights[:, :1], weights[:1, :1], weights[0, 0]):
@@ -254,6 +258,7 @@ def test_the_same_plan_looks_at_weights_again():
 @slow_kernels
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_not_finite_is_refused_by_row_and_block(case, threads):
+    # contract 20.6
     name, weights = split(case)
     size = BLOCK_FORMATS[name].size
     part = None if weights is None else weights[: 2 * size]
@@ -276,6 +281,7 @@ def test_what_is_not_finite_is_refused_by_row_and_block(case, threads):
 @slow_kernels
 @pytest.mark.parametrize("case", [case for case in STORED["digests"] if case not in ("MXFP4", "NVFP4")])
 def test_what_float16_does_not_reach_is_refused(case):
+    # contract 20.6
     name, weights = split(case)
     size = BLOCK_FORMATS[name].size
     part = None if weights is None else weights[: 2 * size]

@@ -27,7 +27,7 @@ def split(case):
 
 
 def errors(x, blocks, name, weights=None):
-    """Weighted squares of what blocks miss, in float64, by the decoder of the gguf package."""
+    """Weighted squares of the errors of blocks, in float64, by the decoder of the gguf package."""
     missed = (oracle("dequantize", blocks, name).astype(np.float64) - x) ** 2
     return (missed * (1 if weights is None else weights.astype(np.float64))).reshape(-1, BLOCK_FORMATS[name].size)
 
@@ -40,6 +40,7 @@ def sqnr(x, name, **options):
 @slow_kernels
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_do_as_the_reference(case):
+    # contract 22.1, 22.2 and 22.3
     check_kernel(case)
 
 
@@ -53,6 +54,7 @@ def check_kernel(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_block_is_worse_than_that_of_ggml(case):
+    # contract 22.5
     check_never_worse(case)
 
 
@@ -70,6 +72,7 @@ def check_never_worse(case):
 
 
 def test_no_block_is_worse_in_exact_arithmetic():
+    # contract 22.5
     x = np.concatenate([rows_of(kind, 1, seed=5)[:, :64] for kind in KINDS])
     for name in ("Q4_1", "Q8_0", "IQ4_NL"):
         found, own = (
@@ -127,6 +130,7 @@ def test_little_is_left_to_an_exhaustive_search(name, least, most, short_of):
 
 @pytest.mark.parametrize("name", LEAST_ERROR)
 def test_importance_weighs_the_squares(name):
+    # contract 22.4
     """In each block the columns that count get less error than without weights, and no type ignores them."""
     x, weights = rows_of("normal", 30), np.tile(np.float32([100, 1, 1, 1]), 256)
     found, plain = (
@@ -138,7 +142,7 @@ def test_importance_weighs_the_squares(name):
     assert found[~counting].sum() > plain[~counting].sum()
 
 
-@slow_kernels
+@pytest.mark.slow("compiles a kernel for each case and dtype", quick=lambda case: case == "Q4_0")
 @pytest.mark.parametrize("case", CASES)
 def test_layouts_dtypes_and_threads(case, threads):
     name, weights = split(case)
@@ -216,7 +220,7 @@ def test_magnitudes_at_both_ends(case):
 def test_what_has_no_least_error_is_refused(api):
     x = rows_of("normal", 2)
     for name in WRITTEN.keys() - LEAST_ERROR:
-        with pytest.raises(ValueError, match=f"^range 'mse' is for the qtypes Q4_0, .*, not {name}$"):
+        with pytest.raises(ValueError, match=f"^range 'mse' supports the qtypes Q4_0, .*, not {name}$"):
             api.gguf.quantize(x, name, range="mse")
     with pytest.raises(ValueError, match=r"^range must be one of 'minmax', 'mse', not 'percentile'$"):
         api.gguf.quantize(x, "Q4_0", range="percentile")

@@ -368,7 +368,7 @@ def test_rows_that_end_within_a_byte_in_memory_with_gaps(layout, shape, threads,
         fastq.binarize(LAYOUTS[layout](bad))
 
 
-# Rows of codes, packed and one a byte, that end before a page that nothing may read
+# Rows of codes, packed and one per byte, that end before a page that nothing may read
 ROWS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """

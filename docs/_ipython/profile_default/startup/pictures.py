@@ -7,6 +7,8 @@ import re
 import subprocess
 
 INK = "#01fe02"  # stands for the colour of text; no picture has it
+LEGIBLE = 9  # pixels that the smallest text has at least: on a narrow screen pictures scroll
+SMALL = 0.833  # of the size of other text, what matplotlib calls small
 _numbers = itertools.count()
 
 
@@ -19,9 +21,9 @@ def _svg(figure: object) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None}, bbox_inches="tight")  # type: ignore[attr-defined]
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
-    return re.sub(
-        r'(<svg [^>]*?)width="([\d.]+)pt" height="[\d.]+pt"', r'\1class="picture" style="width: \2pt"', text, count=1
-    )
+    head, width, rest = re.split(r'width="([\d.]+)pt" height="[\d.]+pt"', text, maxsplit=1)
+    least = float(width) * LEGIBLE / matplotlib.rcParams["font.size"] / SMALL
+    return f'{head}class="picture" style="width: {width}pt; min-width: {least:.0f}px"{rest}'
 
 
 def _show(figure: object) -> str:

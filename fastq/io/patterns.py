@@ -1,0 +1,91 @@
+"""Patterns of names, the same in all commands, and the errors for patterns that match nothing."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+
+NEAREST = 3  # most names that a message shows
+WEIGHT = ".weight"
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise `re.error` if the text after "re:" is not a regular expression."""
+    if pattern.startswith("re:"):
+        re.compile(pattern.removeprefix("re:"))
+
+
+def check_searched(pattern: str) -> None:
+    """Raise `re.error` if a pattern can't be searched for: see `is_found`."""
+    if not {"*", "?"} & set(pattern):  # else it may be a shell pattern
+        re.compile(pattern.removeprefix("re:"))
+    check_pattern(pattern)
+
+
+def fits(tensor: str, pattern: str) -> bool:
+    """Return whether a pattern matches a tensor, or the module of which it is the weight.
+
+    A pattern is a whole name, a shell pattern, or after "re:" a regular expression for the start of a name.
+    """
+    names = tensor, tensor.removesuffix(WEIGHT)
+    if pattern.startswith("re:"):
+        return any(re.match(pattern.removeprefix("re:"), name) for name in names)
+    return pattern in names or any(fnmatchcase(name, pattern) for name in names)
+
+
+def is_for(module: str, pattern: str) -> bool:
+    """Return whether a pattern matches a module, by its name or that of its weight."""
+    return fits(f"{module}{WEIGHT}", pattern)
+
+
+def is_found(tensor: str, pattern: str) -> bool:
+    """Return whether a pattern matches a tensor, or is a regex that matches its name anywhere, as in llama-quantize."""
+    try:
+        return fits(tensor, pattern) or re.search(pattern, tensor) is not None
+    except re.error:
+        return False
+
+
+def check_patterns(
+    option: str, patterns: Iterable[str], names: Iterable[str], what: str, fit: Callable[[str, str], bool] = fits
+) -> None:
+    """Raise ValueError with the nearest names if a pattern matches no name."""
+    names = list(names)
+    idle = next((each for each in patterns if not any(fit(name, each) for name in names)), None)
+    if idle is not None:
+        raise ValueError(f"no {what} has a name that matches {idle!r}{advice(option, idle, names, fit)}")
+
+
+def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, str], bool] = fits) -> str:
+    """Return the probable intention of a pattern: a spelling that matches names, else the nearest names."""
+    text, names = pattern.removeprefix("re:"), list(dict.fromkeys(names))
+    plain = text.strip("*")
+    for spelled in (f"*{plain}*", f"re:.*{text}", f"re:(?i).*{re.escape(plain)}", f"re:(?i).*{text}"):
+        try:
+            found = [name for name in names if plain and fit(name, spelled)]
+        except re.error:
+            continue
+        if found:
+            return f"; {option} '{spelled}' matches {len(found)} of them: {_first(found)}"
+    return nearest(plain, names)
+
+
+def nearest(text: str, names: Iterable[str]) -> str:
+    """Return, for an error, the names that contain a text, or that resemble it as a whole or by their ends."""
+    names = list(names)
+    found = [name for name in names if text and text in name]
+    if not found:
+        by_part: dict[str, str] = {}
+        for name in names:
+            module = name.removesuffix(WEIGHT)
+            for part in (name, module, module.rpartition(".")[2], ".".join(module.split(".")[-2:])):
+                by_part.setdefault(part, name)
+        near = difflib.get_close_matches(re.sub(r"[*?\[\]]", "", text).strip("."), by_part, NEAREST, 0.5)
+        found = list(dict.fromkeys(by_part[part] for part in near))
+    return f"; the nearest are {_first(found)}" if found else ""
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:NEAREST]) + ", ..." * (len(names) > NEAREST)

@@ -1,0 +1,276 @@
+"""Numbers of blocks of GGUF whose codes are points of a grid, of sixteen blocks side by side.
+
+Lane k of every Vec is of block k, as in the other searches; only the nearest of the neighbours of a position is found
+block by block, with a lane for each neighbour.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numpy.typing import NDArray
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, traced
+from fastq.formats.grids import Grid
+from fastq.kernels.codebooks import permuted
+from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, chosen_of, nearest
+from fastq.kernels.ggml.spec import half
+from fastq.kernels.ggml.weights import spread, weigh
+
+_OFF = 1 << 30  # marks a position without a point of the grid
+_CODE = 16  # from this bit on a point has its code, below it which levels its coordinates are
+_SCALES = 15  # the largest scale of a sub-block; it stands for 2 * 15 + 1
+_INFINITY = float("inf")
+
+
+class Part(NamedTuple):
+    """A sub-block of each block: magnitudes, weights, their products, and roots of weights; room for points."""
+
+    x: Any
+    w: Any
+    products: Any
+    roots: Any
+    tried: Any
+    chosen: Any
+
+
+class Neighbours(NamedTuple):
+    """Return for each position twice the number of its first neighbour, plus 1 for a point; and all neighbours."""
+
+    firsts: Any
+    points: Any
+
+
+@functools.cache
+def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the tables of `Neighbours`: the nearest first, of as near ones that of the lowest code."""
+    most, bits = len(grid.levels), (len(grid.levels) - 1).bit_length()
+    points = np.searchsorted(grid.levels, grid.points).astype(np.float32)
+    positions = (np.arange(most**grid.width)[:, None] // most ** np.arange(grid.width) % most).astype(np.float32)
+    away = (positions**2).sum(1)[:, None] + (points**2).sum(1) - 2 * positions @ points.T
+    limit = away.min(axis=1, keepdims=True)
+    is_point = limit == 0
+    for _ in range(shells - 1):
+        limit = np.where(is_point, limit, np.where(away > limit, away, np.inf).min(axis=1, keepdims=True))
+    position, code = np.nonzero(away <= limit)
+    order = np.lexsort((code, away[position, code], position))
+    firsts = np.searchsorted(position, np.arange(len(positions) + 1))
+    levels = (points.astype(np.int32) << bits * np.arange(grid.width)).sum(axis=1)
+    found = (code << _CODE | levels[code])[order]
+    return (firsts << 1 | np.append(is_point, False)).astype("<i4"), np.append(found, [0] * LANES).astype("<i4")
+
+
+@v.instruction(lambda spec: types.NamedUniTuple(types.CPointer(types.int32), 2, Neighbours)(spec))
+def neighbours_of(context, builder, sig, spec):
+    """Return the tables of neighbours, which are part of the code."""
+    tables, row = [], sig.args[0].row
+    for name, numbers in zip(Neighbours._fields, _neighbours(row.grid, row.search.shells), strict=True):
+        content = ir.Constant(ir.ArrayType(ir.IntType(8), numbers.nbytes), bytearray(numbers.tobytes()))
+        where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
+        where.linkage, where.global_constant, where.initializer = "internal", True, content
+        where.align = v.LINE
+        tables.append(builder.bitcast(where, ir.IntType(32).as_pointer()))
+    return context.make_tuple(builder, sig.return_type, tables)
+
+
+@traced
+def room_for_part():
+    """Allocate what belongs to a sub-block of each block."""
+    floats, points = ([v.scratch(PART, kind) for _ in range(n)] for kind, n in ((types.float32, 4), (types.int32, 2)))
+    return Part(*floats, *points)
+
+
+@njit
+def quantize_points(spec, group, numbers):
+    """Write the numbers of blocks."""
+    scales, zero, part = v.scratch(SUBS, types.float32), v.full(0.0, F32), room_for_part()
+    mean, most = spread(spec, group), zero
+    for j in range(spec.size // spec.sub):
+        weigh(spec, group, j * spec.sub, spec.sub, mean, part.w)
+        signs = v.advance(numbers.signs, j * (spec.sub // 8) * LANES)
+        largest = _magnitudes(spec, v.advance(group.x, j * spec.sub * LANES), part, signs)
+        scale = _fit_points(spec, part, largest)
+        is_zero, turned = largest < v.constant(spec.tiny, zero), scale < zero
+        scale = v.select(is_zero, zero, v.select(turned, -scale, scale))
+        _store_codes(spec, part, is_zero, v.advance(numbers.codes, j * (spec.sub // spec.width) * LANES))
+        _turn_signs(spec, is_zero, turned, signs)
+        v.store(scales, j * LANES, scale)
+        most = v.maximum(most, scale)
+    unit = most / v.constant(2 * _SCALES + 1, zero)
+    inverse = v.constant(1, zero) / unit
+    for j in range(spec.size // spec.sub):
+        code = _level(inverse * v.load(scales, j * LANES, F32), _SCALES)
+        v.store(numbers.scales, j * LANES, v.convert(code, types.uint8))
+    v.store(numbers.d, 0, half(spec, unit * v.constant(spec.raised, zero)))
+
+
+@traced
+def _level(multiple, most):
+    """Return which of the odd numbers 1, 3, .. is nearest, from 0 on."""
+    level = nearest(v.constant(0.5, multiple) * (multiple - v.constant(1, multiple)))
+    return v.minimum(v.maximum(level, v.constant(0, level)), v.constant(most, level))
+
+
+@njit
+def _magnitudes(spec, x, part, signs):
+    """Write magnitudes, products with weights, roots of weights and signs; return the largest magnitude.
+
+    Where signs are seven, of an odd number of minus signs that of the least weighted square is turned.
+    """
+    zero, one = v.full(0.0, F32), v.full(1, I32)
+    largest = v.full(-_INFINITY, F32)
+    for k in range(0, spec.sub, 8):
+        minus = none = v.full(0, I32)
+        least, place = v.full(_INFINITY, F32), none
+        for i in range(8):
+            at = (k + i) * LANES
+            value, w = v.load(x, at, F32), v.load(part.w, at, F32)
+            is_minus, square = ~(value >= zero), w * value * value
+            minus = minus ^ v.select(is_minus, v.full(1 << i, I32), none)
+            less = square < least
+            least, place = v.select(less, square, least), v.select(less, v.full(i, I32), place)
+            v.store(part.x, at, v.select(is_minus, -value, value))
+            v.store(part.roots, at, v.sqrt(w))
+        odd = _is_odd(spec, minus)
+        minus = minus ^ v.select(odd, one << place, none)
+        v.store(signs, k // 8 * LANES, v.convert(minus & v.constant(_all_signs(spec), minus), types.uint8))
+        for i in range(8):
+            at = (k + i) * LANES
+            value = v.load(part.x, at, F32)
+            value = v.select(odd & (place == v.full(i, I32)), -value, value)
+            v.store(part.x, at, value)
+            v.store(part.products, at, v.load(part.w, at, F32) * value)
+            largest = v.maximum(value, largest)
+    return largest
+
+
+@traced
+def _all_signs(spec):
+    return (1 << spec.sign_bits) - 1
+
+
+@traced
+def _is_odd(spec, minus):
+    """Whether the number of minus signs has to be even and is not."""
+    if spec.sign_bits == 8:
+        return v.constant(0, minus) > minus
+    for bits in (4, 2, 1):
+        minus = minus ^ (minus >> v.constant(bits, minus))
+    return (minus & v.constant(1, minus)) == v.constant(1, minus)
+
+
+@njit
+def _turn_signs(spec, is_zero, turned, signs):
+    """Write the signs of sub-blocks of a negative scale, and of zeros."""
+    for k in range(spec.sub // 8):
+        stored = v.convert(v.load(signs, k * LANES, v.Vec(types.uint8, LANES)), types.int32)
+        other = v.select(turned, stored ^ v.constant(_all_signs(spec), stored), stored)
+        v.store(signs, k * LANES, v.convert(v.select(is_zero, v.full(0, I32), other), types.uint8))
+
+
+@njit
+def _store_codes(spec, part, is_zero, codes):
+    for k in range(0, spec.sub // spec.width * LANES, LANES):
+        point = v.load(part.chosen, k, I32)
+        code = (point & v.constant(_OFF - 1, point)) >> v.constant(_CODE, point)
+        v.store(codes, k, v.convert(v.select(is_zero, v.full(0, I32), code), spec.code))
+
+
+@njit
+def _fit_points(spec, part, largest):
+    """Write the points of sub-blocks, and return their scales."""
+    zero, none = v.full(0.0, F32), v.full(0, I32)
+    codes, steps, off = spec.sub // spec.width * LANES, 2 * spec.levels - 1, v.full(_OFF, I32)
+    scale, best, one = largest / v.constant(steps, zero), zero, v.constant(1, zero)
+    for k in range(0, codes, LANES):
+        v.store(part.chosen, k, v.select(spec.takes_all_again, off, none))
+    for n in range(-spec.last, spec.last + 1):
+        more = v.constant(spec.delta, zero) * v.convert(n, types.float32)
+        inverse = (v.constant(steps, zero) + more) / largest
+        _take_points(spec, part, inverse, one / inverse)
+        sum_xq, sum_q2 = _point_sums(spec, part, part.tried)
+        better, fitted = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2), sum_xq / sum_q2
+        scale, best = chosen_of(better, (fitted, fitted * sum_xq), (scale, best))
+        for k in range(0, codes, LANES):
+            v.store(part.chosen, k, v.select(better, v.load(part.tried, k, I32), v.load(part.chosen, k, I32)))
+    some = none
+    for k in range(0, codes, LANES):
+        some = some | v.load(part.chosen, k, I32)
+    again = ((some & off) == off) & (scale > zero)
+    if v.any_lane(again):
+        _take_points(spec, part, one / scale, scale)
+        for k in range(0, codes, LANES):
+            point = v.load(part.chosen, k, I32)
+            which = again & (v.select(spec.takes_all_again, off, point & off) == off)
+            v.store(part.chosen, k, v.select(which, v.load(part.tried, k, I32), point))
+        sum_xq, sum_q2 = _point_sums(spec, part, part.chosen)
+        scale = v.select(again & (sum_q2 > zero), sum_xq / sum_q2, scale)
+    return scale
+
+
+@njit
+def _point_sums(spec, part, points):
+    """Return the weighted sums of products of values and points, and of squares of points."""
+    width, bits = spec.width, spec.level_bits
+    sum_xq = sum_q2 = v.full(0.0, F32)
+    for k in range(spec.sub // width):
+        point = v.load(points, k * LANES, I32)
+        for i in range(width):
+            level = (point >> v.constant(bits * i, point)) & v.constant((1 << bits) - 1, point)
+            q = v.convert(level + level + v.constant(1, level), types.float32)
+            at = (k * width + i) * LANES
+            sum_xq = sum_xq + v.load(part.products, at, F32) * q
+            sum_q2 = sum_q2 + v.load(part.w, at, F32) * q * q
+    return sum_xq, sum_q2
+
+
+@njit
+def _take_points(spec, part, inverse, step):
+    """Write the points that values are nearest to, of neighbours of where they are in units of a scale."""
+    width, most, table = spec.width, spec.levels, neighbours_of(spec)
+    places, steps = v.scratch(LANES, types.int32), v.scratch(LANES, types.float32)
+    v.store(steps, 0, step)
+    for k in range(spec.sub // width):
+        x = v.advance(part.x, k * width * LANES)
+        place = v.full(0, I32)
+        for i in range(width):
+            level = _level(inverse * v.load(x, (width - 1 - i) * LANES, F32), most - 1)
+            place = place * v.constant(most, place) + level
+        v.store(places, 0, place)
+        for lane in range(LANES):
+            first = table.firsts[places[lane]]
+            point = table.points[first >> 1]
+            if not first & 1:
+                stop = table.firsts[places[lane] + 1] >> 1
+                own = v.advance(x, lane), v.advance(part.roots, k * width * LANES + lane), steps[lane]
+                point = _nearest_point(spec, table.points, first >> 1, stop, own) | _OFF
+            part.tried[k * LANES + lane] = point
+
+
+@njit
+def _nearest_point(spec, points, start, stop, own):
+    """Return the first of the points start..stop of the least weighted error of one block.
+
+    An error is a sum, each term of which is one of few for each coordinate: those are computed, and looked up.
+    """
+    x, roots, step = own
+    bits, lanes, beyond = spec.level_bits, v.ramp(I32), v.full(_INFINITY, F32)
+    level = lanes & v.constant((1 << bits) - 1, lanes)
+    levels = v.full(step, F32) * v.convert(level + level + v.constant(1, level), types.float32)
+    best, point = _INFINITY, points[start]
+    for n in range(start, stop, LANES):
+        these, error = v.load(points, n, I32), v.full(0.0, F32)
+        for i in range(spec.width):
+            miss = levels - v.full(x[i * LANES], F32)
+            terms = v.full(roots[i * LANES], F32) * miss * miss
+            error = error + permuted(terms, these >> v.constant(bits * i, these))
+        error = v.select(lanes < v.full(stop - n, I32), error, beyond)
+        least = v.reduce_min(error)
+        if least < best:
+            best, point = least, points[n + v.first_lane(error == v.full(least, F32))]
+    return point

@@ -1,0 +1,53 @@
+"""The loop over elements that share their parameters, in registers and the last ones one by one."""
+
+from __future__ import annotations
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, traced
+from fastq.kernels.body import body_of, rebase
+from fastq.kernels.load_store import prefetch_distance, prefetch_lanes, store_elements
+from fastq.kernels.operands import register_lanes
+from fastq.kernels.traversal.stores import stream_by_lines
+
+
+@traced
+def _elements_at(context, i, kind):
+    """Return the results of a Vec or scalar type of elements from src[i] on, and the status."""
+    return body_of(context[1]).elements(*context, i, kind)
+
+
+@traced
+def _prefetched_at(context, i, vec):
+    src = context[1].src
+    prefetch_lanes(src, i + prefetch_distance(src), vec)
+    return _elements_at(context, i, vec)
+
+
+_stream_lines = stream_by_lines(_prefetched_at)
+
+
+@traced
+def _shared(operands):
+    """Return the scale and the zero point of all elements where operands have them."""
+    return (operands.scale[0], operands.zero_point[0]) if "scale" in operands._fields else None
+
+
+@njit
+def elements(spec, operands, args, units):
+    """Write the results of elements start..stop; src and dst hold those from `origin` on."""
+    operands = rebase(operands, args, units)
+    src, dst, i, stop, status = operands.src, operands.dst, units.start, units.stop, 0
+    context, vec = (spec, operands, args, _shared(operands)), register_lanes(operands)
+    if args.streaming:
+        i, status = _stream_lines(spec, context, src, dst, i, stop, vec)
+    while i <= stop - v.count(vec):
+        results, found = _prefetched_at(context, i, vec)
+        store_elements(dst, i, results)
+        status |= found
+        i += v.count(vec)
+    while i < stop:
+        results, found = _elements_at(context, i, v.dtype_of(src))
+        store_elements(dst, i, results)
+        status |= found
+        i += 1
+    return status

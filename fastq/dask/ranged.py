@@ -66,7 +66,8 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 
 def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
     """Return the request for parameters from ranges, and the chunks of the parameters."""
-    request, importance = by_range(dtype_in(x, "x"), x.ndim, call.options), call.operands[2]
+    importance = call.operands[2]
+    request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
         weights = da.asarray(importance)
         check_importance(weights.dtype, weights.shape, x.shape, request)

@@ -46,7 +46,7 @@ Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and 
 
 def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, call.options)
+    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
     work = _Work(request, spec_of("quantize", request, True), strides.codes_result(x, request.qtype, out))
     launch = work.bound(x, out, importance)
 
@@ -60,7 +60,7 @@ def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
 
 def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, call.options)
+    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
     result = strides.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
     return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
@@ -68,7 +68,7 @@ def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
 
 def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
-    request = by_range(x.dtype, x.ndim, call.options)
+    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
     launch = _Work(request, spec_of("quantize", request, True)).bound(x, None, importance)
     return lambda x, out, importance, *_: launch(x, None, importance)[1]
 

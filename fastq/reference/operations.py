@@ -295,7 +295,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
 
 def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return what parameters are asked for, and what computes them: values are checked last."""
-    request = requests.by_range(x.dtype, x.ndim, options)
+    request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
     qtype, where = request.qtype, request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 

@@ -233,8 +233,8 @@ def as_least_error(method: object, form: BlockFormat) -> bool:
     return is_mse
 
 
-def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
-    """Return the request for parameters from the ranges of an array."""
+def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = False) -> Request:
+    """Return the request for parameters from the ranges of an array, whose elements may be `weighed` by importance."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, not None, unless qparams are given")
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
@@ -256,7 +256,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
     coding, nan = checked_coding(row, qtype, always, kind), check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolved(qtype, coding.row, always, kind, block_size)
+        search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
         coding = coding.signed if search.signs == 2 else coding
     how = coding, compute, nan, saturate, row.rounded_to(dtype), search
     stochastic = is_stochastic(options.rounding, row, qtype)

@@ -520,12 +520,13 @@ def test_a_grid_that_is_given_is_all():
     same_parameters(check(X, "int3", axis=0, range="mse"), check(X, "int3", axis=0, range=MSERange(16, 0.79, 0.2, 8)))
 
 
+@pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("dtype", QTYPES)
-def test_every_format_has_ranges_to_try(dtype):
+def test_every_format_has_ranges_to_try(dtype, weighed):
     # contract 6.9
     for kind, block_size in (("array", 0), ("channels", 0), ("blocks", 32), ("blocks", 128), ("blocks", 5000)):
         for apart in (False, not (QTYPES[dtype].element or QTYPES[dtype].block_size)):
-            ratios = default_of(QTYPES[dtype], apart, kind, block_size).ratios
+            ratios = default_of(QTYPES[dtype], apart, kind, block_size, weighed).ratios
             assert ratios[0] == 1
             assert 1 < ratios.size <= (16 if 0 < block_size < 5000 else 80)
 

@@ -182,6 +182,7 @@ _TEXTBOOK_SYMMETRIC: dict[str, Any] = {"convention": "textbook", "symmetric": Tr
 _SMALL_BLOCKS = "Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4"  # of GGUF
 _LARGE_BLOCKS = "Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS"
 _NESTED = tuple({"axis": 1, "block_size": size} for size in (32, 64, 128, 256))  # scales of blocks
+_IN_FILES = {"convention": replace(CONVENTIONS["onnx"], stored_type="input")}  # scales of half precision, as of x
 _FLOAT_ZERO_POINT = replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")  # of the tutorial
 SEARCHED: dict[str, Any] = {"range": MSERange()}
 RANDOM: dict[str, Any] = {"rounding": "stochastic", "rng": 0}
@@ -226,9 +227,11 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     "dtypes": (
         Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
         Calls((fake_quantize, _compare), "float16 bfloat16 float64", "int8", (WHOLE, SYMMETRIC[1])),
-        Calls(ROUND_TRIP, "float16 bfloat16", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
-        Calls(ROUND_TRIP, "float16 bfloat16", "float8_e4m3fn", (SYMMETRIC[1],)),
+        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "int4", (BLOCKS[0], SYMMETRIC[3], SYMMETRIC[5])),
+        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "float8_e4m3fn", (SYMMETRIC[1],)),
         Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "nf4", (SYMMETRIC[4],)),
+        Calls((quantize,), "float16 bfloat16", "int8", (SYMMETRIC[1] | _IN_FILES,)),
+        Calls((quantize,), "float16 bfloat16", "int4", tuple(SYMMETRIC[k] | _IN_FILES for k in (3, 5))),
         Calls((_back_to_others,), "float32", "int8", (WHOLE, SYMMETRIC[1])),
         Calls((_back_to_others,), "float32", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
     ),

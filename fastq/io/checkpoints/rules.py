@@ -304,12 +304,16 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
     floats = len(schemes) == 1 and not direct and not model_types(source.config) & tables.NOT_AS_FLOATS
     sentences = bool(modules_of(out))
+    if sentences and len(schemes) > 1:  # its models need floats, and floats need one scheme
+        floats_for = f"fastq convert {shlex.quote(str(out))} FLOATS --dequantize writes floats for both"
+        lines.append(f"sentence-transformers reads one scheme only, {READER} several; {floats_for}")
+        sentences = False
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
         told = ", ".join(sorted({scheme.name for scheme in schemes}))
         lines.append(f"readers have the values of {told} in bfloat16, and the model is {HALVES[source.dtype]}")
         options += ["dtype=torch.bfloat16"] * (not floats)
-    if floats or (sentences and len(schemes) == 1):
+    if floats or sentences:
         options.append(f"quantization_config={AS_FLOATS}")
     call = _call(out, source, options, sentences)
     reader = call.partition("(")[0].partition(".")[0]

@@ -47,13 +47,14 @@ def schemes_for(source: Path) -> Trials:
         return Trials(_schemes_of)
     try:
         model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
-        quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
+        plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return Trials(_schemes_of)
 
     def stays(tensor: Tensor) -> str:
-        if tensor.name not in quantized:
-            return "not quantized by fastq convert"
+        if plan is None or tensor.name not in plan.quantized:
+            why = plan and plan.left.get(tensor.name)
+            return f"copied by fastq convert: {why}" if why else "not quantized by fastq convert"
         return "rows shorter than a group" if tensor.shape[-1] % LEAST_GROUP else ""
 
     scale_bits = 8 * numpy_dtype(model.dtype).itemsize

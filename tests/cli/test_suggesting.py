@@ -48,7 +48,9 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     result = invoke("suggest", "model", "--sqnr", "18", "--json")
     found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
     assert found == {**{name: ["W4A16", 4.25] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
-    assert result.stderr.startswith("left out: 1 (rows shorter than a group), 1 (not quantized by fastq convert)\n")
+    assert result.stderr.startswith(
+        "left out: 1 (rows shorter than a group), 1 (copied by fastq convert: output head)\n"
+    )
     assert f"fastq convert model OUT --like FILE takes them; {written}" in result.stderr
     pathlib.Path("like.json").write_text(result.stdout)
     converted = ("convert", "model", "out", "--like", "like.json", "--ignore", "l.other_proj")

@@ -156,12 +156,12 @@ def convert_command(
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    print_converted(rows, order)
-    if report is not None:
+    if report is not None:  # before the table, whose reader may end early, as head does
         title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
         sample = conversion.sample if isinstance(conversion, Quantization) else None
         with files.failures(source, report):
             write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
+    print_converted(rows, order)
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:

@@ -26,7 +26,14 @@ from fastq.io.pipeline import count_text
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = files.Source(files.FOLDER, ways={".safetensors": "name the folder that has it and config.json"})
+SRC = files.Source(
+    files.FOLDER,
+    ways={
+        ".safetensors": "name the folder that has it and config.json",
+        ".gguf": "fastq gguf reads it",
+        **dict.fromkeys((".npy", ".npz"), "fastq quantize reads it"),
+    },
+)
 REPORT = files.with_suffix(".json", ".csv", ".html")
 FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # fields of a report
 

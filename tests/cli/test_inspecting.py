@@ -442,6 +442,23 @@ def test_matrices_that_readers_fuse_get_one_scheme(stacked):
     run("convert", "model", "out", "--like", "like.json")
 
 
+def test_a_suggested_scheme_is_for_its_tensor_only():
+    """A down_proj is a matrix of an MLP, and a stack of experts elsewhere; the others keep their own schemes."""
+    shapes = {"a.mlp.down_proj.weight": (64, 128), "a.mlp.up_proj.weight": (64, 128), "a.mlp.o_proj.weight": (64, 128)}
+    shapes |= {"a.mlp.experts.down_proj": (2, 64, 128), "a.mlp.experts.gate_up_proj": (2, 64, 128)}
+    rng = np.random.default_rng(0)
+    source_models.write(pathlib.Path("model"), {name: rng.standard_normal(n, np.float32) for name, n in shapes.items()})
+    schemes = dict.fromkeys(shapes, "W4A16") | {name: "W8A16" for name in shapes if "experts" in name}
+    schemes["a.mlp.down_proj.weight"] = "W2A16"
+    entries = [{"name": name, "scheme": scheme} for name, scheme in schemes.items()]
+    pathlib.Path("like.json").write_text(json.dumps({"tensors": entries}))
+    run("convert", "model", "out", "--like", "like.json")
+    found = {name: each.dtype.name for name, each in fastq.load("out").items()}
+    experts = {f"a.mlp.experts.{k}.{part}_proj.weight": "int8" for k in (0, 1) for part in ("down", "gate", "up")}
+    rest = {"a.mlp.down_proj.weight": "int2", "a.mlp.up_proj.weight": "int4", "a.mlp.o_proj.weight": "int4"}
+    assert found == experts | rest
+
+
 @pytest.mark.parametrize(
     ("config", "name"), [({"lr": 1}, "w.npz"), ({"model_type": "gpt2"}, "model.safetensors")], ids=["no model", "gpt2"]
 )

@@ -14,7 +14,7 @@ from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
-from fastq.operations.file_parts import as_path
+from fastq.operations.file_parts import as_path, as_path_to_write
 from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
@@ -330,7 +330,7 @@ class Calibrator:
         """
         arguments = {name: getattr(self, name) for name in _ARGUMENTS}
         content = calibrator_file.Content(arguments, self._seen, self._compute.name)
-        calibrator_file.write(as_path(path), content)
+        calibrator_file.write(as_path_to_write(path), content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibrator:

@@ -16,6 +16,8 @@ from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import native, reason, shown
 
+_OF_OTHER_FORMATS = (".npy", ".npz", ".gguf")
+
 # by the format that a file names: its writer and its reader
 SAVED = {
     "fastq.QuantizedArray": ("QuantizedArray.save", "fastq.load"),
@@ -43,6 +45,17 @@ def as_path(path: Any) -> Path:
     """
     if (found := as_name(path)).exists() and not found.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
+    return found
+
+
+def as_path_to_write(path: Any) -> Path:
+    """Return the path of a file to write in a format of fastq.
+
+    Raise ValueError as `as_path`, or if the suffix stands for another format.
+    """
+    found = as_path(path)
+    if (suffix := found.suffix.lower()) in _OF_OTHER_FORMATS:
+        raise ValueError(f"path must not end with {suffix}: the file that is written has another format, {shown(path)}")
     return found
 
 

@@ -329,14 +329,16 @@ class QuantizedArray:
         Parameters
         ----------
         path : str or path
-            File to write; an existing file is replaced. Equal arrays have equal files.
+            File to write; an existing file is replaced. Equal arrays have equal files. The suffixes .npy, .npz and
+            .gguf, which stand for other formats, are refused.
 
         Raises
         ------
         TypeError, ValueError, OSError
             If path is not as described or can't be written, or codes and parameters don't fit.
         """
-        lazy.module("fastq.operations.array_file").write(lazy.module("fastq.operations.file_parts").as_path(path), self)
+        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path)
+        lazy.module("fastq.operations.array_file").write(found, self)
 
     def explain(self, index: int | tuple[int, ...] | None = None) -> Explanation:
         """Return the formulas of this array's convention, and with an index the numbers of that element.

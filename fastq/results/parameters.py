@@ -160,7 +160,8 @@ class QParams:
         TypeError, ValueError, OSError
             If path is not as described or can't be written.
         """
-        lazy.module("fastq.operations.array_file").write(lazy.module("fastq.operations.file_parts").as_path(path), self)
+        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path)
+        lazy.module("fastq.operations.array_file").write(found, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QParams:

@@ -235,6 +235,14 @@ def test_folders_and_pipes_are_neither_read_nor_replaced(tmp_path):
     assert os.path.samestat(before, os.stat(tmp_path / "pipe"))
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".NPZ", ".gguf"])
+def test_suffixes_of_other_formats_are_refused(tmp_path, suffix):
+    for each in (ARRAYS["int8"], ARRAYS["int8"].qparams, fastq.Calibrator("int8")):
+        with pytest.raises(ValueError, match=f"path must not end with {suffix.lower()}: the file that is written has"):
+            each.save(tmp_path / f"a{suffix}")
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError):
         fastq.load(tmp_path / "none")

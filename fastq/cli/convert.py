@@ -28,7 +28,14 @@ from fastq.io.pipeline import count_text
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = files.Source(files.FOLDER, ways={".safetensors": "name the folder that has it and config.json"})
+SRC = files.Source(
+    files.FOLDER,
+    ways={
+        ".safetensors": "name the folder that has it and config.json",
+        ".gguf": "fastq gguf reads it",
+        **dict.fromkeys((".npy", ".npz"), "fastq quantize reads it"),
+    },
+)
 REPORT = files.with_suffix(".json", ".csv", ".html")
 FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # fields of a report
 
@@ -162,12 +169,12 @@ def convert_command(
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    print_converted(rows, order)
-    if report is not None:
+    if report is not None:  # before the table, whose reader may end early, as head does
         title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
         sample = conversion.sample if isinstance(conversion, Quantization) else None
         with files.failures(source, report):
             write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
+    print_converted(rows, order)
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:

@@ -54,7 +54,7 @@ def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Calla
     return click.option(name, *more, type=kind, default=first, show_default=True, **options)
 
 
-RANGE_HELP = "minmax uses all values; mse clips to the range with the least squared error."
+RANGE_HELP = "minmax uses the range of all values; mse searches near it for the range with the least squared error."
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
 IMATRIX_HELP = "Weights of the columns for the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)

@@ -26,7 +26,7 @@ from fastq.io.pipeline import count_text, some_of, total_of
 from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
-from fastq.system.arguments import did_you_mean
+from fastq.system.arguments import did_you_mean, shown
 
 GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
@@ -80,7 +80,13 @@ def _schemes_in(path: Path) -> dict[str, Scheme]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     if given := [name for name in OF_SCHEME if files.is_given(name)]:
         raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
-    return files.suggested(path, lambda scheme: _suggested(**scheme))
+    return files.suggested(path, _of_entry)
+
+
+def _of_entry(scheme: Any) -> Scheme:
+    if not isinstance(scheme, dict):
+        raise ValueError(f"{shown(scheme)} is a scheme of another command")
+    return _suggested(**scheme)
 
 
 def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
@@ -124,7 +130,7 @@ TO_DEQUANTIZE = files.Source(
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*QUANTIZED, hint=WITH_SCALES))
 @files.patterns("--include", help="Quantize only tensors whose names PATTERN matches; repeatable.")
 @files.patterns("--exclude", help="Do not quantize tensors whose names PATTERN matches; repeatable.")
-@click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
+@click.option("--all", "vectors", is_flag=True, help="Also quantize vectors and scalars of a file of tensors.")
 @files.like_option("--like", help=LIKE_HELP)
 @click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)

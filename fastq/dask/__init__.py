@@ -171,7 +171,7 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
 
 @_by_chunks
 def requantize(acc: da.Array, multiplier: Any, zero_point: Any, dtype: Any, **options: Any) -> da.Array:
-    """Turn int32 accumulators into codes: `fastq.requantize`.
+    """Turn int32 accumulators into codes: `fastq.requantize`; of the parameters only the multiplier may be lazy.
 
     Returns
     -------

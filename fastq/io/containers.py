@@ -311,6 +311,8 @@ class NpzWriter:
         for spec in self._specs.values():
             if spec.dtype in ML_FLOATS:
                 raise ValueError(f"{spec.name!r} is {spec.dtype}, which .npz files do not hold; write .safetensors")
+            if "\0" in spec.name:  # zipfile would cut the name there
+                raise ValueError(f".npz files hold no name like {spec.name!r}; write .safetensors")
 
     def append(self, name: str, rows: Array) -> int:
         """Write a tensor, and return its bytes."""

@@ -33,9 +33,7 @@ class Layout:
     has_g_idx: bool = False  # whether a tensor has the block of each input
     zero_points_less: int = 0  # number that is subtracted from zero points when they are stored
     nests_scales: bool = False  # whether scales may be quantized, too
-    order: tuple[
-        int, ...
-    ] = ()  # order of neighbours in a word from its lowest bits on, if they do not follow each other
+    order: tuple[int, ...] = ()  # order of neighbours in a word from its lowest bits on, if it is not their own
 
 
 def check_format(qtype: QType, row: Layout, name: str) -> None:

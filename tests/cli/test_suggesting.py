@@ -12,6 +12,7 @@ from commands import invoke, run
 from gguf_files import read as read_gguf
 from gguf_files import write as write_gguf
 
+import fastq
 from fastq import reference
 from fastq.formats.gguf import WRITTEN
 
@@ -141,3 +142,20 @@ def test_the_fewest_bits_that_reach_it_are_found():
     assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
     assert "1 tensor, 1 tried: 24,576 -> " in output
     assert output.endswith(f" {ratio:.2f} dB, worst {ratio:.2f} dB: w\n")
+
+
+def test_a_suggested_scheme_is_for_its_tensor_only():
+    """A down_proj is a matrix of an MLP, and a stack of experts elsewhere; the others keep their own schemes."""
+    shapes = {"a.mlp.down_proj.weight": (64, 128), "a.mlp.up_proj.weight": (64, 128), "a.mlp.o_proj.weight": (64, 128)}
+    shapes |= {"a.mlp.experts.down_proj": (2, 64, 128), "a.mlp.experts.gate_up_proj": (2, 64, 128)}
+    rng = np.random.default_rng(0)
+    source_models.write(pathlib.Path("model"), {name: rng.standard_normal(n, np.float32) for name, n in shapes.items()})
+    schemes = dict.fromkeys(shapes, "W4A16") | {name: "W8A16" for name in shapes if "experts" in name}
+    schemes["a.mlp.down_proj.weight"] = "W2A16"
+    entries = [{"name": name, "scheme": scheme} for name, scheme in schemes.items()]
+    pathlib.Path("like.json").write_text(json.dumps({"tensors": entries}))
+    run("convert", "model", "out", "--like", "like.json")
+    found = {name: each.dtype.name for name, each in fastq.load("out").items()}
+    experts = {f"a.mlp.experts.{k}.{part}_proj.weight": "int8" for k in (0, 1) for part in ("down", "gate", "up")}
+    rest = {"a.mlp.down_proj.weight": "int2", "a.mlp.up_proj.weight": "int4", "a.mlp.o_proj.weight": "int4"}
+    assert found == experts | rest

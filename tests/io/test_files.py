@@ -576,6 +576,13 @@ def test_arrays_of_any_dtype_come_back_from_an_archive(tmp_path, quantized, rest
         assert np.array_equal(found[name], array)
 
 
+def test_names_that_archives_cut_are_refused(tmp_path):
+    save_file({"a": np.ones((2, 8), np.float32), "a\0b": np.ones((2, 8), np.float32)}, tmp_path / "in.safetensors")
+    with pytest.raises(ValueError, match=r"\.npz files hold no name like 'a\\x00b"):
+        quantize_to(tmp_path / "in.safetensors", tmp_path / "out.npz", Scheme("int8"))
+    assert names(tmp_path) == ["in.safetensors"]
+
+
 BITS = [((3000, 500), "<f4"), ((3, 5, 9), ">f2"), ((17,), "i4"), ((), "f8"), ((0, 9), "f4"), ((4, 0), "f4")]
 
 

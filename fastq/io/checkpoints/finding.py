@@ -325,6 +325,8 @@ def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[s
     if bits not in ((4,) if is_awq else (2, 3, 4, 8)):
         raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, which {layout} does not have")
     columns = spec.shape[0] if is_awq else spec.shape[0] * 32 // bits
+    if (rows := spec.shape[1] * 32 // bits if is_awq else spec.shape[1]) != outputs:
+        raise ValueError(f"its qweight of shape {spec.shape} has {rows} outputs in {layout}, its scales have {outputs}")
     size = group_size if type(group_size) is int and group_size > 0 and -(-columns // group_size) == groups else 0
     order = _order(source.load(found["g_idx"].name), columns) if "g_idx" in found else None
     about: dict[str, Any] = {"source": source, "module": module, "name": f"{module}.weight", "found": found}

@@ -248,6 +248,9 @@ REFUSED = {
     "a.scales must be a matrix; it is of shape (80,)": lambda: changed(
         "AWQ", lambda t: t | {"a.scales": t["a.scales"].reshape(-1)}
     ),
+    "outputs in awq, its scales have": lambda: changed(
+        "GPTQ", lambda t: without(t, "g_idx"), quant_method="awq", bits=4
+    ),
     "are for 8 bits, which awq does not have": lambda: changed("GPTQ, 8 bits", lambda t: t, quant_method="awq", bits=4),
     "a in model.safetensors: qzeros has shape (2, 5), but the other tensors need shape (1, 5)": lambda: changed(
         "AWQ", lambda t: t | {"a.scales": t["a.scales"][:1]}

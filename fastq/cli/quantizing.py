@@ -13,7 +13,7 @@ from fastq.cli import files
 from fastq.cli.report import entry_of, print_converted, print_json, total_text
 from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
-from fastq.formats.gguf import LEAST_ERROR, RANGES
+from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
 from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import imatrix as imatrices
@@ -225,8 +225,8 @@ def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
 def _known_type(text: str) -> str:
     """Return the name of a type of tensors in the spelling of the table; raise ValueError for another one."""
     if text.upper() not in TENSOR_TYPES:
-        meant = did_you_mean(text, TENSOR_TYPES, {})
-        raise ValueError(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
+        made = [name for name, kind in TENSOR_TYPES.items() if kind.is_float or name in WRITTEN]
+        raise ValueError(f"{text!r} is not a type of tensors: {', '.join(made)}{did_you_mean(text, made, {})}")
     return text.upper()
 
 

@@ -1,8 +1,8 @@
 """Block formats of GGUF: the bytes of ggml, which llama.cpp reads.
 
 ``quantize`` and ``dequantize`` replace ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` of the gguf package,
-without needing it, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats. Formats of
-grids, IQ1, IQ2 and IQ3, are only decoded.
+without needing it, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats. Of the
+formats of grids, IQ1_S, IQ1_M, IQ2_XXS and IQ2_XS are only decoded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def quantize(
     qtype : gguf.GGMLQuantizationType, int or str
         The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), IQ4_NL (20) or MXFP4 (39) with blocks of 32
         values, NVFP4 (40) or Q2_0 (42) of 64, Q1_0 (41) of 128, Q2_K (10), Q3_K (11), Q4_K (12), Q5_K (13), Q6_K (14),
-        IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35) of 256.
+        IQ3_XXS (18), IQ3_S (21), IQ2_S (22), IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35) of 256.
     range : {"minmax", "mse"}
         The choice of scales and smallest values: "minmax" gives the bytes of ggml; "mse" tries several stored
         parameters and takes those with the least squared error, in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, IQ4_XS, MXFP4
@@ -95,8 +95,8 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     data : array_like of uint8
         Blocks in shape (..., m) with m a multiple of the bytes of a block, of any memory layout.
     qtype : gguf.GGMLQuantizationType, int or str
-        As in `quantize`, or a format with blocks of 256 values that is only decoded: IQ2_XXS (16), IQ2_XS (17), IQ3_XXS
-        (18), IQ1_S (19), IQ3_S (21), IQ2_S (22) or IQ1_M (29).
+        As in `quantize`, or a format with blocks of 256 values that is only decoded: IQ2_XXS (16), IQ2_XS (17), IQ1_S
+        (19) or IQ1_M (29).
     out : ndarray, optional
         Array to write to, float32 in the shape of the result.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, is_a, native, shown
@@ -45,7 +46,7 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
         if not is_a(q, QuantizedArray):
             raise TypeError(f"{name} must be a QuantizedArray, not {shown(q)}")
     ours, wanted = _described(actual), _described(desired)
-    different = [f"{name}: {ours[name]}, not {wanted[name]}" for name in ours if ours[name] != wanted[name]]
+    different = [f"{name}: {_unlike(ours[name], wanted[name])}" for name in ours if ours[name] != wanted[name]]
     if not different:
         pairs = zip(_arrays(actual).items(), _arrays(desired).values(), strict=True)
         different = [f"{name}: {text}" for (name, a), b in pairs if (text := _difference(a, b))]
@@ -63,6 +64,16 @@ def _described(q: QuantizedArray) -> dict[str, Any]:
         "symmetric": q.symmetric,
         "convention": as_convention(q.convention),
     }
+
+
+def _unlike(ours: Any, wanted: Any) -> str:
+    """Return a text on two unequal values; of two conventions of one name the fields in which they differ."""
+    if not is_a(ours, Convention):
+        return f"{ours}, not {wanted}"
+    if ours.name != wanted.name:
+        return f"{ours.name}, not {wanted.name}"
+    pairs = ((field.name, getattr(ours, field.name), getattr(wanted, field.name)) for field in fields(ours))
+    return ", ".join(f"{name} of {ours.name} {a!r}, not {b!r}" for name, a, b in pairs if a != b)
 
 
 def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,20 @@ from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.names import STACKED
 from fastq.io.checkpoints.quantizing import Dequantization, Quantization
 from fastq.io.checkpoints.rules import Rules, left_as_floats, loading
+from fastq.io.patterns import WEIGHT
 from fastq.io.pipeline import count_text
 
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = files.Source(files.FOLDER, ways={".safetensors": "name the folder that has it and config.json"})
+SRC = files.Source(
+    files.FOLDER,
+    ways={
+        ".safetensors": "name the folder that has it and config.json",
+        ".gguf": "fastq gguf reads it",
+        **dict.fromkeys((".npy", ".npz"), "fastq quantize reads it"),
+    },
+)
 REPORT = files.with_suffix(".json", ".csv", ".html")
 FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # fields of a report
 
@@ -42,9 +51,12 @@ def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...])
 
 
 def _modules_of(tensor: str) -> str:
-    """Return a pattern of the modules whose weights a tensor has: its own, or all of a stack of experts."""
-    parent, _, name = tensor.removesuffix(".weight").rpartition(".")
-    return f"{parent}.*" if name in STACKED else tensor.removesuffix(".weight")
+    """Return a pattern of the modules whose weights a tensor has: its own, or those of a stack of experts."""
+    module = tensor.removesuffix(WEIGHT)
+    parent, _, name = module.rpartition(".")
+    if name not in STACKED:
+        return module
+    return rf"re:{re.escape(parent)}\.(\d+\.({'|'.join(STACKED[name])})|{name})$"  # an MLP has a down_proj, too
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
@@ -124,8 +136,9 @@ def convert_command(
     """
     order, dequantize = files.order_of(given), given["dequantize"]
     if suggestion is not None:
-        if scheme is not None or given["schemes"]:
-            raise click.UsageError("--like has the schemes; it cannot be combined with --scheme or --scheme-for")
+        if scheme is not None or given["schemes"] or dequantize:
+            others = "--scheme, --scheme-for or --dequantize"
+            raise click.UsageError(f"--like has the schemes; it cannot be combined with {others}")
         named = files.suggested(suggestion, as_scheme)
         scheme = Counter(named.values()).most_common(1)[0][0] if named else None
         given["schemes"] = [(_modules_of(name), each) for name, each in named.items() if each != scheme]
@@ -156,12 +169,12 @@ def convert_command(
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    print_converted(rows, order)
-    if report is not None:
+    if report is not None:  # before the table, whose reader may end early, as head does
         title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
         sample = conversion.sample if isinstance(conversion, Quantization) else None
         with files.failures(source, report):
             write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
+    print_converted(rows, order)
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:

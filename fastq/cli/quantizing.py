@@ -13,8 +13,8 @@ from fastq.cli import files
 from fastq.cli.report import entry_of, print_converted, print_json, total_text
 from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
-from fastq.formats.gguf import LEAST_ERROR, RANGES
-from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
+from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import imatrix as imatrices
 from fastq.io.containers import SOURCES, open_source
@@ -96,7 +96,7 @@ OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
 # where compressed-tensors has them
 _AS_STORED = "integer", "compute", "magnitude"
 STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
-FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
+FORMAT_HELP = f"Code format: {FAMILIES}."
 LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
 AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
 CONVENTION_HELP = "System whose arithmetic to follow: {}. fastq conventions prints their formulas."
@@ -225,8 +225,8 @@ def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
 def _known_type(text: str) -> str:
     """Return the name of a type of tensors in the spelling of the table; raise ValueError for another one."""
     if text.upper() not in TENSOR_TYPES:
-        meant = did_you_mean(text, TENSOR_TYPES, {})
-        raise ValueError(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}{meant}")
+        made = [name for name, kind in TENSOR_TYPES.items() if kind.is_float or name in WRITTEN]
+        raise ValueError(f"{text!r} is not a type of tensors: {', '.join(made)}{did_you_mean(text, made, {})}")
     return text.upper()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,16 +47,22 @@ def schemes_for(source: Path) -> Trials:
         return Trials(_schemes_of)
     try:
         model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
-        quantized = set() if model.quantization else set(make_plan(model.tensors, model.config, rules).quantized)
+        plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return Trials(_schemes_of)
 
     def stays(tensor: Tensor) -> str:
-        if tensor.name not in quantized:
-            return "not quantized by fastq convert"
+        if plan is None or tensor.name not in plan.quantized:
+            why = plan and plan.left.get(tensor.name)
+            return f"copied by fastq convert: {why}" if why else "not quantized by fastq convert"
         return "rows shorter than a group" if tensor.shape[-1] % LEAST_GROUP else ""
 
-    return Trials(_presets_of, stays, lambda tensor: read_as_one(tensor.name.removesuffix(".weight"), tensor.shape[-1]))
+    scale_bits = 8 * numpy_dtype(model.dtype).itemsize
+    return Trials(
+        partial(_presets_of, scale_bits),
+        stays,
+        lambda tensor: read_as_one(tensor.name.removesuffix(".weight"), tensor.shape[-1]),
+    )
 
 
 def command(source: Path, schemes: Counter[str]) -> str:
@@ -79,8 +86,11 @@ def _schemes_of(x: Array) -> Tried:
             yield Scheme(**options), trial.measured(options)
 
 
-def _presets_of(x: Array) -> Tried:
-    """Yield the results of the schemes of `fastq convert` for a matrix, without those that quantize activations."""
+def _presets_of(scale_bits: int, x: Array) -> Tried:
+    """Yield the results of the schemes of `fastq convert` for a matrix, without those that quantize activations.
+
+    Scales of integers have the bits of the model's dtype.
+    """
     trial = Trial(x)
     for name, preset in PRESETS.items():
         weights, group = preset.weights, preset.weights.group_size
@@ -91,7 +101,7 @@ def _presets_of(x: Array) -> Tried:
         else:
             options = {"dtype": weights.qtype.name, "axis": -1, "block_size": group, "symmetric": weights.symmetric}
             options["convention"] = "compressed-tensors"
-        of_group = (8 if weights.scale_dtype else 16) + (0 if weights.symmetric else weights.bits)
+        of_group = (8 if weights.scale_dtype else scale_bits) + (0 if weights.symmetric else weights.bits)
         yield name, Measured(weights.bits + of_group / group, trial.measured(options).sqnr_db)
 
 

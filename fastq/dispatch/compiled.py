@@ -173,11 +173,12 @@ def _dtype(kind: Any, name: str) -> Any:
     kind = types.unliteral(kind) if isinstance(kind, types.Type) else kind
     if _is_none(kind):
         return None
-    if isinstance(kind, types.Array):
-        return as_dtype(kind.dtype)
-    if isinstance(kind, types.Number | types.Boolean):
-        return as_dtype(kind)
-    raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
+    element = kind.dtype if isinstance(kind, types.Array) else kind
+    if not isinstance(element, types.Number | types.Boolean):
+        raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
+    if element == types.float16:
+        raise TypingError(f"{name} must be float32, float64 or integers in compiled code: Numba lacks float16 on CPUs")
+    return as_dtype(element)
 
 
 def _is_none(kind: object) -> bool:

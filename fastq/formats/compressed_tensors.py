@@ -127,11 +127,15 @@ _ROWS = (
     LayerScheme("MXFP8A16", WeightScheme(8, "float", "group", 32, scale_dtype=E8M0), "mxfp8-quantized"),
 )
 PRESETS = {row.name: row for row in _ROWS}
+# names of code formats, and of presets of llm-compressor
+_SPELLINGS = {row.weights.qtype.name: row.name for row in reversed(_ROWS)}
+_SPELLINGS |= dict.fromkeys(("fp8", "float8"), "FP8_DYNAMIC")
 
 
 def as_scheme(name: str) -> LayerScheme:
     """Return the preset with a name; raise ValueError for another name."""
     found = PRESETS.get(name.upper())
     if found is None:
-        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{did_you_mean(name, PRESETS, {})}")
+        meant = did_you_mean(name, PRESETS, _SPELLINGS)
+        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{meant}")
     return found

@@ -188,7 +188,7 @@ _DERIVED = [
 for _row, _name in itertools.product(QTYPES.values(), _DERIVED):  # what follows from the fields is kept with them
     getattr(_row, _name)
 
-# for error messages: the integers, and the starts of the other names
+# for messages and help: the integers, and the starts of the other names
 FAMILIES = "int1 to int8, int16, uint1 to uint8, uint16, " + ", ".join(
     dict.fromkeys(re.sub("_.*", "_*", row.name) for row in QTYPES.values() if row.element or row.block_size)
 )

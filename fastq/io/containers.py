@@ -326,9 +326,10 @@ class NpzWriter:
             member.write(data.data)
 
     def finish(self) -> None:
-        """Write the metadata."""
-        text = np.array(json.dumps(dict(self._metadata)))
-        self._write(METADATA, text.dtype, (), bytes_of(text))
+        """Write the metadata, if there is any."""
+        if self._metadata:
+            text = np.array(json.dumps(dict(self._metadata)))
+            self._write(METADATA, text.dtype, (), bytes_of(text))
 
 
 @contextmanager

@@ -240,7 +240,7 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
             about = tensor.name, tensor.shape, tensor.nbytes, tensor.original
             tasks.append(Task(*about, [partial(_restored, tensor)], specs))
         else:
-            tasks.append(copied(source.tensors[tensor.name], source.raw))
+            tasks.append(copied(as_safetensors(source.tensors[tensor.name]), source.raw))
     kept = {key: value for key, value in source.metadata.items() if key != KEY}
     write_file(out, [[task] for task in tasks], kept, progress)
     return sum(tensor.is_quantized for tensor in tensors)

@@ -156,8 +156,10 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
         dtype, shape = entry["dtype"], as_shape(with_tuples(entry["shape"]))
         elements = np.dtype(NUMPY[dtype] if dtype in NUMPY else f"<u{_width(dtype)}")
         stop = start + math.prod(shape) * elements.itemsize
-        if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop] or stop > size:
+        if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop]:
             raise ValueError(f"the position of tensor {name} does not follow from its shape and the tensors before it")
+        if stop > size:
+            raise ValueError(f"it was cut off: tensor {name} ends at byte {at + stop}, the file at {at + size}")
         arrays[name], start = (dtype, read_array(file, shape, elements)), stop
     if start != size:
         raise ValueError(f"{size - start} bytes are left over")

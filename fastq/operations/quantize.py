@@ -44,7 +44,7 @@ def quantize(
     x : array_like
         Array of dtype float16, bfloat16, float32, float64 or an integer dtype, of any shape and memory layout.
     dtype : str, QType or dtype
-        The code format: "int8", "uint4", "float8_e4m3fn", "nf4", "mxfp4" or another of ``fastq.formats.qtypes.QTYPES``.
+        The code format: "int8", "uint4", "float8_e4m3fn", "nf4", "mxfp4" or another; a wrong name lists them all.
     qparams : QParams, optional
         Parameters to use instead; they carry dtype, axis, block_size, symmetric and convention.
     axis : int, tuple of int or None

@@ -50,8 +50,8 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     A file that ``fastq quantize model.safetensors model-int8.safetensors`` wrote:
 
     >>> tensors = fastq.load("model-int8.safetensors")  # doctest: +SKIP
-    >>> tensors["layer.weight"]  # doctest: +SKIP
-    QuantizedArray(shape=(384, 384), dtype=int8, axis=0, nbytes=148992)
+    >>> tensors["layer.weight"].shape  # doctest: +SKIP
+    (384, 384)
     """
     name = as_name(path)
     file = lazy.module("fastq.operations.array_file")

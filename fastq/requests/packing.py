@@ -9,7 +9,7 @@ import numpy as np
 from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
 from fastq.requests.options import BinarizeOptions, PackOptions
 from fastq.requests.values import check_input, check_nan
-from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, within_array
+from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, between, within_array
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
@@ -56,7 +56,7 @@ def pack(dtype: DType, shape: Shape, options: PackOptions) -> Packing:
 def check_codes(least: int, most: int, qtype: QType) -> None:
     """Raise an error unless integers are codes of a format."""
     if least < qtype.qmin or most > qtype.qmax:
-        raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
+        raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {between(least, most)}")
 
 
 def unpack(dtype: DType, packed: Shape, shape: Any, options: PackOptions) -> Packing:

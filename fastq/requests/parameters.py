@@ -14,7 +14,7 @@ from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QTYPES, WANTED_SCALES, QType
 from fastq.results import QParams
-from fastq.system.arguments import as_array, is_python, native
+from fastq.system.arguments import as_array, between, is_python, native
 
 Array = NDArray[Any]
 
@@ -235,7 +235,8 @@ def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...
     if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
         least, most = int(given.min()), int(given.max())
         if least < qtype.qmin or most > qtype.qmax:
-            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
+            wrong = between(least, most)
+            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {wrong}")
     return given.astype(qtype.storage, copy=False)
 
 

@@ -132,7 +132,9 @@ def _ready_bias(bias: Array, dtype: np.dtype[Any] | None) -> Array:
     with np.errstate(over="ignore", under="ignore"):
         ready = bias.astype(dtype)
     if dtype == SUMS and not np.array_equal(ready, bias):
-        raise ValueError(f"bias must be from {-(2**31)} to {2**31 - 1}, not {bias.min()}..{bias.max()}")
+        raise ValueError(
+            f"bias must be from {-(2**31)} to {2**31 - 1}, not {arguments.between(bias.min(), bias.max())}"
+        )
     if dtype != SUMS and not np.isfinite(ready).all():
         raise ValueError("bias must be finite in float32")
     return ready

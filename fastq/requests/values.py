@@ -301,7 +301,7 @@ def check_beside_qparams(*given: object) -> None:
 def as_qparams(qparams: object) -> QParams:
     """Return QParams unchanged, or raise TypeError."""
     if not (type(qparams) is QParams or arguments.is_a(qparams, QParams)):
-        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
+        raise TypeError(f"qparams must be QParams, of choose_qparams or q.qparams, not {type(qparams).__name__}")
     return qparams
 
 

@@ -21,6 +21,7 @@ from fastq.system.arguments import (
     as_block_size,
     as_bool,
     as_dtype,
+    between,
     is_lazy,
     is_python,
     native,
@@ -269,4 +270,4 @@ def _numbers_text(given: Any) -> str:
     if not numbers.size:
         return "none"
     least, most = (f"{end:.{6 if numbers.ndim == 0 else 4}g}" for end in (numbers.min(), numbers.max()))
-    return least if least == most else f"{least}..{most}"
+    return between(least, most)

@@ -56,6 +56,11 @@ def shown(value: object) -> str:
         return f"an object of type {type(value).__name__}"
 
 
+def between(least: object, most: object) -> str:
+    """Return the smallest and the largest of numbers as text, equal ones once."""
+    return str(least) if least == most else f"{least}..{most}"
+
+
 def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
     """Return whether a value is an instance; a proxy that can't answer is not one."""
     try:

@@ -1,10 +1,9 @@
-"""fastq inspect, compare, suggest and completion; tables on terminals of any width."""
+"""fastq inspect, compare and completion; tables on terminals of any width."""
 
 import csv
 import io
 import json
 import os
-import pathlib
 import re
 import sys
 from html.parser import HTMLParser
@@ -12,9 +11,7 @@ from html.parser import HTMLParser
 import ml_dtypes
 import numpy as np
 import pytest
-import source_models
 from commands import invoke, run, told
-from gguf_files import read as read_gguf
 from gguf_files import write as write_gguf
 from quantized_arrays import ARRAYS
 from safetensors.numpy import save_file
@@ -23,7 +20,6 @@ from source_models import rewrite_header, write_file
 import fastq
 from fastq import reference
 from fastq.cli.report import INK, Picture, csv_text, json_text, page
-from fastq.formats.gguf import WRITTEN
 from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
@@ -368,109 +364,6 @@ def test_schemes_are_suggested_for_what_a_gguf_command_quantizes():
         gguf_file("a.gguf", quantized)
         assert told("suggest", "a.gguf") == f"Error: {said}({why})\n"
     run("compare", "broken.gguf", "a.gguf", exit_code=2)
-
-
-# suggest
-
-
-def test_the_whole_reaches_what_its_sample_reaches():
-    x = np.random.default_rng(11).standard_normal((1024, 128)).astype(np.float32)
-    np.save("x.npy", x)  # int6 by rows has 31.55 dB on the sample, and 31.51 dB
-    (entry,) = json.loads(run("suggest", "x.npy", "--sqnr", "31.53", "--json"))["tensors"]
-    assert reference.compare(x, reference.quantize(x, **entry["scheme"])).sqnr_db >= 31.53
-
-
-def test_schemes_are_those_of_the_command_that_takes_them():
-    """Of files, of a folder of files, of a model and of GGUF; the command is told, and runs."""
-    rng = np.random.default_rng(0)
-    matrices = {f"l.{name}.weight": rng.standard_normal((64, 256), np.float32) for name in ("up_proj", "o_proj")}
-    others = {"l.odd_proj.weight": (8, 144), "l.other_proj.weight": (8, 100), "lm_head.weight": (64, 256)}
-    tensors = matrices | {name: np.ones(shape, np.float32) for name, shape in others.items()}
-    source_models.write(pathlib.Path("model"), tensors)
-    os.mkdir("folder")
-    os.rename("w.npy", "folder/w.npy")
-    said = {source: invoke("suggest", source).stderr for source in ("folder", "folder/w.npy")}
-    written = "suggest --json > FILE writes them\n"
-    assert said["folder"] == f"fastq quantize --like FILE takes them, a file at a time; {written}"
-    assert said["folder/w.npy"] == f"fastq quantize --like FILE takes them; {written}"
-    result = invoke("suggest", "model", "--sqnr", "18", "--json")
-    found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
-    assert found == {**{name: ["W4A16", 4.125] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
-    assert result.stderr.startswith("left out: 1 (rows shorter than a group), 1 (not quantized by fastq convert)\n")
-    assert f"fastq convert model OUT --like FILE takes them; {written}" in result.stderr
-    pathlib.Path("like.json").write_text(result.stdout)
-    converted = ("convert", "model", "out", "--like", "like.json", "--ignore", "l.other_proj")
-    lines = run(*converted, "--every").splitlines()
-    for name, form in {
-        **dict.fromkeys(matrices, "int4 group 128"),
-        "l.odd_proj.weight": "float4 tensor_group 16",
-    }.items():
-        assert any(name in line and form in line for line in lines), lines
-    matrix = matrices["l.up_proj.weight"][:, :96].copy()  # of types with small blocks, which compile in less time
-    write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})
-    result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
-    types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
-    assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
-    assert f"fastq gguf b.gguf OUT.gguf --like FILE takes them; {written}" in result.stderr
-    pathlib.Path("types.json").write_text(result.stdout)
-    run("gguf", "b.gguf", "out.gguf", "--like", "types.json")
-    assert {name: each.tensor_type.name for name, each in read_gguf("out.gguf")[1].items()} == types
-
-
-@pytest.mark.parametrize("stacked", [False, True])
-def test_matrices_that_readers_fuse_get_one_scheme(stacked):
-    """The one of the fewest bits by which all of them reach it, as convert refuses others; experts too."""
-    rng = np.random.default_rng(0)
-    easy = rng.standard_normal((4, 128, 256), np.float32)
-    hard = rng.standard_normal((4, 128, 256), np.float32)
-    hard[..., ::16] *= 30  # of which groups lose most
-    if stacked:
-        tensors = {"model.layers.0.mlp.experts.gate_up_proj": easy, "model.layers.0.mlp.experts.down_proj": hard}
-        tensors["a.other.weight"] = easy[0]
-    else:
-        tensors = {
-            f"a.{name}_proj.weight": x for name, x in zip("qkvo", (easy[0], easy[1], hard[0], easy[2]), strict=True)
-        }
-    source_models.write(pathlib.Path("model"), tensors)
-    text = run("suggest", "model", "--sqnr", "18", "--json")
-    found = {entry["name"]: entry["scheme"] for entry in json.loads(text)["tensors"]}
-    fused = [name for name in tensors if "experts" in name or name[2:3] in "qkv"]
-    (scheme,) = {found.pop(name) for name in fused}
-    assert scheme != "W4A16"
-    assert set(found.values()) == {"W4A16"}
-    pathlib.Path("like.json").write_text(text)
-    run("convert", "model", "out", "--like", "like.json")
-
-
-@pytest.mark.parametrize(
-    ("config", "name"), [({"lr": 1}, "w.npz"), ({"model_type": "gpt2"}, "model.safetensors")], ids=["no model", "gpt2"]
-)
-def test_what_the_command_for_models_refuses_has_the_schemes_of_files(config, name):
-    os.mkdir("folder")
-    source_models.write_file(pathlib.Path("folder/model.safetensors"), {"h.c_attn.weight": W})
-    if name != "model.safetensors":
-        os.remove("folder/model.safetensors")
-        np.savez("folder/w.npz", w=W)
-    pathlib.Path("folder/config.json").write_text(json.dumps(config))
-    run("convert", "folder", "out", "--scheme", "W8A16", exit_code=1)
-    result = invoke("suggest", "folder", "--json")
-    assert (result.exit_code, result.stderr) == (
-        0,
-        "fastq quantize --like FILE takes them, a file at a time; suggest --json > FILE writes them\n",
-    )
-    assert "dtype" in json.loads(result.stdout)["tensors"][0]["scheme"]
-
-
-def test_the_fewest_bits_that_reach_it_are_found():
-    output = run("suggest", "w.npy", "--sqnr", "40")
-    q = reference.quantize(W, "mxint8")
-    ratio = reference.compare(W, q).sqnr_db
-    assert re.search(rf"w +96 x 64 +24,576 +mxint8 +8\.250 +6,336 +{ratio:.2f}", output), output
-    assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
-    rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
-    assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
-    assert "1 tensor, 1 tried: 24,576 -> " in output
-    assert output.endswith(f" {ratio:.2f} dB, worst {ratio:.2f} dB: w\n")
 
 
 # Terminals

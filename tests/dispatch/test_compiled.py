@@ -336,6 +336,8 @@ WRONG = [
     ),
     ("quantize_linear", (ARRAY, F64, F64, "int8"), {}, "zero_point must be of an integer dtype, not float64"),
     ("quantize_linear", (types.unicode_type, F64), {}, "x must be an array or a number in compiled code, not unicode_"),
+    ("quantize_linear", (types.float16[::1], F64), {}, "x must be float32, float64 or integers in compiled code"),
+    ("quantize_linear", (ARRAY, types.float16), {}, "scale must be float32, float64 or integers in compiled code"),
     ("quantize_linear", (types.boolean, F64), {}, "x must be float16, bfloat16, float32, float64 or an integer array"),
     ("quantize_linear", (F32, F64), {"out": ARRAY}, "out must be None where x is a number, whose result is a number"),
     (

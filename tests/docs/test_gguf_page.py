@@ -1,5 +1,6 @@
 """`python -m bench gguf-types`: the table and the picture of docs/howto/gguf.md."""
 
+import re
 from pathlib import Path
 
 import gguf
@@ -8,7 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 from scan_cells import part
 
-from fastq.formats.gguf import BLOCK_FORMATS
+import fastq
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
 
 types = part("gguf_types")
@@ -61,6 +63,21 @@ def test_the_table_stands_between_the_marks():
     for lost in (types.BEGIN, types.END):
         with pytest.raises(ValueError, match=r"^the page has no part from "):
             types.page(text.replace(lost, ""), "a file", found)
+
+
+def test_page_and_docstrings_name_all_types():
+    """A type that becomes written has a row, and is no longer among those that are only decoded."""
+    table = PAGE.read_text(encoding="utf-8").split(types.BEGIN)[1].split(types.END)[0]
+    rows = re.findall(r"^\| (\w+) \| [\d.]+ \|", table, re.MULTILINE)
+    assert sorted(rows) == sorted(WRITTEN)
+
+    def named(function):
+        text = function.__doc__.split("    qtype : ")[1].split("\n    range : ")[0].split("\n    out : ")[0]
+        return {name: int(number) for name, number in re.findall(r"(\w+)\s+\((\d+)\)", text)}
+
+    written, decoded = named(fastq.gguf.quantize), named(fastq.gguf.dequantize)
+    assert written == {name: row.number for name, row in WRITTEN.items()}
+    assert decoded == {name: row.number for name, row in BLOCK_FORMATS.items() if name not in WRITTEN}
 
 
 def test_the_picture_is_drawn(tmp_path):

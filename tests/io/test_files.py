@@ -560,6 +560,22 @@ def test_full_disk_of_an_archive(tmp_path, checkpoint, monkeypatch, existing):
     assert not existing or (tmp_path / "out.npz").read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("quantized", ["q.npz", "q.safetensors"])
+@pytest.mark.parametrize("restored", ["r.npz", "r.safetensors"])
+def test_arrays_of_any_dtype_come_back_from_an_archive(tmp_path, quantized, restored):
+    copied = [np.arange(6).astype(code) for code in ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "c8")]
+    arrays = {array.dtype.name: array for array in copied} | {"w": np.ones((3, 4), np.float32), "s": np.float64(2)}
+    np.savez(tmp_path / "in.npz", **arrays)
+    quantize_to(tmp_path / "in.npz", tmp_path / quantized, Scheme("int8"))
+    dequantize_file(open_source(tmp_path / quantized), tmp_path / restored, progress=ignore)
+    load = np.load if restored.endswith(".npz") else load_file
+    found = dict(load(tmp_path / restored))
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert np.array_equal(found[name], array)
+
+
 BITS = [((3000, 500), "<f4"), ((3, 5, 9), ">f2"), ((17,), "i4"), ((), "f8"), ((0, 9), "f4"), ((4, 0), "f4")]
 
 

@@ -102,7 +102,8 @@ REFUSED = {
     **{("dequantize", f): f"fastq convert {f} OUT --dequantize restores a model directory" for f in MODELS},
     ("dequantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize restores the model",
     **{("suggest", name): "quantized already" for name in QUANTIZED},
-    **{("convert", name): "is not a folder" for name in WEIGHTS if name not in MODELS},
+    **{("convert", name): "fastq quantize reads it" for name in WEIGHTS if name.endswith((".npy", ".npz"))},
+    **{("convert", name): "fastq gguf reads it" for name in BLOCKS},
     **{
         ("convert", name): "name the folder that has it and config.json"
         for name in WEIGHTS

@@ -518,5 +518,9 @@ def test_same_codes_tells_what_differs():
     wide = q.qparams.with_values(q.scale.astype(np.float64), q.zero_point)
     with pytest.raises(AssertionError, match="scale: dtype float64, not float32"):
         assert_same_codes(fastq.QuantizedArray(q.codes, wide, q.shape), q)
-    with pytest.raises(AssertionError, match="symmetric: True, not False; convention: "):
+    with pytest.raises(AssertionError, match=r"symmetric: True, not False; convention: tflite, not onnx$"):
         assert_same_codes(reference.quantize(X, "int8", axis=0, symmetric=True, convention="tflite"), q)
+    own = replace(fastq.CONVENTIONS["onnx"], clamp="format", quotient="reciprocal")
+    wanted = "convention: quotient of onnx 'reciprocal', not 'divide', clamp of onnx 'format', not 'range'"
+    with pytest.raises(AssertionError, match=f"^{wanted}$"):
+        assert_same_codes(reference.quantize(X, "int8", axis=0, convention=own), q)

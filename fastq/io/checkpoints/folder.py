@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,8 +69,10 @@ class ModelFolder:
         if not path.is_dir():
             raise ValueError("it is not a directory")
         if not (path / CONFIG).is_file():
-            why = next((f": {why}" for name, why in INSTEAD.items() if (path / name).is_file()), "")
-            raise ValueError(f"it has no {CONFIG}{why}")
+            reasons = [f": {why}" for name, why in INSTEAD.items() if (path / name).is_file()]
+            if not any(path.glob("*.safetensors")):
+                reasons += [f", but {name}: {advice}" for name, advice in self._other_weights()]
+            raise ValueError(f"it has no {CONFIG}{next(iter(reasons), '')}")
         self.config = read_json(path / CONFIG)
         self.quantization = quantization_in(path, self.config)
         self.index, promised, only = self._first_file()
@@ -109,10 +111,14 @@ class ModelFolder:
         wanted = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
         if names:
             raise ValueError(f"{wanted} {', '.join(names[:3])}{', ...' * (len(names) > 3)}")
-        for name in sorted(file.name for file in self.path.iterdir()):
-            if advice := next((advice for end, advice in OTHER_WEIGHTS.items() if name.endswith(end)), ""):
-                raise ValueError(f"{wanted} {name}: {advice}")
+        for name, advice in self._other_weights():
+            raise ValueError(f"{wanted} {name}: {advice}")
         raise ValueError(f"{wanted} none")
+
+    def _other_weights(self) -> Iterator[tuple[str, str]]:
+        """Return the names of the files of weights that fastq does not read here, and what to do with each."""
+        for name in sorted(file.name for file in self.path.iterdir()):
+            yield from ((name, advice) for end, advice in OTHER_WEIGHTS.items() if name.endswith(end))
 
     def _check_index(self, promised: dict[str, str]) -> None:
         """Note tensors that no file has, if models can do without them; others are refused."""

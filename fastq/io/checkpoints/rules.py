@@ -298,18 +298,22 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
-    lines = [*_not_loaded(matrices, source)]
+    way = f"fastq convert {shlex.quote(str(out))} FLOATS --dequantize writes floats for any reader"
+    lines = [*_not_loaded(matrices, source, way)]
     if lines:
         return lines
     direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
     floats = len(schemes) == 1 and not direct and not model_types(source.config) & tables.NOT_AS_FLOATS
     sentences = bool(modules_of(out))
+    if sentences and len(schemes) > 1:  # its models need floats, and floats need one scheme
+        lines.append(f"sentence-transformers reads one scheme only, {READER} several; {way}")
+        sentences = False
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
         told = ", ".join(sorted({scheme.name for scheme in schemes}))
         lines.append(f"readers have the values of {told} in bfloat16, and the model is {HALVES[source.dtype]}")
         options += ["dtype=torch.bfloat16"] * (not floats)
-    if floats or (sentences and len(schemes) == 1):
+    if floats or sentences:
         options.append(f"quantization_config={AS_FLOATS}")
     call = _call(out, source, options, sentences)
     reader = call.partition("(")[0].partition(".")[0]
@@ -325,14 +329,14 @@ def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
     return any(kind_of(matrix.module) == EMBEDDING for matrix in matrices)
 
 
-def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
-    """Yield why transformers does not load some matrices."""
+def _not_loaded(matrices: list[Matrix], source: ModelFolder, way: str) -> Iterable[str]:
+    """Yield why transformers does not load some matrices; several schemes as floats have a way out."""
     schemes = {matrix.scheme for matrix in matrices}
     experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
     needed = ["zero points"] * (not all(scheme.weights.symmetric for scheme in schemes))
     needed += ["embeddings"] * _has_embeddings(matrices)
     if needed and len(schemes) > 1:
-        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only"
+        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only; {way}"
     ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # schemes in which it reads experts
     read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
     if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):

@@ -18,6 +18,7 @@ from fastq.io.checkpoints.rules import Matrix, loading
 from fastq.system.arguments import shown
 
 OPTIONS = ("--scheme", "W8A8")
+OTHERS = ("--group-size", "32", "--scheme-for", "re:.*[qkv]_proj=W8A16")
 SENTENCES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -177,6 +178,7 @@ def test_embeddings_are_read_as_floats(name):
     )
     (line,) = loading(Path("q"), source_of(LLAMA), [*matrices, matrix_of("other", "W4A16")])
     assert "reads embeddings with CompressedTensorsConfig(dequantize=True) only, and several schemes" in line
+    assert line.endswith("; fastq convert q FLOATS --dequantize writes floats for any reader")
 
 
 EMBEDDED = {"lm_head": 512, "model.embed_tokens": 512, "a.embeddings": 100, "b.embeddings": 512, "c.embeddings": 512}
@@ -245,6 +247,23 @@ def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
     call = f"SentenceTransformer({str(tmp_path / 'q')!r}, model_kwargs={inner})"
     said = told("convert", whole, tmp_path / "q", "--scheme", name, exit_code=0)
     assert said.splitlines()[-2:] == [f"to import: {imports}", f"to load it: {call}"]
+
+
+def test_several_schemes_of_a_model_of_sentence_transformers(whole, tmp_path):
+    """Its models need floats, and floats need one scheme: the call is that of transformers."""
+    out = tmp_path / "a b"
+    said = told("convert", whole, out, "--scheme", "W4A16", *OTHERS, exit_code=0)
+    assert f"fastq convert '{out}' FLOATS --dequantize writes floats for any reader\n" in said
+    assert said.splitlines()[-1] == f"to load it: AutoModel.from_pretrained({str(out)!r})"
+
+
+def test_the_report_is_there_before_the_table_is_read(whole, tmp_path, monkeypatch):
+    def ended(*args):
+        raise SystemExit(1)
+
+    monkeypatch.setattr("fastq.cli.convert.print_converted", ended)
+    invoke("convert", whole, tmp_path / "q", "--scheme", "W8A8", "--report", tmp_path / "r.csv")
+    assert (tmp_path / "r.csv").read_text().startswith("name,")
 
 
 def test_it_is_said_after_converting(tmp_path):

@@ -62,6 +62,17 @@ def other_folder(name):
     return change
 
 
+def only(name):
+    """A folder with one file of weights that fastq does not read there, and without config.json."""
+
+    def change(folder):
+        for file in folder.iterdir():
+            file.unlink()
+        (folder / name).write_bytes(b"")
+
+    return change
+
+
 V_PROJ = f"{LAYER}.self_attn.v_proj.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
 DAMAGED = {
@@ -69,6 +80,8 @@ DAMAGED = {
     "has no config.json: it is an adapter; merge_and_unload of peft merges": other_folder("adapter_config.json"),
     "has no config.json: it is a pipeline of diffusers, which does not read": other_folder("model_index.json"),
     "has no config.json: it is in the layout of its makers; take the files that": other_folder("params.json"),
+    "has no config.json, but m.gguf: fastq gguf reads it": only("m.gguf"),
+    "has no config.json, but pytorch_model.bin: load it with transformers, and": only("pytorch_model.bin"),
     "it is a model of diffusers, which does not read compressed-tensors": writing(
         "config.json", '{"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.36"}'
     ),

@@ -53,6 +53,11 @@ def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
 # Schemes
 
 
+# names of formats, and of presets of llm-compressor that are no name here
+OTHER_NAMES = {"FP8": "FP8_DYNAMIC", "float8": "FP8_DYNAMIC", "float8_e4m3fn": "FP8_DYNAMIC", "int4": "W4A16"}
+OTHER_NAMES |= {"int8": "W8A16", "INT8": "W8A16", "NVFP4": "NVFP4A16", "mxfp4": "MXFP4A16", "MXFP8": "MXFP8A16"}
+
+
 def test_options_that_a_scheme_lacks():
     message = "group_size applies to integers in groups; weights of W8A8 are int8 with one scale for each row"
     with pytest.raises(ValueError, match=message):
@@ -61,6 +66,9 @@ def test_options_that_a_scheme_lacks():
         W8A8.with_options(None, False)
     with pytest.raises(ValueError, match=r"scheme must be one of W2A16, .*, not 'W5A5'"):
         as_scheme("W5A5")
+    for name, meant in OTHER_NAMES.items():
+        with pytest.raises(ValueError, match=rf"not '{name}': did you mean {meant}\?$"):
+            as_scheme(name)
 
 
 # Names of modules and targets

@@ -1,0 +1,143 @@
+"""fastq suggest: the schemes that it finds, and the command that takes them."""
+
+import json
+import os
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import source_models
+from commands import invoke, run
+from gguf_files import read as read_gguf
+from gguf_files import write as write_gguf
+
+from fastq import reference
+from fastq.formats.gguf import WRITTEN
+
+W = np.random.default_rng(4).standard_normal((96, 64)).astype(np.float32)
+W[5] *= 50
+
+
+@pytest.fixture(autouse=True)
+def _folder(here):
+    """A folder with a file, which is the current one."""
+    np.save("w.npy", W)
+
+
+def test_the_whole_reaches_what_its_sample_reaches():
+    x = np.random.default_rng(11).standard_normal((1024, 128)).astype(np.float32)
+    np.save("x.npy", x)  # int6 by rows has 31.55 dB on the sample, and 31.51 dB
+    (entry,) = json.loads(run("suggest", "x.npy", "--sqnr", "31.53", "--json"))["tensors"]
+    assert reference.compare(x, reference.quantize(x, **entry["scheme"])).sqnr_db >= 31.53
+
+
+def test_schemes_are_those_of_the_command_that_takes_them():
+    """Of files, of a folder of files, of a model and of GGUF; the command is told, and runs."""
+    rng = np.random.default_rng(0)
+    matrices = {f"l.{name}.weight": rng.standard_normal((64, 256), np.float32) for name in ("up_proj", "o_proj")}
+    others = {"l.odd_proj.weight": (8, 144), "l.other_proj.weight": (8, 100), "lm_head.weight": (64, 256)}
+    tensors = matrices | {name: np.ones(shape, np.float32) for name, shape in others.items()}
+    source_models.write(pathlib.Path("model"), tensors)
+    os.mkdir("folder")
+    os.rename("w.npy", "folder/w.npy")
+    said = {source: invoke("suggest", source).stderr for source in ("folder", "folder/w.npy")}
+    written = "suggest --json > FILE writes them\n"
+    assert said["folder"] == f"fastq quantize --like FILE takes them, a file at a time; {written}"
+    assert said["folder/w.npy"] == f"fastq quantize --like FILE takes them; {written}"
+    result = invoke("suggest", "model", "--sqnr", "18", "--json")
+    found = {entry["name"]: [entry["scheme"], entry["bits"]] for entry in json.loads(result.stdout)["tensors"]}
+    assert found == {**{name: ["W4A16", 4.25] for name in matrices}, "l.odd_proj.weight": ["NVFP4A16", 4.5]}
+    assert result.stderr.startswith(
+        "left out: 1 (rows shorter than a group), 1 (copied by fastq convert: output head)\n"
+    )
+    assert f"fastq convert model OUT --like FILE takes them; {written}" in result.stderr
+    pathlib.Path("like.json").write_text(result.stdout)
+    converted = ("convert", "model", "out", "--like", "like.json", "--ignore", "l.other_proj")
+    lines = run(*converted, "--every").splitlines()
+    for name, form in {
+        **dict.fromkeys(matrices, "int4 group 128"),
+        "l.odd_proj.weight": "float4 tensor_group 16",
+    }.items():
+        assert any(name in line and form in line for line in lines), lines
+    matrix = matrices["l.up_proj.weight"][:, :96].copy()  # of types with small blocks, which compile in less time
+    write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})
+    result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
+    types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
+    assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
+    assert f"fastq gguf b.gguf OUT.gguf --like FILE takes them; {written}" in result.stderr
+    pathlib.Path("types.json").write_text(result.stdout)
+    run("gguf", "b.gguf", "out.gguf", "--like", "types.json")
+    assert {name: each.tensor_type.name for name, each in read_gguf("out.gguf")[1].items()} == types
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_matrices_that_readers_fuse_get_one_scheme(stacked):
+    """The one of the fewest bits by which all of them reach it, as convert refuses others; experts too."""
+    rng = np.random.default_rng(0)
+    easy = rng.standard_normal((4, 128, 256), np.float32)
+    hard = rng.standard_normal((4, 128, 256), np.float32)
+    hard[..., ::16] *= 30  # of which groups lose most
+    if stacked:
+        tensors = {"model.layers.0.mlp.experts.gate_up_proj": easy, "model.layers.0.mlp.experts.down_proj": hard}
+        tensors["a.other.weight"] = easy[0]
+    else:
+        tensors = {
+            f"a.{name}_proj.weight": x for name, x in zip("qkvo", (easy[0], easy[1], hard[0], easy[2]), strict=True)
+        }
+    source_models.write(pathlib.Path("model"), tensors)
+    text = run("suggest", "model", "--sqnr", "18", "--json")
+    found = {entry["name"]: entry["scheme"] for entry in json.loads(text)["tensors"]}
+    fused = [name for name in tensors if "experts" in name or name[2:3] in "qkv"]
+    (scheme,) = {found.pop(name) for name in fused}
+    assert scheme != "W4A16"
+    assert set(found.values()) == {"W4A16"}
+    pathlib.Path("like.json").write_text(text)
+    run("convert", "model", "out", "--like", "like.json")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("sqnr", "scheme"), [("18", "W4A16"), ("19.8", "W4A16_ASYM"), ("20.4", "NVFP4A16")])
+def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):
+    x = np.random.default_rng(0).standard_normal((64, 256), np.float32).astype(dtype)
+    source_models.write(pathlib.Path("model"), {"l.o_proj.weight": x}, config={"dtype": dtype})
+    (entry,) = json.loads(run("suggest", "model", "--sqnr", sqnr, "--json"))["tensors"]
+    assert entry["scheme"] == scheme
+    run("convert", "model", "out", "--scheme", scheme)
+    data = pathlib.Path("out/model.safetensors").read_bytes()
+    stored = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    stored = {name: each["data_offsets"] for name, each in stored.items() if name != "__metadata__"}
+    aside = ("weight_shape", "weight_global_scale")  # a few bytes for each matrix
+    nbytes = sum(end - start for name, (start, end) in stored.items() if not name.endswith(aside))
+    assert entry["bits"] == 8 * nbytes / x.size
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [({"lr": 1}, "w.npz"), ({"model_type": "gpt2"}, "model.safetensors")], ids=["no model", "gpt2"]
+)
+def test_what_the_command_for_models_refuses_has_the_schemes_of_files(config, name):
+    os.mkdir("folder")
+    source_models.write_file(pathlib.Path("folder/model.safetensors"), {"h.c_attn.weight": W})
+    if name != "model.safetensors":
+        os.remove("folder/model.safetensors")
+        np.savez("folder/w.npz", w=W)
+    pathlib.Path("folder/config.json").write_text(json.dumps(config))
+    run("convert", "folder", "out", "--scheme", "W8A16", exit_code=1)
+    result = invoke("suggest", "folder", "--json")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "fastq quantize --like FILE takes them, a file at a time; suggest --json > FILE writes them\n",
+    )
+    assert "dtype" in json.loads(result.stdout)["tensors"][0]["scheme"]
+
+
+def test_the_fewest_bits_that_reach_it_are_found():
+    output = run("suggest", "w.npy", "--sqnr", "40")
+    q = reference.quantize(W, "mxint8")
+    ratio = reference.compare(W, q).sqnr_db
+    assert re.search(rf"w +96 x 64 +24,576 +mxint8 +8\.250 +6,336 +{ratio:.2f}", output), output
+    assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
+    rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
+    assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
+    assert "1 tensor, 1 tried: 24,576 -> " in output
+    assert output.endswith(f" {ratio:.2f} dB, worst {ratio:.2f} dB: w\n")

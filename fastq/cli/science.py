@@ -87,6 +87,8 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
     """
     if not any(map(files.is_given, WAYS)):
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
+    if files.is_given("dim") and not files.is_given("information"):
+        raise click.UsageError("--dim is for --information")
     _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), ROUNDED)
 
 
@@ -113,6 +115,8 @@ def _convert(
 ) -> None:
     """Write the Dataset that a function returns, and print the attributes of its variables."""
     _check_out(source, out, force)
+    if files.is_given("level") and out.suffix == ZARR:
+        raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
     try:
         xarray = importlib.import_module("xarray")
     except ModuleNotFoundError as error:

@@ -163,6 +163,8 @@ def test_what_is_there_is_replaced_by_force_alone(source):
     ("arguments", "message"),
     [
         (["b.nc"], "one of --keepbits, --digits, --max-error and --information is missing"),
+        (["b.nc", "--digits", 3, "--dim", "lon"], "--dim is for --information"),
+        (["b.zarr", "--digits", 3, "--level", 9], "--level is for a netCDF file"),
         (["b.txt", "--digits", 3], "'b.txt' must end in .nc, .nc4, .cdf, .h5 or .zarr"),
         (["no/b.zarr", "--digits", 3], "there is no folder"),
         (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),

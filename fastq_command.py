@@ -70,4 +70,6 @@ def main() -> None:
         ending.exit_code = 0
     except SystemExit as end:
         ending.exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if ending.exit_code > 128:  # a pool waits forever for a thread during whose start the signal came
+            ending.at_exit()
         raise

@@ -9,11 +9,13 @@ import importlib.util
 import itertools
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import fastq
 from fastq.cli import files
@@ -39,10 +41,11 @@ def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., A
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
         pairs = [text.rpartition("=") for text in texts]
-        with files.refused(lambda error: f"{' '.join(texts)!r} is not NUMBER, nor NAME=NUMBER for each variable"):
+        wanted = "NAME=NUMBER" if named else "NUMBER, nor NAME=NUMBER for each variable"
+        with files.refused(lambda error: f"{' '.join(texts)!r} is not {wanted}"):
             numbers = {name: kind(number) for name, _, number in pairs}
         if "" in numbers and named:
-            raise click.BadParameter(f"{texts[0]!r} is not NAME=NUMBER")
+            raise click.BadParameter(f"{texts[0]!r} is not {wanted}")
         if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
             raise click.BadParameter(
                 "give one number for all variables, or NAME=NUMBER once for each of some variables"
@@ -84,6 +87,8 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
     """
     if not any(map(files.is_given, WAYS)):
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
+    if files.is_given("dim") and not files.is_given("information"):
+        raise click.UsageError("--dim is for --information")
     _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), ROUNDED)
 
 
@@ -106,29 +111,49 @@ def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> No
 
 
 def _convert(
-    source: Path, out: Path, force: bool, level: int, convert: Callable[[Any], Any], told: dict[str, str]
+    source: Path, out: Path, force: bool, level: int, convert: functools.partial[Any], told: dict[str, str]
 ) -> None:
     """Write the Dataset that a function returns, and print the attributes of its variables."""
     _check_out(source, out, force)
+    if files.is_given("level") and out.suffix == ZARR:
+        raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
     try:
         xarray = importlib.import_module("xarray")
     except ModuleNotFoundError as error:
         raise click.ClickException(NEEDED) from error
     with files.failures(source, out), _opened(xarray, source) as ds:
-        with files.refused(kinds=(TypeError, ValueError), argument="FILE"):
-            made = convert(ds)
+        made = _converted(ds, convert)
         names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
+        with scratch, scratch as folder:  # removed twice, since a signal may come while it is removed
             _write(made, source, Path(folder) / out.name, names, level)
             if out.is_dir():
                 os.replace(out, Path(folder) / "replaced")
             os.replace(Path(folder) / out.name, out)
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
-        entry.update({column: made[name].attrs.get(attribute) for column, attribute in told.items()})
-    print_table(entries, ("variable", "dtype", *told))
+        entry.update({column: _shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
+    if entries:
+        print_table(entries, ("variable", "dtype", *told))
+    else:
+        click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
     before, after = _nbytes(source), _nbytes(out)
     click.echo(f"{count_text(len(names), 'variable')}: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+def _converted(ds: Any, convert: functools.partial[Any]) -> Any:
+    """Return what a function with the options of a command makes; name the option or the file that it refuses."""
+    try:
+        return convert(ds)
+    except (TypeError, ValueError) as error:
+        name = str(error).partition(" ")[0]
+        blamed = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
+        raise click.BadParameter(str(error), param_hint=f"'{blamed}'") from error
+
+
+def _shortest(value: Any) -> Any:
+    """Return a float of NumPy with the fewest digits that name it in its dtype."""
+    return float(str(value)) if isinstance(value, np.floating) else value
 
 
 def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
@@ -176,7 +201,9 @@ def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> No
     for variable in ds.variables.values():  # xarray gives floats a _FillValue
         variable.encoding |= {} if "_FillValue" in variable.attrs else {"_FillValue": None}
     if out.suffix == ZARR:
-        ds.to_zarr(out, consolidated=False, zarr_format=2 if (source / V2).exists() else None)
+        with warnings.catch_warnings():  # of zarr, that format 3 does not specify what xarray warns about the lack of
+            warnings.filterwarnings("ignore", "Consolidated metadata")
+            ds.to_zarr(out, consolidated=True, zarr_format=2 if (source / V2).exists() else None)
         return
     packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
     kept = ("chunksizes", "_FillValue")

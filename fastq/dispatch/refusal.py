@@ -25,7 +25,10 @@ def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
     """Raise a ValueError if the array whose errors are measured has NaN."""
     if status & HAS_NAN:
-        raise ValueError(f"x has {_count(np.isnan, x)} NaN, whose errors cannot be measured; replace them first")
+        count = _count(np.isnan, x)
+        raise ValueError(
+            f"x has {count} NaN, whose errors cannot be measured; leave them out of both arrays, as x[~np.isnan(x)]"
+        )
 
 
 def refuse_infinite_values(status: int, x: Array) -> None:

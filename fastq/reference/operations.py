@@ -216,7 +216,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         requests.check_approximation(values.dtype)
         values = widened(values.astype(native(values.dtype), copy=False))
         requests.check_comparable(x.shape, values.shape)
-    check_no_nan(x, "x has {} NaN, whose errors cannot be measured; replace them first")
+    check_no_nan(x, "x has {} NaN, whose errors cannot be measured; leave them out of both arrays, as x[~np.isnan(x)]")
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
 

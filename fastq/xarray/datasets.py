@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastq.formats.floats import FLOATS
-from fastq.system.arguments import is_a, native, shown
+from fastq.system.arguments import did_you_mean, is_a, native, shown
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -52,6 +52,7 @@ def by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: M
         raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
     for name in given or {}:
         if name not in data:
-            why = f"stays as it is: {kept[name]}" if name in kept else "is not a float variable"
+            other = f"is not a float variable{did_you_mean(name, [each for each in data if is_a(each, str)], {})}"
+            why = f"stays as it is: {kept[name]}" if name in kept else other
             raise TypeError(f"{argument} names {name!r}, which {why}")
     return given or {}

@@ -184,6 +184,43 @@ def test_a_signal_in_a_destructor_is_not_lost(forked, number):
     assert forked("info", before=before) == (128 + number, line)
 
 
+WAITING = """
+import threading
+import fastq.cli.app as app
+
+def waiting(facts):
+    threading.Thread(target=threading.Event().wait).start()
+    interrupt()
+
+app.print_facts = waiting
+"""
+
+
+def test_a_thread_that_waits_does_not_keep_an_interrupted_command(forked):
+    assert forked("info", before=WAITING) == INTERRUPTED
+
+
+CLEANED = """
+rmdir = os.rmdir
+
+def once(*path, **options):
+    os.rmdir = rmdir
+    rmdir(*path, **options)
+    interrupt()
+
+os.rmdir = once
+"""
+
+
+def test_what_was_replaced_is_removed_whenever_ctrl_c_comes(forked):
+    xarray = pytest.importorskip("xarray", reason="no xarray")
+    pytest.importorskip("zarr", reason="no zarr")
+    xarray.Dataset({"t": ("x", np.arange(9, dtype=np.float32))}).to_zarr("a.zarr", consolidated=False)
+    assert forked("pack", "a.zarr", "b.zarr")[0] == 0
+    assert forked("pack", "a.zarr", "b.zarr", "--force", before=CLEANED) == INTERRUPTED
+    assert sorted(os.listdir()) == ["a.zarr", "b.zarr", "w.npy"]
+
+
 def test_other_errors_in_destructors_are_told(forked):
     code, errors = forked("info", before=DESTRUCTOR.format(what="raise ValueError('lost')", steps=0))
     assert (code, errors.splitlines()[-1]) == (0, "ValueError: lost")

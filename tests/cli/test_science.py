@@ -92,6 +92,8 @@ def test_packed_files_are_unpacked_by_any_reader(source):
         text = run("pack", source, out, "--max-error", "t=0.5", "--dtype", "uint16")
         rows = {line.split()[0]: line.split()[1] for line in text.splitlines() if "int" in line}
         assert rows == {"t": "uint8", "rain": "uint16"}
+        with xarray.open_dataset(out, decode_cf=False) as stored:
+            assert f" {np.float32(stored.t.attrs['scale_factor'])!s} " in text
         assert "2 variables: " in text
         after = opened(out)
         for kept in ("time", "lon", "p"):
@@ -110,8 +112,11 @@ def test_what_pack_refuses(source):
     out = source.with_name("b.nc")
     for options, message in {
         ("--max-error", "0.5"): "'0.5' is not NAME=NUMBER",
-        ("--max-error", "t=x"): "is not NUMBER, nor NAME=NUMBER",
-        ("--max-error", "u=1"): "max_error names 'u'",
+        ("--max-error", "t=x"): "'t=x' is not NAME=NUMBER",
+        (
+            "--max-error",
+            "rian=1",
+        ): "'--max-error': max_error names 'rian', which is not a float variable: did you mean rain",
         ("--max-error", "t=1e-9"): "max_error",
         ("--dtype", "int4"): "int4",
     }.items():
@@ -158,6 +163,8 @@ def test_what_is_there_is_replaced_by_force_alone(source):
     ("arguments", "message"),
     [
         (["b.nc"], "one of --keepbits, --digits, --max-error and --information is missing"),
+        (["b.nc", "--digits", 3, "--dim", "lon"], "--dim is for --information"),
+        (["b.zarr", "--digits", 3, "--level", 9], "--level is for a netCDF file"),
         (["b.txt", "--digits", 3], "'b.txt' must end in .nc, .nc4, .cdf, .h5 or .zarr"),
         (["no/b.zarr", "--digits", 3], "there is no folder"),
         (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),
@@ -180,6 +187,23 @@ def test_groups_are_refused(source):
     tree.to_netcdf(path)
     message = told("bitround", path, source.with_name("b.nc"), "--digits", 3)
     assert "it has groups, and only the root group would be written: /more" in message
+
+
+@pytest.mark.parametrize("command", [("bitround", "--keepbits", 5), ("pack",)])
+def test_nothing_to_change_is_told(source, command):
+    option, *rest = command
+    run("pack", source, source.with_name("b.nc"))
+    text = run(option, source.with_name("b.nc"), source.with_name("c.nc"), *rest)
+    assert "'b.nc' has no floats to change: 'c.nc' has its variables as they are" in text
+    assert opened(source.with_name("c.nc")).equals(opened(source.with_name("b.nc")))
+
+
+@pytest.mark.filterwarnings("error")
+def test_stores_are_read_without_a_warning(source):
+    run("pack", source, source.with_name("b.zarr"))
+    run("bitround", source.with_name("b.zarr"), source.with_name("c.zarr"), "--keepbits", 3)
+    for name in ("b.zarr", "c.zarr"):
+        xarray.open_zarr(source.with_name(name)).close()
 
 
 def test_without_xarray(source, monkeypatch):

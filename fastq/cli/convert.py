@@ -139,9 +139,7 @@ def convert_command(
         if scheme is not None or given["schemes"] or dequantize:
             others = "--scheme, --scheme-for or --dequantize"
             raise click.UsageError(f"--like has the schemes; it cannot be combined with {others}")
-        named = files.suggested(suggestion, as_scheme)
-        scheme = Counter(named.values()).most_common(1)[0][0] if named else None
-        given["schemes"] = [(_modules_of(name), each) for name, each in named.items() if each != scheme]
+        scheme, given["schemes"] = _suggested(suggestion)
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
@@ -161,11 +159,7 @@ def convert_command(
         if rules is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
-            bit_exact = given["convention"] == "compressed-tensors"
-            weights = None if given["imatrix"] is None else imatrix.read(given["imatrix"])
-            conversion = Quantization(opened, rules, bit_exact=bit_exact, method=method, imatrix=weights)
-            for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes, *conversion.notes]:
-                note(f"{source}: {line}")
+            conversion = _quantization(opened, rules, method, given["convention"], given["imatrix"])
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
@@ -181,6 +175,24 @@ def convert_command(
         lines = left_as_floats(conversion.plan, conversion.source, rules)
         for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)
+
+
+def _suggested(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:
+    """Return the scheme that most matrices of a suggestion have, and those of the others by the names of modules."""
+    named = files.suggested(path, as_scheme)
+    scheme = Counter(named.values()).most_common(1)[0][0] if named else None
+    return scheme, [(_modules_of(name), each) for name, each in named.items() if each != scheme]
+
+
+def _quantization(
+    opened: ModelFolder, rules: Rules, method: str, convention: str, weights: Path | None
+) -> Quantization:
+    """Return the quantization of a model directory, and print its notes."""
+    bit_exact, imatrix_of = convention == "compressed-tensors", None if weights is None else imatrix.read(weights)
+    conversion = Quantization(opened, rules, bit_exact=bit_exact, method=method, imatrix=imatrix_of)
+    for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes, *conversion.notes]:
+        note(f"{opened.path}: {line}")
+    return conversion
 
 
 def _rules(

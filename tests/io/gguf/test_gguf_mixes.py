@@ -87,7 +87,7 @@ def of_96_columns():
     """What becomes of a tensor of 96 columns that is to be of each type."""
     found = {}
     for kind in BLOCK_FORMATS:
-        named = TypeOverrides(tensor_types=[(re.compile("a"), kind)])
+        named = TypeOverrides(tensor_types=[("a", kind)])
         (found[kind],) = choose_types(Model(), specs_of("a.weight", shape=(4, 96)), MIXES["Q4_0"], named).values()
     return {kind: chosen.name for kind, chosen in found.items()}
 
@@ -141,7 +141,7 @@ def test_experts_in_no_layer(name):
 
 def test_type_overrides():
     names = ("token_embd.weight", "output.weight", "blk.0.attn_v.weight", "blk.0.ffn_down.weight")
-    pattern = re.compile("attn_v|output")
+    pattern = "attn_v|output"
 
     def types(mix="Q4_K_M", **overrides):
         found = choose_types(Model("llama", 1), specs_of(*names), MIXES[mix], TypeOverrides(**overrides))
@@ -151,7 +151,7 @@ def test_type_overrides():
     assert types(pure=True) == ["Q4_K"] * 4
     assert types(tensor_types=[(pattern, "Q2_K")]) == ["Q4_K", "Q2_K", "Q2_K", "Q6_K"]
     assert types(tensor_types=[(pattern, "Q2_K")], pure=True) == ["Q4_K", "Q2_K", "Q2_K", "Q4_K"]
-    assert types(tensor_types=[(pattern, "Q2_K"), (re.compile("."), "F16")]) == ["F16", "Q2_K", "Q2_K", "F16"]
+    assert types(tensor_types=[(pattern, "Q2_K"), (".", "F16")]) == ["F16", "Q2_K", "Q2_K", "F16"]
     assert types(tensor_types=[(pattern, "Q2_K")], output_type="Q8_0") == ["Q4_K", "Q8_0", "Q2_K", "Q6_K"]
     assert types(embedding_type="F32") == ["F32", "Q6_K", "Q6_K", "Q6_K"]
     tied = [spec for spec in specs_of(*names) if spec.name != "output.weight"]
@@ -164,7 +164,7 @@ def test_type_overrides():
 
 
 def test_embeddings_of_layers_follow_a_pattern_first():
-    overrides = TypeOverrides(tensor_types=[(re.compile("embd"), "Q4_K")], embedding_type="Q8_0")
+    overrides = TypeOverrides(tensor_types=[("embd", "Q4_K")], embedding_type="Q8_0")
     found = choose_types(
         Model(), specs_of("token_embd.weight", "per_layer_token_embd.weight"), MIXES["Q2_K"], overrides
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# rounding at random, of codes of at most 8 bits and of any
-AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"  # codes of at most 8 bits, and of more
+# rounding at random: of codes of at most 8 bits, and of more
+AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"
 
 
 class RangeRule(NamedTuple):

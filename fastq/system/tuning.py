@@ -229,5 +229,5 @@ READ_BY_KERNELS = ("prefetch", "prefetch_codes", "prefetch_blocks", "prefetch_ro
 
 @functools.cache
 def numbers() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the address of the numbers of this CPU, which kernels read at run time: code serves many CPUs."""
+    """Return the numbers of this CPU that kernels read at run time, since their code serves many CPUs."""
     return np.array([getattr(current(), name) for name in READ_BY_KERNELS], np.int64)

@@ -23,7 +23,7 @@ def blocks_left(args, i, row_end):
 
 @njit
 def row_end_of(args, i, left):
-    """Return the end of the row with `blocks` blocks from i on."""
+    """Return the end of the row that has `left` blocks from i on."""
     return i + (left - 1) * args.block + tail_size(args)
 
 

@@ -32,7 +32,7 @@ def short_runs(spec, operands, args, units):
 
 @njit
 def _spread(operands, size, p, many, room):
-    """Operands with the parameters of `runs` runs from p on, each repeated for all elements of its run."""
+    """Return operands with the parameters of `many` runs from p on, each repeated for all elements of its run."""
     scale, zero_point = parameter_bits(operands)
     scales, zero_points = v.cast_pointer(room[0], v.dtype_of(scale)), v.cast_pointer(room[1], v.dtype_of(zero_point))
     for k in range(many):  # what is written too much, the next run writes over

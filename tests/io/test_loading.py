@@ -127,6 +127,9 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow(
+    "compiles searches of all types", quick=lambda command, path: (command, path) != ("suggest", "plain.gguf")
+)
 @pytest.mark.parametrize("path", WEIGHTS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_every_file_or_says_which_does(here, command, path):

@@ -3,7 +3,6 @@
 Conventions to compare are arguments, such as onnx or "requantize tflite"; all by default.
 """
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -39,13 +38,6 @@ class Comparison(NamedTuple):
 
     def __str__(self):
         return f"{self.key}-{self.name}"
-
-    def part(self, k, n):
-        """The system with every n-th case from the k-th on, or None; one without cases is whole in the first part."""
-        if not hasattr(self.system, "cases"):
-            return None if k else self.system
-        cases = self.system.cases[k::n]
-        return dataclasses.replace(self.system, cases=cases) if cases else None
 
 
 COMPARISONS = (

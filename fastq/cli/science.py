@@ -127,9 +127,7 @@ def _convert(
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
         with scratch, scratch as folder:  # removed twice, since a signal may come while it is removed
             _write(made, source, Path(folder) / out.name, names, level)
-            if out.is_dir():
-                os.replace(out, Path(folder) / "replaced")
-            os.replace(Path(folder) / out.name, out)
+            _put(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
         entry.update({column: _shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
@@ -139,6 +137,18 @@ def _convert(
         click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
     before, after = _nbytes(source), _nbytes(out)
     click.echo(f"{count_text(len(names), 'variable')}: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+def _put(made: Path, out: Path, replaced: Path) -> None:
+    """Move what was made to its place; a store that was there comes back after an interrupt or an error."""
+    try:
+        if out.is_dir():
+            os.replace(out, replaced)
+        os.replace(made, out)
+    except BaseException:
+        if replaced.is_dir() and not out.exists():
+            os.replace(replaced, out)
+        raise
 
 
 def _converted(ds: Any, convert: functools.partial[Any]) -> Any:

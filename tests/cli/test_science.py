@@ -1,11 +1,12 @@
 """`fastq bitround` and `fastq pack`: netCDF and zarr in and out, what stays, what is told, what is refused."""
 
+import os
 import sys
 
 import numpy as np
 import pytest
 from catalogue import same_bytes
-from commands import refused, run, told
+from commands import invoke, refused, run, told
 
 import fastq
 
@@ -196,6 +197,24 @@ def test_nothing_to_change_is_told(source, command):
     text = run(option, source.with_name("b.nc"), source.with_name("c.nc"), *rest)
     assert "'b.nc' has no floats to change: 'c.nc' has its variables as they are" in text
     assert opened(source.with_name("c.nc")).equals(opened(source.with_name("b.nc")))
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_an_interrupt_at_a_move_keeps_the_old_store(source, monkeypatch, which):
+    run("pack", source, source.with_name("b.zarr"))
+    before, replace, moves = opened(source.with_name("b.zarr")), os.replace, []
+
+    def interrupted(a, b):
+        if str(b).endswith(("b.zarr", "replaced")):
+            moves.append(a)
+            if len(moves) == which:
+                raise KeyboardInterrupt
+        return replace(a, b)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    invoke("bitround", source, source.with_name("b.zarr"), "--keepbits", 3, "--force")
+    assert len(moves) >= which
+    assert opened(source.with_name("b.zarr")).identical(before)
 
 
 @pytest.mark.filterwarnings("error")

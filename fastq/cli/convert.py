@@ -142,12 +142,7 @@ def convert_command(
         scheme, given["schemes"] = _suggested(suggestion)
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
-    if dequantize == (scheme is not None):
-        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
-    if dequantize and any(map(is_given, OF_SCHEMES)):
-        raise click.UsageError("--dequantize can be combined with --dtype, --report and --force only")
-    if dtype and not dequantize:
-        raise click.UsageError("--dtype needs --dequantize")
+    _check_way(scheme, dequantize, dtype)
     rules, method = _rules(scheme, **given) if scheme else None, files.method_with(given["imatrix"], given["method"])
     with files.failures(source, out):
         if report is not None:
@@ -175,6 +170,16 @@ def convert_command(
         lines = left_as_floats(conversion.plan, conversion.source, rules)
         for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)
+
+
+def _check_way(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) -> None:
+    """Refuse options that are not for quantizing, or not for restoring floats."""
+    if dequantize == (scheme is not None):
+        raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
+    if dequantize and any(map(is_given, OF_SCHEMES)):
+        raise click.UsageError("--dequantize can be combined with --dtype, --report and --force only")
+    if dtype and not dequantize:
+        raise click.UsageError("--dtype needs --dequantize")
 
 
 def _suggested(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:

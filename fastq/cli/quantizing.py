@@ -316,10 +316,8 @@ def gguf(
         raise click.UsageError("--dequantize can be combined with F32, F16 or BF16 only")
     if mix and kind:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
-    mixes, name = (
-        (FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES),
-        mix or kind or ("F32" if dequantize else "Q8_0" if like else ""),
-    )
+    mixes = FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES
+    name = mix or kind or ("F32" if dequantize else "Q8_0" if like else "")
     if not name:
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
     with files.refused(argument="TYPE"):

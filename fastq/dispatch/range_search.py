@@ -44,7 +44,7 @@ class RangeSearch:
         self.order, self.granularity = _parts_first(x, granularity), granularity
         view = x.transpose(self.order)
         self.compute, self.layout = compute, _layout(view.shape, granularity)
-        self.apart = request.searches_ends_apart
+        self.apart, self.scale = request.searches_ends_apart, spec.range_scheme.scale_dtype
         self.shares = _shares(method, self.apart).astype(compute)
         self.stages = 1 if self.apart else len(self.shares)
         self.table = np.pad(self.shares, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
@@ -68,7 +68,6 @@ class RangeSearch:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
         layout, dtype, candidates = self.layout, native(view.dtype), self.candidates
         scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
-        self.scale = spec.range_scheme.scale_dtype
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
         kernel = kernel_for(
@@ -113,11 +112,7 @@ class RangeSearch:
 
     def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
         """Return the ends of the best ranges, by the sums of the errors of all."""
-        shares, moved, most = (
-            np.zeros((1, *low.shape), self.compute),
-            np.zeros(low.shape, bool),
-            np.finfo(low.dtype).max,
-        )
+        shares, moved = np.zeros((1, *low.shape), self.compute), np.zeros(low.shape, bool)
         for stage in range(self.stages):
             errors = np.zeros((self.sums_of, *low.shape, self.candidates))
             found = np.asarray(shares[0], self.scale, order="C") if stage else None
@@ -129,6 +124,7 @@ class RangeSearch:
             ends = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
         else:
             ends = shares[0] * low, shares[0] * high
+        most = np.finfo(low.dtype).max
         return np.where(moved, ends[0].clip(-most, most), low), np.where(moved, ends[1].clip(-most, most), high)
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -134,20 +134,16 @@ class _Work(NamedTuple):
         A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
         makes the operands after these; noise comes last, after a scale of the array and importance, or None.
         """
-        qtype, scheme, shape = (
-            self.request.qtype,
-            self.spec.range_scheme,
-            shape if where is None else where.layout.shape,
-        )
+        request, scheme, qtype = self.request, self.spec.range_scheme, self.request.qtype
+        shape = shape if where is None else where.layout.shape
         own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
         own_zero, has_tensor = qtype.storage if qtype.element else None, qtype.has_tensor_scale
         arranged = None if where is None or where.order is None else where.from_kernel
         new: Callable[[], Any] = type(None) if self.result is None else self.result.new
         new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-        others = _new_tensor_scale if has_tensor else _no_tensor_scale if self.request.stochastic else begin
-        launch, settle, with_values = bound.launch, bound.settle, self.request.template.with_values
-        request = self.request
+        others = _new_tensor_scale if has_tensor else _no_tensor_scale if request.stochastic else begin
+        launch, settle, with_values = bound.launch, bound.settle, request.template.with_values
         kept = 3 if request.stochastic else 2 if request.search is not None else 1  # of the operands after parameters
 
         def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:

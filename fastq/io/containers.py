@@ -321,10 +321,9 @@ class NpzWriter:
         return data.nbytes
 
     def _write(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: NDArray[np.uint8]) -> None:
-        described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         # of a fixed date, so that the same tensors are the same bytes
         with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-            np.lib.format.write_array_header_1_0(member, described)
+            write_npy_header(member, dtype, shape)
             member.write(data.data)
 
     def finish(self) -> None:
@@ -342,6 +341,11 @@ def writer_of(file: BinaryIO, out: Path, header: Header, metadata: Mapping[str, 
             yield NpzWriter(archive, header, metadata)
     else:
         yield SafetensorsWriter(file, header)
+
+
+def write_npy_header(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write what precedes the bytes of an array in C order in a .npy file."""
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

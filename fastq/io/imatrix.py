@@ -29,9 +29,8 @@ from fastq.system.arguments import counting
 
 Weights = NDArray[np.float32]
 Say = Callable[[str], None]  # called with a line on each entry that an importance matrix lacks, or that is not used
-Names = tuple[
-    tuple[str, int | None], ...
-]  # names of tensors, each with the index of a matrix in it; None: all matrices
+# names of tensors, each with the index of a matrix in it; None: all matrices
+Names = tuple[tuple[str, int | None], ...]
 SUMS, COUNTS = ".in_sum2", ".counts"
 
 

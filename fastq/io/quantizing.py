@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.names import imatrix_names
-from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of
+from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of, write_npy_header
 from fastq.io.imatrix import Imatrix, Say, Wanted, weigh
 from fastq.io.patterns import check_patterns, fits, nearest
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, write_file
@@ -200,7 +200,7 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
     lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
     dtype, step = np.dtype(options["dtype"]), max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
     with replacing(out) as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": lengths})
+        write_npy_header(file, dtype, lengths)
         for start in range(0, len(x), step):
             rows = x[start : start + step]
             with naming(lambda error: _failure(spec.name, x, error)):
@@ -230,7 +230,7 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
             raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
         with replacing(out) as file:
             (values,) = _restored(tensors[0]).stored.values()
-            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+            write_npy_header(file, values.dtype, values.shape)
             file.write(values.data)  # np.save reports a full disk only as a number of written bytes
         return 1
     tasks = []

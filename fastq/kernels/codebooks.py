@@ -62,11 +62,17 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
     return parts[0] if padded == count else v.emit_shuffle(builder, parts[0], list(range(count)))
 
 
+def constant_array(builder, content: ir.Constant, name: str):
+    """Emit an array that is part of the code, from a cache line on."""
+    where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
+    where.linkage, where.global_constant, where.initializer = "internal", True, content
+    where.align = v.LINE
+    return where
+
+
 def _from_memory(builder, index, count: int, table: tuple[int, ...]):
     """Emit look-ups lane by lane in memory."""
-    content = ir.Constant(ir.ArrayType(_I32, len(table)), list(table))
-    where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name("codebook"))
-    where.linkage, where.global_constant, where.initializer = "internal", True, content
+    where = constant_array(builder, ir.Constant(ir.ArrayType(_I32, len(table)), list(table)), "codebook")
     found = ir.Constant(index.type, ir.Undefined)
     for lane in range(count):
         place = builder.gep(where, [_I32(0), builder.extract_element(index, _I32(lane))])

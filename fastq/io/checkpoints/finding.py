@@ -232,9 +232,8 @@ def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> 
     needed = -(-rows // height), -(-columns // width)
     if len(scale) > 2 or any(n < 1 for n in grid):
         raise ValueError(f"it has scales of shape {scale}, which do not cut {rows} x {columns} into blocks")
-    if (
-        needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0
-    ):  # transformers has one scale for each half of such rows
+    # transformers has one scale for each half of such rows
+    if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:
         return rows // 2, width
     if grid == needed and (grid != (1, 1) or (is_named and experts == 1)):
         return height if experts == 1 else min(rows, height), width

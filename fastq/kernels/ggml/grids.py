@@ -13,6 +13,7 @@ from numba.core import cgutils
 from fastq.engine import simd as v
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import GridFormat
+from fastq.kernels.codebooks import constant_array
 from fastq.kernels.ggml.fields import LANES, emit_numbers
 
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
@@ -51,11 +52,7 @@ def _table(builder, form: GridFormat):
     """Emit the points as integers, each of which has a byte for each coordinate."""
     points = form.grid.points + np.int8(form.shifts)
     rows = points.view(f"<u{form.grid.width}")[:, 0].tolist()
-    content = ir.Constant(ir.ArrayType(ir.IntType(8 * form.grid.width), len(rows)), rows)
-    where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name("grid"))
-    where.linkage, where.global_constant, where.initializer = "internal", True, content
-    where.align = v.LINE
-    return where
+    return constant_array(builder, ir.Constant(ir.ArrayType(ir.IntType(8 * form.grid.width), len(rows)), rows), "grid")
 
 
 def _emit_points(builder, form: GridFormat, table, codes, signs, first: int):

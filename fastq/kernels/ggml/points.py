@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.formats.grids import Grid
-from fastq.kernels.codebooks import permuted
+from fastq.kernels.codebooks import constant_array, permuted
 from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, chosen_of, nearest
 from fastq.kernels.ggml.spec import half
 from fastq.kernels.ggml.weights import spread, weigh
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Return for each position twice the number of its first neighbour, plus 1 for a point; and all neighbours."""
+    """Twice the number of the first neighbour of each position, plus 1 for a point; and all neighbours."""
 
     firsts: Any
     points: Any
@@ -71,10 +71,7 @@ def neighbours_of(context, builder, sig, spec):
     tables, row = [], sig.args[0].row
     for name, numbers in zip(Neighbours._fields, _neighbours(row.grid, row.search.shells), strict=True):
         content = ir.Constant(ir.ArrayType(ir.IntType(8), numbers.nbytes), bytearray(numbers.tobytes()))
-        where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
-        where.linkage, where.global_constant, where.initializer = "internal", True, content
-        where.align = v.LINE
-        tables.append(builder.bitcast(where, ir.IntType(32).as_pointer()))
+        tables.append(builder.bitcast(constant_array(builder, content, name), ir.IntType(32).as_pointer()))
     return context.make_tuple(builder, sig.return_type, tables)
 
 

@@ -52,7 +52,7 @@ def _piece(kernel, args):
     """Return how many units a piece has: whole runs where their range is taken."""
     if kernel.spec.range_scheme and not kernel.spec.block:
         return DRAWN_TOGETHER - DRAWN_TOGETHER % v.select(args.outer == 1, args.block, args.length)
-    return DRAWN_TOGETHER // (kernel.spec.block if kernel.spec.block else 1)
+    return DRAWN_TOGETHER // _unit_size(kernel)
 
 
 @traced

@@ -49,6 +49,7 @@ FILES = (
     "unpacking",
     "range_search",
     "imatrix",
+    "what_is_said",
     "labelled",
     "layouts",
     "bit_layouts",
@@ -64,7 +65,7 @@ FILES = (
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "corners"
+WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "bitround", "corners"
 # whose kernels few cases of the fuzzer need
 ALONE = (
     "calibrator",
@@ -73,7 +74,6 @@ ALONE = (
     "range_search",
     "corners_of_memory",
     "row_lengths",
-    "bitround",
     "bit_information",
     "stochastic",
     "unpacking",

@@ -105,7 +105,7 @@ def quantize(
     >>> q.scale
     array([0.01574803, 0.0023622 ], dtype=float32)
     >>> fastq.quantize_linear(np.full(8, 0.25), 1.0, 0, "int8", rounding="stochastic", rng=1)  # 2 of 8, on average
-    array([0, 0, 0, 1, 1, 1, 0, 0], dtype=int8)
+    array([1, 0, 0, 0, 1, 0, 0, 1], dtype=int8)
     """
     noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:

@@ -26,6 +26,7 @@ from fastq.cli.report import print_conventions, print_facts
 from fastq.cli.science import bitround, pack
 from fastq.cli.tables import print_table
 from fastq.config import versions
+from fastq.engine.code.stored import tell_user, told
 from fastq.operations.warmup import make_ready
 from fastq.operations.works import WORKS
 
@@ -47,6 +48,7 @@ def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
     sys.unraisablehook = _signal_again
+    told[0] = functools.partial(tell_user, also_in_pipes=True)
     try:
         with contextlib.ExitStack() as at_end:
             if sys.stdout is not None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -274,9 +275,11 @@ def counted(things: Sequence[T], noun: str) -> Iterator[T]:
 @contextlib.contextmanager
 def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
-    console = Console(stderr=True)
+    console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
-    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    hidden = not console.is_terminal
+    # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
+    with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
         told.append(told[-1] if progress.disable else lambda: update(now="compiling, once", refresh=True))
         try:

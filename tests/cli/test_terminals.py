@@ -149,6 +149,29 @@ def test_python_says_once_that_it_compiles(tmp_path):
     os.close(main)
 
 
+SHOWN = """
+import sys
+from fastq.cli import files
+for _ in files.counted([1, 2], "things"):
+    print("a line", flush=True)
+"""
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_lines_that_come_while_a_bar_is_shown_are_not_lost(shares):
+    """They go above the bar, or to the file of standard output, not to the terminal of the bar."""
+    main, end = pty.openpty()
+    options = {} if shares else {"stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", SHOWN], stderr=end, text=True, **({"stdout": end} | options))
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    os.close(end)
+    shown = os.read(main, 1 << 16).decode()
+    os.close(main)
+    assert ("things" in shown, shown.count("a line")) == (True, 2 * shares)
+    assert shares or output == "a line\na line\n"
+
+
 @pytest.mark.parametrize("kind", ["closed", "none", "another"])
 def test_what_cannot_be_told_ends_no_call(monkeypatch, kind):
     closed = io.StringIO()

@@ -69,7 +69,7 @@ details > svg {{ max-width: 100%; min-width: 40rem; height: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }}
 th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
-td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }}
+td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: min(22rem, 36vw); }}
 th button {{ font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0; }}
 th button {{ cursor: pointer; }}
 th[aria-sort=ascending] button::after {{ content: " \\25B2"; }}

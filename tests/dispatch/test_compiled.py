@@ -378,6 +378,9 @@ def test_what_is_refused_reaches_the_user():
         TypingError, match="dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in compiled code"
     ):
         numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 0, "int4"))(X)
+    for call in (lambda x: fastq.quantize(x, "int8"), lambda x: fastq.dequantize(x), lambda x: fastq.choose_qparams(x)):
+        with pytest.raises(TypingError, match=r"in compiled code.*: call fastq\.choose_qparams before, and there"):
+            numba.njit(call)(X)
 
 
 # --- how Numba gets to know them --------------------------------------------------------------------------------------

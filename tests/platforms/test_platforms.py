@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from pathlib import Path
 
 import called_elsewhere
 import numpy as np
@@ -9,13 +10,13 @@ import pytest
 from requirements import VERSIONS
 
 from tests.platforms import compiled_elsewhere, debian, environments
-from tests.platforms.__main__ import commands
+from tests.platforms.__main__ import KINDS, commands
 from tests.platforms.machines import MACHINES
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
 def test_machines_have_what_they_need(machine):
-    assert set(machine.runs) <= set(commands(60, 0))
+    assert set(machine.runs) <= set(KINDS) == set(commands(machine, Path(), 60, 1))
     assert bool(machine.python) == bool(machine.suite)
     assert bool(machine.emulated) == bool(machine.triple)
     assert not machine.emulated or (machine.cpu and machine.compiler.python == machine.python)

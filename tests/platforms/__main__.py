@@ -3,8 +3,10 @@
 Each machine is a row of `machines.py`: a newer or older Python with its own NumPy and Numba, another CPU by emulation
 with kernels compiled on this one, or a smaller instruction set of this one. Pythons and QEMU are Debian's, of the
 mirror that apt uses; packages are those of pip's registries; all is kept in a folder. It needs Linux on x86-64, dpkg
-and a network. The last line of a machine has its counts, of cases and patterns those of all runs so far, each of which
-goes on where the one before it stopped; the exit code is 1 if anything differs.
+and a network. The last line of a machine has its counts; the exit code is 1 if anything differs.
+
+Of cases and patterns these are the counts of all runs so far: a run goes on where the one before it stopped, with
+`--store` by the files in docs/reliability, else by files in that folder.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from tests.campaigns import figures
 from tests.platforms.environments import DEFAULT, HERE, ROOT, environment
 from tests.platforms.machines import MACHINES
 
+RECORDS = ROOT / "docs" / "reliability"
 KINDS = "suite", "fuzz", "patterns"
 VERSIONS = """import platform
 from importlib.metadata import version
@@ -30,9 +33,8 @@ print(f"Python {platform.python_version()}, NumPy {version('numpy')}, Numba {ver
 """
 
 
-def commands(machine, folder, seconds, jobs, variants=1, only=""):
-    """The command of each kind of run; what it has done is added up in files, but of a few cases alone."""
-    done = folder / "done"
+def commands(machine, done, seconds, jobs, variants=1, only=""):
+    """The command of each kind of run; what was done is added up in files of a folder, but that of `only` a few."""
     fuzz = ["-m", "tests.campaigns.fuzz", "--covering", "--jobs", str(jobs), "--variants", str(variants)]
     fuzz += ["--only", only, "--first", "0"] if only else ["--state", str(done / f"{machine.name}-fuzz.json")]
     return {
@@ -72,7 +74,7 @@ def processes(machine, python, folder, jobs):
                 process.wait()
 
 
-def run(machine, kinds, folder, seconds, jobs, *chosen):
+def run(machine, kinds, folder, done, seconds, jobs, *chosen):
     """Run some kinds of runs on a machine; return whether all is right, the last line of each run, and versions."""
     python, missing = environment(machine, folder)
     if missing:
@@ -80,11 +82,11 @@ def run(machine, kinds, folder, seconds, jobs, *chosen):
     right, lines = True, {}
     with processes(machine, python, folder, jobs) as (python, settings):
         for kind in kinds:
-            command = [python, *commands(machine, folder, seconds / len(kinds), jobs, *chosen)[kind]]
-            done = subprocess.run(command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, text=True, check=False)
-            print(done.stdout)
-            right &= done.returncode == 0
-            lines[kind] = done.stdout.strip().rpartition("\n")[2].strip("= ")
+            command = [python, *commands(machine, done, seconds / len(kinds), jobs, *chosen)[kind]]
+            process = subprocess.run(command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, text=True, check=False)
+            print(process.stdout)
+            right &= process.returncode == 0
+            lines[kind] = process.stdout.strip().rpartition("\n")[2].strip("= ")
     return right, lines, subprocess.run([python, "-c", VERSIONS], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -97,7 +99,7 @@ def main():
     parser.add_argument("--variants", type=int, default=1, help="how many cases of the fuzzer need the kernels of one")
     parser.add_argument("--only", default="", help="fuzz where this expression is found in 'OPERATION FORMAT'")
     parser.add_argument("--folder", type=Path, default=DEFAULT, help="where Pythons and packages are kept")
-    parser.add_argument("--store", action="store_true", help="keep the counts for the table of docs/reliability.md")
+    parser.add_argument("--store", action="store_true", help="add the counts to those of docs/reliability.md")
     parser.add_argument("--list", action="store_true", help="print the machines")
     given = parser.parse_args()
     if given.list:
@@ -110,8 +112,9 @@ def main():
     for name in given.machines or MACHINES:
         began = time.monotonic()
         kinds = [given.run] if given.run else MACHINES[name].runs
-        chosen = given.folder, given.minutes * 60, given.jobs, given.variants, given.only
-        right, lines, versions = run(MACHINES[name], kinds, *chosen)
+        done = RECORDS if given.store else given.folder / "done"
+        chosen = given.minutes * 60, given.jobs, given.variants, given.only
+        right, lines, versions = run(MACHINES[name], kinds, given.folder, done, *chosen)
         failed += [] if right else [name]
         if given.store:
             command = f"python -m tests.platforms {name}" + f" --run fuzz --only '{given.only}'" * bool(given.only)

@@ -1,5 +1,6 @@
 """The laboratory's tables, what it takes of Debian's packages, and how kernels are handed to another process."""
 
+import functools
 import pickle
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from requirements import VERSIONS
 
-from tests.platforms import compiled_elsewhere, debian, environments
+from tests.campaigns import exhaustive
+from tests.platforms import compiled_elsewhere, debian, environments, patterns
 from tests.platforms.__main__ import KINDS, commands
 from tests.platforms.machines import MACHINES
 
@@ -116,3 +118,32 @@ def test_errors_of_another_process_are_raised_here(elsewhere):
 def test_without_another_process_functions_are_called_here():
     assert called_elsewhere.api("numpy") is np
     assert called_elsewhere.function("numpy", "add") is np.add
+
+
+def test_patterns_add_up_and_wrong_ones_are_tried_again(tmp_path, monkeypatch, capsys):
+    tried, broken = [], {"b"}
+
+    def work(name):
+        tried.append(name)
+        if name in broken:
+            raise exhaustive.Wrong(f"{name} is wrong")
+        yield 1000
+
+    jobs = [(patterns.KIND, name, functools.partial(work, name)) for name in "abc"]
+    monkeypatch.setattr(exhaustive, "jobs", lambda: [*jobs, ("quotients", "d", functools.partial(work, "d"))])
+    monkeypatch.setattr(sys, "argv", ["patterns", "60", str(tmp_path / "patterns.json")])
+    assert patterns.main() == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "2,000 values in 3 of 3 pairs of dtypes, 1 wrong"
+    broken.clear()
+    assert patterns.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3,000 values in 3 of 3 pairs of dtypes, 0 wrong"
+    assert tried == ["a", "b", "c", "b"]
+
+
+def test_what_is_done_is_kept_but_not_of_a_few_cases_alone():
+    machine = MACHINES["neoverse-n1"]
+    assert commands(machine, Path("x"), 60, 1, 50)["fuzz"][-4:-2] == [
+        "--state",
+        str(Path("x", "neoverse-n1-fuzz.json")),
+    ]
+    assert "--state" not in commands(machine, Path("x"), 60, 1, 50, "minmax")["fuzz"]

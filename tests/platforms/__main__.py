@@ -2,8 +2,9 @@
 
 Each machine is a row of `machines.py`: a newer or older Python with its own NumPy and Numba, another CPU by emulation
 with kernels compiled on this one, or a smaller instruction set of this one. Pythons and QEMU are Debian's, of the
-mirror that apt uses; packages are those of pip's registries; all is kept in a folder. It needs Linux on x86-64, dpkg
-and a network. The last line of a machine has its counts; the exit code is 1 if anything differs.
+mirror that apt uses, where Debian lacks one that of PATH; packages are those of pip's registries; all is kept in a
+folder. It needs Linux on x86-64, dpkg and a network. The last line of a machine has its counts; the exit code is 1 if
+anything differs.
 
 Of cases and patterns these are the counts of all runs so far: a run goes on where the one before it stopped, with
 `--store` by the files in docs/reliability, else by files in that folder.
@@ -114,7 +115,12 @@ def main():
         kinds = [given.run] if given.run else MACHINES[name].runs
         done = RECORDS if given.store else given.folder / "done"
         chosen = given.minutes * 60, given.jobs, given.variants, given.only
-        right, lines, versions = run(MACHINES[name], kinds, given.folder, done, *chosen)
+        try:
+            right, lines, versions = run(MACHINES[name], kinds, given.folder, done, *chosen)
+        except FileNotFoundError as error:
+            print(f"{name}: {error}", flush=True)
+            failed.append(name)
+            continue
         failed += [] if right else [name]
         if given.store:
             command = f"python -m tests.platforms {name}" + f" --run fuzz --only '{given.only}'" * bool(given.only)

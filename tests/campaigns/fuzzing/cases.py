@@ -129,7 +129,8 @@ class Case:
     @cached_property
     def size(self):
         random = Random(f"size {self.number}")
-        if streams(self.of) and random.random() < STREAMED_CASES / CASES_OF_A_RUN / share_streamed(self.of.format):
+        may_stream = streams(self.of) and not self.variant  # others would take longer than all else of the kind
+        if may_stream and random.random() < STREAMED_CASES / CASES_OF_A_RUN / share_streamed(self.of.format):
             return "streamed"
         return weighted(random, SIZES)
 

@@ -85,7 +85,7 @@ compute_type = traced(computes_in)
 
 
 def _casts(spec) -> bool:
-    """Return whether codes are floats of 16 bits, to which values are cast."""
+    """Return whether codes are floats of 16 bits, to which values are cast: their quotients are those of a division."""
     return spec.code is not None and spec.code.row.bits == 16
 
 
@@ -175,16 +175,13 @@ def needs_division(spec, scale):
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
     remainder that can decide a tie is exact: its unit is 2**-49 scales, and 2**-149 is the smallest float32. Ties of
-    float codes are as small as 2**-18 scales and units 2**-66 scales, so 2**-80 is the least there. Floats of 16 bits
-    have quotients that underflow, and no scale as a rule. Where steps are clamped the formula is that of `code_value`
-    for any scale that is not infinite.
+    float codes are as small as 2**-18 scales and units 2**-66 scales, so 2**-80 is the least there. Where steps are
+    clamped the formula is that of `code_value` for any scale that is not infinite.
     """
-    if spec.op == "dequantize" or is_by_table(spec):
+    if spec.op == "dequantize" or is_by_table(spec) or _casts(spec):
         return False
     if spec.code is None and not spec.rule.corrects:
         return is_infinite(scale)
-    if _casts(spec):
-        return (scale == v.constant(1, scale)) ^ True
     smallest, largest = 2.0**-900, 2.0**900
     if computes_in(spec, scale) == types.float32:
         smallest, largest = 2.0**-100 if spec.code is None else 2.0**-80, 2.0**100
@@ -283,9 +280,7 @@ def float_quotient_prepared(spec, x, s):
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
     form = spec.code
-    if _casts(spec):  # the scale is 1
-        return x
-    if _adds_zero(spec) or spec.rule.half or not _is_corrected(x):
+    if _casts(spec) or _adds_zero(spec) or spec.rule.half or not _is_corrected(x):
         return float_quotient(spec, x, s.scale)
     limit = v.constant(form.row.max if form.saturate else 4 * form.row.max, x) * s.scale
     return _signed_like(quotient(v.maximum(-limit, v.minimum(limit, x)), s), x)  # of NaN itself, in this order

@@ -38,6 +38,7 @@ def theirs(x, name):
     return np.where(np.isnan(x), nan, result.view(np.uint16)).view(result.dtype)
 
 
+@pytest.mark.slow("compiles a kernel each", quick=lambda name, dtype: name == "bfloat16" or dtype == "float32")
 @BOTH
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_patterns_around_ties_are_cast_as_by_ml_dtypes_and_numpy(name, dtype):
@@ -64,6 +65,7 @@ def test_float64_is_rounded_once():
     same_bytes(cast(x, "bfloat16"), expected)
 
 
+@pytest.mark.slow("compiles four kernels each", quick=lambda name, random: name == "bfloat16" and random)
 @BOTH
 @pytest.mark.parametrize("random", [{}, AT_RANDOM], ids=["nearest", "at random"])
 def test_overflow_nan_and_zeros(name, random):

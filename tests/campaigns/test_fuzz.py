@@ -400,7 +400,7 @@ def test_turns_cover_all_operations_dtypes_and_formats():
 
 
 def test_covering_turns_begin_with_every_operation_and_format():
-    """By combinations that use them; then each pair comes of an operation that has formats and one of these."""
+    """By combinations that use them; each format with each operation follows."""
     formats = set(PRODUCT["format"]) | set(PRODUCT["cast to"])
     for number in (numbers := covering_combinations()[:100]):
         case = Case(number * CASES)

@@ -6,8 +6,8 @@ mirror that apt uses, where Debian lacks one that of PATH; packages are those of
 folder. It needs Linux on x86-64, dpkg and a network. The last line of a machine has its counts; the exit code is 1 if
 anything differs.
 
-Of cases and patterns these are the counts of all runs so far: a run goes on where the one before it stopped, with
-`--store` by the files in docs/reliability, else by files in that folder.
+Cases and patterns are counted over all runs so far: a run goes on where the one before it stopped, with `--store` by
+the files in docs/reliability, else by files in that folder.
 """
 
 import argparse

@@ -29,7 +29,7 @@ def _interpreter(machine, folder):
     Raises
     ------
     FileNotFoundError
-        If Debian has no such Python, and there is none here.
+        If Debian has no such Python, nor has PATH.
     """
     if not machine.python:
         return Path(sys.executable)

@@ -157,8 +157,8 @@ class Case:
 class _Drawing:
     """Draws one call.
 
-    `random` makes what kernels depend on, the same for all variants of a seed; `sizes` what else a launch plan depends
-    on, and no more of `random` is drawn for one size than for another; `rng` makes the elements.
+    `random` makes what kernels depend on, the same for all variants of a seed; `sizes` the rest that a launch plan
+    depends on; `rng` the elements. No more of `random` is drawn for one size than for another.
     """
 
     def __init__(self, case, rng):

@@ -35,7 +35,7 @@ FAST = called_elsewhere.api("fastq")
 
 ROUNDINGS = {
     rounding: replace(fastq.CONVENTIONS["onnx"], name=rounding, rounding=rounding)
-    for rounding in ("half_even", "half_away", "floor", "trunc")
+    for rounding in fastq.Convention.__dataclass_fields__["rounding"].metadata["choices"]
 }
 INTEGERS = ("int8", "uint8", "int16")
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")

@@ -269,15 +269,18 @@ def test_fractions_agree_with_the_reference(operation):
     assert len(tried) > 4
 
 
-@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+HALF = fastq.Convention("scales of float16", stored_type="float16", formats=("int8",))
+
+
+@pytest.mark.parametrize("convention", [*fastq.CONVENTIONS, HALF.name])
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_fractions_find_a_wrong_number_of_a_convention(convention, symmetric):
     """Of scales and zero points, of codes and of values, by the formulas of each row."""
-    row = fastq.CONVENTIONS[convention]
+    row = fastq.CONVENTIONS.get(convention, HALF)
     if ("symmetric" if symmetric else "asymmetric") not in row.schemes:
         return
     x = np.array([[-0.3, 0.7, 2.5], [1.25, -1.75, 0.1]], np.float32)
-    options = {"axis": 0, "symmetric": symmetric, "convention": convention}
+    options = {"axis": 0, "symmetric": symmetric, "convention": row}
     call = Call([x, row.formats[0] if row.formats else "uint8"], options)
     q = reference.quantize(*call.args, **options)
     p, decoding, values = q.qparams, Call([q], {}), reference.dequantize(q)

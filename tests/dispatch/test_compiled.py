@@ -319,7 +319,7 @@ WRONG = [
         "quantize_linear",
         (ARRAY, F64, I64, "int4"),
         {},
-        "dtype must be int8, uint8, int16, uint16 or a float8 format in",
+        "dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in",
     ),
     ("quantize_linear", (ARRAY, F64, I64, "mxfp4"), {}, "dtype must be a format without its own scales, not mxfp4"),
     (
@@ -376,9 +376,12 @@ def test_what_is_refused_while_compiling(name, arguments, options, message):
 
 def test_what_is_refused_reaches_the_user():
     with pytest.raises(
-        TypingError, match="dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code"
+        TypingError, match="dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in compiled code"
     ):
         numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 0, "int4"))(X)
+    for call in (lambda x: fastq.quantize(x, "int8"), lambda x: fastq.dequantize(x), lambda x: fastq.choose_qparams(x)):
+        with pytest.raises(TypingError, match=r"in compiled code.*: call fastq\.choose_qparams before, and there"):
+            numba.njit(call)(X)
 
 
 # --- how Numba gets to know them --------------------------------------------------------------------------------------

@@ -65,6 +65,9 @@ OWN = {
         zero_point_inside=True,
         rounding="half_away",
     ),
+    "symmetric alone": fastq.Convention(
+        "symmetric alone", formats=("int8",), schemes=("symmetric",), stored_type="float16", rounding="half_away"
+    ),
     "middle of a bucket": fastq.Convention("middle of a bucket", rounding="floor", decode="middle", narrow=()),
     "truncated reciprocal": fastq.Convention(
         "truncated reciprocal",
@@ -239,11 +242,11 @@ def test_input_dtypes(name, dtype):
 @pytest.mark.parametrize("name", ALL)
 def test_formats(name, code):
     row, x = ALL[name], array("float32", 5)
+    options = {"axis": 0, "convention": row, "symmetric": "asymmetric" not in row.schemes}
     if row.formats and code not in row.formats:
         with pytest.raises(ValueError, match="dtype must be one of"):
-            fastq.quantize(x, code, convention=row)
+            fastq.quantize(x, code, **options)
         return
-    options = {"axis": 0, "convention": row, "symmetric": "asymmetric" not in row.schemes}
     same_quantized(fastq.quantize(x, code, **options), reference.quantize(x, code, **options))
 
 

@@ -202,7 +202,7 @@ def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
     """Nothing is compiled behind the back of a user who had other works made for this CPU."""
     code = """
     from fastq.operations import works
-    works.WORKS = {"one": (works.Calls((works._minmax,), "float32", "-", ({},), ((64, 64),)),)}
+    works.WORKS = {"one": (works.Calls((works.minmax,), "float32", "-", ({},), ((64, 64),)),)}
     fastq.warmup("one", native=True)
     """
     written = package.parent / "compiled"
@@ -387,7 +387,7 @@ build["aim"](platform)
 from fastq.engine.code import shipped
 from fastq.operations import works
 found = shipped.record()
-plan = works.Calls((works._minmax,), "float32", "-", ({},), ((64, 64),))
+plan = works.Calls((works.minmax,), "float32", "-", ({},), ((64, 64),))
 works.WORKS = {"one": (plan,)}
 works.plan(["one"])
 build["compile_part"](platform, sorted(found.items())[:1], sys.argv[2])

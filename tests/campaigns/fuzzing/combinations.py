@@ -35,6 +35,7 @@ OPERATIONS = {
     "cast_value": 1,
     "unpack_array": 1,
     "minmax": 2,
+    "magnitudes": 1,
     "compare": 3,
     "pack": 1,
     "unpack": 1,

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,18 +62,6 @@ imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=I
 nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 like_option = functools.partial(click.option, type=EXISTING, metavar="FILE")
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-EVERY_HELP = "Print one row for each tensor, also for those that were copied."
-worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
-
-
-def table_options(command: Any) -> Any:
-    """Give a command the options of a table of tensors with and without errors: keywords of `arranged`."""
-    return click.option("--every", is_flag=True, help=EVERY_HELP)(worst_option(command))
-
-
-def order_of(given: dict[str, Any]) -> dict[str, bool]:
-    """Take the options of a table out of the options of a command."""
-    return {name: given.pop(name) for name in ("every", "worst_first")}
 
 
 def with_suffix(
@@ -174,9 +163,12 @@ patterns = functools.partial(repeatable, metavar="PATTERN", callback=as_patterns
 decibels = functools.partial(click.option, type=float, metavar="DB", callback=_as_decibels)
 
 
-def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written; `read` has the files that are read, by their arguments."""
-    check_replaceable(out, "OUT", {name: path for name, path in sources.items() if path})
+def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool, report: Path | None = None) -> None:
+    """Refuse an OUT or a report that can't or should not be written; `sources` are read, by their arguments."""
+    read = {name: path for name, path in sources.items() if path}
+    check_replaceable(out, "OUT", read)
+    if report is not None:
+        check_replaceable(report, "--report", {**read, "OUT": out} if os.path.exists(out) else read)
     if os.path.lexists(out) and not force:
         raise click.BadParameter(f"{out.name!r} exists; --force replaces it", param_hint="'OUT'")
 
@@ -283,11 +275,13 @@ def counted(things: Sequence[T], noun: str) -> Iterator[T]:
 @contextlib.contextmanager
 def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
-    console = Console(stderr=True)
+    console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
-    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    hidden = not console.is_terminal
+    # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
+    with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
-        told.append(lambda: update(now="compiling, once", refresh=True))
+        told.append(told[-1] if progress.disable else lambda: update(now="compiling, once", refresh=True))
         try:
             yield functools.partial(update, now="")
         finally:

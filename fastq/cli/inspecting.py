@@ -13,33 +13,41 @@ import click
 import numpy as np
 
 import fastq
-from fastq.cli import files, report
-from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note, with_suffix
+from fastq.cli import files
+from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note
 from fastq.cli.quantizing import inspect_gguf
-from fastq.cli.report import print_json, total_text, write_report
+from fastq.cli.report import (
+    Shown,
+    as_float,
+    json_option,
+    operands,
+    print_json,
+    show,
+    table_options,
+    total_text,
+    worst_option,
+)
 from fastq.cli.suggesting import Tried, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
 from fastq.io.pipeline import NAMED, Converted, Errors, count_text, naming, signal_of, some_of, sums_of
 from fastq.io.records import FLOATS, Scheme
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
 from fastq.plot.schemes import SAMPLE, Measured
-from fastq.results import Comparison, QuantizedArray
+from fastq.results import Comparison
 from fastq.system.dtypes import Array
 
 MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
 SOURCE = files.Source(FOLDER, *SUFFIXES)
-FIELDS = ("name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)))
+FIELDS = "name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison))
 COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_error", "clipped", "bytes_a", "bytes_b"
-COMPARABLE = "float16", "bfloat16", "float32", "float64"
 BOTH = files.Source(FOLDER, *SUFFIXES)
-PAGE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(short_help="Show the tensors of files.")
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; for GGUF files with all metadata.")
+@json_option
 @click.option("--header", is_flag=True, help="Read names, shapes and sizes only, not the numbers.")
 def inspect(source: Path, as_json: bool, header: bool) -> None:
     """Show the tensors of a .npy, .npz, .safetensors or .gguf file, of a model directory, or of a folder of such files.
@@ -72,7 +80,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
                 entries.append(about | (asdict(extent_of(tensor.values())) if is_read else {}))
                 advance(tensor.nbytes, 1)
     if as_json:
-        print_json(entries)
+        print_json({"tensors": entries})
         return
     print_table(entries, INSPECTED[:4] if header else INSPECTED)
     quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
@@ -82,8 +90,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 @click.command(short_help="Find the scheme with the fewest bits.")
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @files.decibels("--sqnr", default=30.0, show_default=True, help="SQNR in dB that each tensor must reach.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; for files of tensors, quantize --like reads it.")
-@files.worst_option
+@json_option
+@worst_option
 def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
     """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
 
@@ -177,31 +185,24 @@ def _fewest(
 @click.command(short_help="Measure errors of one file against another.")
 @click.argument("a", metavar="A", type=BOTH)
 @click.argument("b", metavar="B", type=BOTH)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
 @files.decibels("--at-least", help="SQNR in dB: exit with 3 if a tensor is below it.")
-@files.table_options
-def compare(
-    a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None, **order: bool
-) -> None:
+@table_options
+def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     """Measure the errors of the tensors of B against the tensors of A with the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
     model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
-    matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
-    installed.
+    matrix is one tensor, with its codes, scales and zero points.
 
     Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
     the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
     --at-least is not reached; 4 if one side lacks tensors, if bytes that can't be measured differ, or if no quantized
     tensor of A or B was compared.
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv cannot be combined: only one of them can be printed")
-    if html is not None:
-        files.check_replaceable(html, "--html", {"A": a, "B": b})
-    with files.failures(called(a), html or a):
+    shown = Shown.taken(given)
+    if shown.report is not None:
+        files.check_replaceable(shown.report, "--report", {"A": a, "B": b})
+    with files.failures(called(a), a):
         ours, theirs = (tensors_of(path, say=note) for path in (a, b))
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
@@ -213,22 +214,10 @@ def compare(
             note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
         with files.progress_bar([x for x, _ in pairs]) as advance:
             found = [_compared(*pair, quantized, advance) for pair in pairs]
-        entries, total = [entry for entry, _ in found], "quantized" if quantized else "compared"
-        total = total_text([row for _, row in found], done=total)
-        if html is not None:
-            title = f"{called(b)} compared with {called(a)}"
-
-            def operands(name: str) -> tuple[Any, Any]:
-                return _as_float(ours[name].values()), _as_float(theirs[name].codes())
-
-            write_report(html, title, total, FIELDS, entries, operands)
-    if as_json or as_csv:
-        print_json(entries) if as_json else click.echo(report.csv_text(FIELDS, entries), nl=False)
-    elif html is None:
-        print_table(arranged(entries, **order), COMPARED)
-        print_line(total)
-    if html is not None:
-        note(f"{html}: {total}")
+        entries, rows = [entry for entry, _ in found], [row for _, row in found]
+        about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
+        pictured = operands(ours, theirs)
+        show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:
@@ -284,17 +273,11 @@ def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
         numbers = x.values()
-        values = _as_float(numbers)
-        measured = fastq.compare(values, _as_float(y.codes()))
+        values = as_float(numbers)
+        measured = fastq.compare(values, as_float(y.codes()))
     counts = x.is_quantized or y.is_quantized or not (quantized or numbers.dtype.kind in "iu")
     sums = sums_of(measured, values) if counts else None
     advance(x.nbytes, 1)
     row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, sums, size=math.prod(x.shape))
-    about = x.name, shape_text(x.shape), x.scheme, y.scheme, x.nbytes, y.nbytes
+    about = x.name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes
     return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
-
-
-def _as_float(values: Any) -> Any:
-    """Return codes as they are, and values as floats."""
-    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
-    return values if is_taken else values.astype(np.float64)

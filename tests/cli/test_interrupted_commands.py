@@ -104,7 +104,7 @@ PLACES = {
     "a file is written": "from fastq.io import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
-    "a table is printed": "from fastq.cli import quantizing; after(quantizing, 'print_converted')",
+    "a table is printed": "from fastq.cli import quantizing; after(quantizing, 'show')",
     "the command ends": "import fastq.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",

@@ -3,6 +3,7 @@
 import ensurepip
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,9 +24,20 @@ def _script(path, *command):
 
 
 def _interpreter(machine, folder):
-    """Return a Python of the machine: a script, which subprocesses can run as any other."""
+    """Return a Python of the machine: a script, which subprocesses can run as any other.
+
+    Raises
+    ------
+    FileNotFoundError
+        If Debian has no such Python, nor has PATH.
+    """
     if not machine.python:
         return Path(sys.executable)
+    if not machine.suite:
+        found = shutil.which(f"python{machine.python}")
+        if found is None:
+            raise FileNotFoundError(f"PATH has no python{machine.python}, and no suite of Debian's has a package of it")
+        return Path(found)
     root = folder / f"{machine.suite}-{machine.architecture}-{machine.python}"
     debian.unpack(root, machine.suite, machine.architecture, f"python{machine.python}-venv", "libstdc++6")
     python = root / "usr/bin" / f"python{machine.python}"

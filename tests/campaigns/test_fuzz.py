@@ -400,6 +400,10 @@ def test_workers_share_the_combinations():
     assert Counter(name for name, _ in fuzz.messages_of([Reporting("a"), Reporting("b")], 50)) == {"a": 50, "b": 50}
 
 
+def test_all_functions_of_the_reference_are_tried():
+    assert set(reference.operations.__all__) <= set(OPERATIONS)
+
+
 def test_turns_cover_all_operations_dtypes_and_formats():
     """Each worker has its share of the combinations, some cases of each at a time, and goes on where it was."""
     numbers = covering_combinations()

@@ -159,7 +159,7 @@ def negatives(x, axes, block_size, threads):
     loop = loop_of(layout, "minmax", x.dtype, kind)
     kernel = kernel_address(loop.function, CountOperands(x.dtype, kind), "count", together=loop.together)
     operands = driver.X, driver.SUMS, driver.NONE, driver.NONE, driver.NONE
-    # the thread of a slot adds to its own counts: these are so many apart
+    # the thread of each slot adds to counts of its own
     args = kernel_args(layout, repeat=loop.repeat, partial_stride=layout.parameters)
     counts = np.zeros((threads, layout.parameters), kind)
     driver.run(driver.plan_launch(kernel, operands, args, x.size, threads), x, None, None, None, counts)

@@ -809,6 +809,8 @@ class _Drawing:
         call.args = [self.placed(call, self.values(shape, infinities=0.2))]
         return call
 
+    _magnitudes = _minmax
+
     def _compare(self):
         shape, random = self.shape(), self.random
         call = Call([], {})

@@ -601,6 +601,14 @@ def _minmax(call, ends):
     return True
 
 
+def _magnitudes(call, ends):
+    x = _plain(call.args[0])
+    for which, group in _groups(x, call.options["axis"], call.options["block_size"]).items():
+        sizes = [abs(element) for element in map(number, group) if element] or [Fraction(0)]
+        _expect(f"magnitudes {which}", [number(end[which]) for end in ends], [min(sizes), max(sizes)])
+    return True
+
+
 def _raw(call, qtype, shape):
     """Raw parameters as QParams."""
     given = call.args[1]
@@ -664,6 +672,7 @@ _CHECKS = {
     "dequantize": _dequantize,
     "dequantize_method": _dequantize,
     "minmax": _minmax,
+    "magnitudes": _magnitudes,
 }
 
 

@@ -222,7 +222,10 @@ def as_range_method(method: object) -> MSERange | None:
     except Exception:  # not a name, or not hashable
         if arguments.is_a(method, MSERange):
             return method
-    raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {arguments.shown(method)}")
+    ends = arguments.is_a(method, (tuple, list, np.ndarray))
+    hint = "; for given ends pass qparams=fastq.choose_qparams(np.array([lo, hi], x.dtype), dtype)" * ends
+    known = f"{', '.join(METHODS)}, or a fastq.MSERange"
+    raise ValueError(f"range must be one of {known}, not {arguments.shown(method)}{hint}")
 
 
 def as_least_error(method: object, form: BlockFormat) -> bool:

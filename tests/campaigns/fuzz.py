@@ -40,6 +40,14 @@ def failure_of(error):
     return text[-1500:]
 
 
+def counted(case, outcome):
+    """Return what is counted of a case: nothing where it needs what a wheel lacks."""
+    if outcome == "lacking":
+        return ()
+    values = ((axis, value) for axis, values in case.axes.items() for value in values)
+    return ("outcome", outcome), (f"outcome of {case.of.operation}", outcome), *values
+
+
 def run_cases(seeds, report):
     """Run cases; report(kind, ...) is told each seed before it is run, failures, and counts from time to time."""
     from fuzzing.check import Settings, check, settings
@@ -54,9 +62,7 @@ def run_cases(seeds, report):
                 report("failure", seed, failure_of(error))
                 counts["outcome", "different"] += 1
             else:
-                counts["outcome", outcome] += 1
-                counts[f"outcome of {case.of.operation}", outcome] += 1
-                counts.update((axis, value) for axis, values in case.axes.items() for value in values)
+                counts.update(counted(case, outcome))
             if done % BATCH == 0:
                 report("counts", [[*key, n] for key, n in counts.items()])
                 counts.clear()

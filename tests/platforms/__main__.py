@@ -29,6 +29,11 @@ print(f"Python {platform.python_version()}, NumPy {version('numpy')}, Numba {ver
 """
 
 
+def versions(python):
+    """Say which Python, NumPy and Numba a Python has."""
+    return subprocess.run([python, "-c", VERSIONS], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def commands(seconds, first, only=""):
     """The command of each kind of run."""
     fuzz = ["-m", "tests.campaigns.fuzz", "--covering", "--jobs", str(JOBS), "--only", only]
@@ -82,7 +87,7 @@ def run(machine, kinds, seconds, first, folder, only=""):
             print(done.stdout)
             right &= done.returncode == 0
             lines[kind] = done.stdout.strip().rpartition("\n")[2].strip("= ")
-    return right, lines, subprocess.run([python, "-c", VERSIONS], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return right, lines, versions(python)
 
 
 def main():

@@ -1,62 +1,55 @@
-"""Patterns of bits on a machine: `python -m tests.platforms.patterns SECONDS [WHAT]`; the last line has the counts.
+"""Patterns of bits on a machine: `python -m tests.platforms.patterns SECONDS STATE [steps]`; what is done is in a file.
 
-WHAT is "halves", every pattern of 16 bits in every format, or "floats", every float32 around those at which codes
-change. What a wheel lacks machine code of is not counted, where nothing may be compiled.
+A run goes on where the one before it stopped, and tries again what was wrong. It is every pattern of 16 bits, or with
+`steps` every float32 around those at which codes change. What a wheel lacks, where nothing may be compiled, is left
+out. The last line has the counts of all.
 """
 
 import functools
-import itertools
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from fuzzing.check import LACKS
 
 from tests.campaigns import exhaustive
 
-
-def halves():
-    for name, format in itertools.product(exhaustive.HALVES, exhaustive.QTYPES):
-        yield functools.partial(exhaustive.every_half, name, format)
+HALVES = "every 16-bit pattern, by the reference"
+STEPS = "every float32 around steps"
 
 
-def floats():
+def steps():
+    """What is proven of floats: kind, name and a function that does it."""
     for setting in exhaustive.settings():
-        yield functools.partial(near_steps, setting)
+        yield STEPS, setting.name, functools.partial(around_steps, setting)
 
 
-def near_steps(setting):
-    """Quantize all floats of the chunks in which a code changes; return how many there were."""
-    zeros = np.zeros(exhaustive.CHUNK, np.float32)
-    setting.codes(zeros, np.empty(zeros.shape, exhaustive.QTYPES[setting.format].storage))
+def around_steps(setting):
+    """Quantize all floats of the chunks in which a code changes, unless a wheel lacks what that needs."""
+    x = np.zeros(exhaustive.CHUNK, np.float32)
+    try:
+        setting.codes(x, np.empty(x.shape, exhaustive.as_qtype(setting.format).storage))
+    except AssertionError as error:
+        if LACKS not in str(error):
+            raise
+        return
     every = exhaustive.EveryFloat(setting)
-    chunks = every.chunks_with_steps()
-    for first in chunks:
+    for first in every.chunks_with_steps():
         every.check(first)
-    return len(chunks) * exhaustive.CHUNK
-
-
-WHAT = {"halves": halves, "floats": floats}
+        yield exhaustive.CHUNK
 
 
 def main():
-    until, values, settings, wrong = time.monotonic() + float(sys.argv[1]), 0, 0, 0
-    everything = list(WHAT[sys.argv[2] if sys.argv[2:] else "halves"]())
-    for proof in everything:
-        if time.monotonic() > until:
-            break
-        try:
-            values += proof()
-        except exhaustive.Wrong as error:
-            wrong += 1
-            print(error)
-        except AssertionError as error:
-            if LACKS not in str(error):
-                raise
-            continue
-        settings += 1
-    print(f"{values:,} values in {settings} of {len(everything)} settings, {wrong} wrong")
-    return int(wrong > 0)
+    seconds, path, *kinds = sys.argv[1:]
+    kind = STEPS if kinds else HALVES
+    state, pairs = exhaustive.State(Path(path)), [job for job in (*exhaustive.jobs(), *steps()) if job[0] == kind]
+    state.wrong.clear()
+    exhaustive.run(state, time.monotonic() + float(seconds), pairs)
+    done, wrong = state.done.get(kind, {}), state.wrong.get(kind, {})
+    tried = sum(map(bool, done.values())) + len(wrong)
+    print(f"{sum(done.values()):,} values in {tried} of {len(pairs)} pairs of dtypes, {len(wrong)} wrong")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fastq.system import cpu
 from tests.campaigns import figures
-from tests.platforms.__main__ import commands, versions
+from tests.platforms.__main__ import versions
 from tests.platforms.environments import DEFAULT, ROOT, environment
 from tests.platforms.machines import MACHINES
 
@@ -61,7 +61,8 @@ def usual_calls(python, wheel):
 
 def program(wheel, *command):
     """Run a program of the tests in a process with these variables; return its last line."""
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=wheel, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", *map(str, command)]
+    done = subprocess.run(command, cwd=ROOT, env=wheel, stdout=subprocess.PIPE, text=True, check=False)
     return done.stdout.strip().rpartition("\n")[2]
 
 
@@ -73,9 +74,10 @@ def tried(wheel, name, given):
         by_wheel = functools.partial(variables, home, COMPILES, HOME=home, FASTQ_COMPILED="-")
         yield "usual calls", python, usual_calls(python, by_wheel())
         if name in LEVELS:
-            seconds = 60 * given.minutes
-            yield "fuzz", python, program(by_wheel(ROOT), *commands(seconds, given.first)["fuzz"])
-            yield "floats", python, program(by_wheel(ROOT), "-m", "tests.platforms.patterns", str(seconds), "floats")
+            fuzz = "tests.campaigns.fuzz", "--covering", "--first", given.first, "--hours", given.minutes / 60
+            yield "fuzz", python, program(by_wheel(ROOT), *fuzz)
+            steps = "tests.platforms.patterns", 60 * given.minutes, Path(home, "done.json"), "steps"
+            yield "steps", python, program(by_wheel(ROOT), *steps)
 
 
 def main():

@@ -178,15 +178,16 @@ class CodeFile(CachedFile):
 
 
 @functools.cache
-def _tell_user() -> None:
-    """Tell a user who waits at a terminal once what is compiled, a second or more."""
+def tell_user(*, also_in_pipes: bool = False) -> None:
+    """Tell a user who waits, once, that something is compiled, which takes a second or more."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # of none, another's or one that is closed
-        if sys.stderr.isatty():
-            sys.stderr.write("fastq: compiling for calls of a new kind, once; the code is kept on disk\n")
+        if also_in_pipes or sys.stderr.isatty():
+            sys.stderr.write("fastq: compiling kernels, once for this machine; the code is kept on disk\n")
+            sys.stderr.flush()
 
 
 # what is called before something is compiled, the last one; a command with a bar shows it there
-told: list[Callable[[], None]] = [_tell_user]
+told: list[Callable[[], None]] = [tell_user]
 
 # --- the digest of sources --------------------------------------------------------------------------------------------
 

@@ -43,29 +43,25 @@ def failure_of(error):
     return text[-1500:]
 
 
-<<<<<<< HEAD
 def counted(case, outcome):
     """Return what is counted of a case: nothing where it needs what a wheel lacks."""
+    from fuzzing.combinations import VARIANT
+
     if outcome == "lacking":
         return ()
     values = ((axis, value) for axis, values in case.axes.items() for value in values)
-    return ("outcome", outcome), (f"outcome of {case.of.operation}", outcome), *values
+    kind = "kind", "first" if case.number < VARIANT else "again"
+    return kind, ("outcome", outcome), (f"outcome of {case.of.operation}", outcome), *values
 
 
-def run_cases(seeds, report):
-    """Run cases; report(kind, ...) is told each seed before it is run, failures, and counts from time to time."""
-=======
 def run_cases(numbers, report):
     """Run cases; report(kind, ...) is told each number before it is run, failures, and counts from time to time."""
->>>>>>> main
     from fuzzing.check import Settings, check, settings
-    from fuzzing.combinations import VARIANT
 
     counts, now = Counter(), Settings()
     with settings():
         for done, number in enumerate(numbers, 1):
             report("case", number)
-            counts["kind", "first" if number < VARIANT else "again"] += 1
             try:
                 case, outcome = check(number, now)
             except Exception as error:

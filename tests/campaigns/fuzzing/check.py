@@ -226,10 +226,6 @@ def check(number, settings):
     case = Case(number)
     settings.use(case)
     outcome = check_call(case)
-<<<<<<< HEAD
-    if seed % 4 == 0 and case.size != "streamed" and outcome != "lacking":
-=======
-    if (case.seed + case.variant) % 4 == 0 and case.size != "streamed":
->>>>>>> main
+    if (case.seed + case.variant) % 4 == 0 and case.size != "streamed" and outcome != "lacking":
         check_call(case, repeat=1)  # by the launch plan of the first call, with other values
     return case, outcome

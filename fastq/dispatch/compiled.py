@@ -109,10 +109,10 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
-            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code per "
-            f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
+            f"dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in compiled code, not {qtype}: one "
+            f"code per element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
-    result = types.uint8 if qtype.element else from_dtype(qtype.storage)
+    result = types.Integer.from_bitwidth(qtype.bits, signed=False) if qtype.element else from_dtype(qtype.storage)
     return _with_parameters("quantize", request, scale, zero_point, (x, "x"), out, result)
 
 

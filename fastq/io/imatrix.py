@@ -182,7 +182,7 @@ def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
     sums, counts = source.load(name + SUMS).reshape(-1), np.rint(source.load(name + COUNTS).reshape(-1, 1))
     if not counts.size or sums.size % counts.size:
         raise ValueError(f"{name!r} has {counts.size:,} counts for {sums.size:,} sums")
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         means = np.asarray(sums.reshape(counts.size, -1) / counts, np.float32)
     means[counts[:, 0] <= 0] = 1
     return means if counts.size > 1 else means[0], int(np.sum(~(counts > 0)))

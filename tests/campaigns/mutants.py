@@ -6,9 +6,12 @@ bytes are compared with the reference, or an ordinary quick test. A mutant that 
 mutants.toml has the reason where nothing could notice it. One that survives for no such reason fails the command: a
 test is missing, or the code is not needed.
 
-A first run records what each probe reaches, for some minutes; then a mutant is judged by the probes that reach it, in a
+A first run records what each probe reaches, for an hour; then a mutant is judged by the probes that reach it, in a
 separate process in which the changed module is imported, and only kernels that depend on the change are compiled again.
 Mutants are drawn from all modules, and a run goes on where the one before it stopped.
+
+`--only kernels.noise` draws mutants of one module and records a minute or two: the files of tests that name it or
+import a module of that name, or those of `--tests`. `--again` judges those that survived again, `--wide` by all probes.
 
 Not changed: warm-up, documentation of conventions, measuring and tuning, which decide speed only; the thread pool, the
 memory of results and what reads CPython's objects, where a wrong word is an abort or a hang, which
@@ -125,23 +128,29 @@ def _row(name, mutants, table):
 # --- what probes reach ------------------------------------------------------------------------------------------------
 
 
-def reach_of(progress, jobs):
-    """What each probe reaches, a file of tests at a time, recorded again if the package or the file has changed."""
+def reach_of(progress, jobs, names=()):
+    """What each probe reaches, a file of tests at a time, recorded again if the package or the file has changed.
+
+    With names these files of tests alone are probes, else all and cases of the fuzzer.
+    """
     from mutating import probes, reach
 
-    folder = FOLDER / "reach"
+    folder = FOLDER / ("narrow" if names else "reach")
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = _kept(folder, "seeds", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
+
+    def record(name):
+        return reach.record_tests(probes.file_of_tests(name)) if names else reach.record_probes(name)
+
     with ThreadPoolExecutor(jobs) as pool:
-        cases = pool.submit(_kept, folder, "cases", lambda: reach.record_cases(chosen, progress))
-        tests = [
-            pool.submit(_kept, folder, name, functools.partial(reach.record_probes, name), name)
-            for name in probes.FILES
-        ]
-        for done, part in enumerate(tests):
-            progress("files of tests", done, len(tests))
+        recorded = names or probes.FILES
+        parts = [pool.submit(_kept, folder, name, functools.partial(record, name), name) for name in recorded]
+        if not names:
+            chosen = _kept(folder, "seeds", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
+            parts.append(pool.submit(_kept, folder, "cases", lambda: reach.record_cases(chosen, progress)))
+        for done, part in enumerate(parts):
+            progress("files of tests", done, len(parts))
             part.result()
-    return reach.joined([each.result() for each in (cases, *tests)])
+    return reach.joined([part.result() for part in parts])
 
 
 def _kept(folder, name, make, *tests):
@@ -224,13 +233,15 @@ def described(mutant):
 
 
 def main():
-    from mutating import judge
+    from mutating import judge, probes
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hours", type=float, default=0.5, help="how long to run")
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--seed", type=int, default=0, help="another sample")
-    parser.add_argument("--only", help="judge those alone whose name matches, and tell what became of them")
+    parser.add_argument("--only", help="judge those alone whose name matches, by the tests that name their modules")
+    parser.add_argument("--tests", nargs="+", metavar="NAME", help="with --only: by tests/**/test_NAME.py instead")
+    parser.add_argument("--wide", action="store_true", help="with --only: by all probes")
     parser.add_argument(
         "--patience", type=int, default=16, help="factor of the probes for mutants that survive at first"
     )
@@ -246,40 +257,32 @@ def main():
         if done % 25 == 0 or of < 25:
             console.print(f"{what}: {done:,}" + (f" of {of:,}" if of else ""), highlight=False)
 
-    reach = reach_of(progress, given.jobs)
+    order, counts = sample(given.seed)
+    chosen = [each for each in order if re.search(given.only or "", each.name)]
+    modules = {each.module for each in chosen}
+    names = given.tests or sorted({name for module in modules for name in probes.files_about(module)})
+    if given.only and not given.wide and not names:
+        parser.error(f"no file of tests names {', '.join(sorted(modules))}: give some with --tests, or --wide")
+    reach = reach_of(progress, given.jobs, names if given.only and not given.wide else ())
     for dropped in reach.dropped:
         console.print(f"fails as things are: {dropped}", markup=False, highlight=False)
-    order, counts = sample(given.seed)
     state = State(given.state)
+    run_for(given.hours, state, chosen, reach, given.patience, given.jobs, given.again)
     if given.only:
-        return run_only([each for each in order if re.search(given.only, each.name)], reach, given.patience, state)
-    run_for(given.hours, state, order, reach, given.patience, given.jobs, given.again)
-    names = {mutant.name for mutant in order}
-    state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in names}
-    import figures  # which imports the package
+        for row in rows(state, chosen, counts)[:-1]:
+            if row["tried"]:
+                print(", ".join(f"{key}: {value}" for key, value in row.items()))
+    else:
+        kept = {mutant.name for mutant in order}
+        state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in kept}
+        import figures  # which imports the package
 
-    figures.store("mutants", rows(state, order, counts))
+        figures.store("mutants", rows(state, order, counts))
     explained = reasons()
-    left = [each for each in order if _survives(state.verdicts.get(each.name)) and each.name not in explained]
+    left = [each for each in chosen if _survives(state.verdicts.get(each.name)) and each.name not in explained]
     for mutant in left:
         print(f"{state.verdicts[mutant.name]['outcome']}: {described(mutant)}")
     return int(bool(left))
-
-
-def run_only(chosen, reach, patience, state):
-    """Judge some mutants, and show what is known of each."""
-    from mutating import judge
-
-    survived = 0
-    for mutant in chosen:
-        plan = judge.plan_for(mutant, reach, patience)
-        print(described(mutant), f"  {len(plan.cases)} cases, {len(plan.tests)} tests", sep="\n")
-        verdict = judge.judge(mutant, plan)
-        print(" ", verdict)
-        state.verdicts[mutant.name] = vars(verdict)
-        state.save()
-        survived += verdict.outcome not in KILLED
-    return int(bool(survived))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 from fuzzing.cases import Case
 from mutating.operators import Mutant, changes, mutated
 from mutating.operators import mutants as mutants_of
-from mutating.probes import TESTS, Around
+from mutating.probes import TESTS, Around, files_about
 from test_fuzz import seeds
 
 ROOT = mutants.ROOT
@@ -59,9 +59,12 @@ def test_what_no_test_could_notice_is_left_as_it_is(source):
     assert found(source) == set()
 
 
-def test_compiled_code_is_not_changed_where_it_would_not_compile():
-    source = "def f(spec, x, y):\n    return g(spec, x, y)"
-    assert found(source, "fastq.kernels.x") == {("g(spec, x, y)", "g(spec, y, x)")}
+@pytest.mark.parametrize(
+    ("call", "swapped"), [("g(spec, x, y)", "g(spec, y, x)"), ("v.select(x, y, z)", "v.select(x, z, y)")]
+)
+def test_compiled_code_is_not_changed_where_it_would_not_compile(call, swapped):
+    assert found(f"def f(spec, x, y):\n    return {call}", "fastq.kernels.x") == {(call, swapped)}
+    assert found("def f(x, y):\n    return v.convert(x, y.dtype)", "fastq.kernels.x") == set()
 
 
 def test_a_name_stays_when_lines_are_added(tmp_path):
@@ -257,6 +260,43 @@ def test_figures_of_what_was_judged(tmp_path, monkeypatch):
     assert (row["tried"], row["other results"], row["errors"], row["crash or hang"]) == (7, 1, 1, 2)
     assert (row["equivalent"], row["survived"]) == (1, 2)
     assert row["killed of those not equivalent"] == "66.7 %"
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("kernels.body.range_search", {"range_search", "corners"}),
+        ("kernels.noise", {"stochastic"}),
+        ("kernels.ggml.least_error", {"gguf_least_error"}),
+        ("kernels.traversal.at_random", set()),
+    ],
+)
+def test_files_about_a_module(module, names):
+    assert set(files_about(f"fastq.{module}")) == names
+
+
+LINES = """
+import inspect, json, sys
+sys.path[:0] = sys.argv[1].split()
+from mutating.reach import Kernels, _choosers
+_choosers.install()
+kernels = Kernels()
+import numpy, fastq
+fastq.magnitudes(numpy.ones(5, numpy.float32))
+from fastq.kernels.body import magnitudes
+lines = {line for kernel in kernels.traced.values() for line in kernel["lines"].get("kernels/body/magnitudes.py", ())}
+for function in (magnitudes._add, magnitudes._of_run.py_func):
+    text, first = inspect.getsourcelines(inspect.unwrap(function))
+    print(json.dumps([line - first for line in sorted(lines) if line in range(first, first + len(text))]))
+"""
+
+
+@pytest.mark.slow("compiles a kernel")
+def test_a_kernel_is_made_of_what_is_compiled_and_of_what_runs_on_types():
+    """A mutant of a line that no kernel seems to have would be judged by kernels without its change, and survive."""
+    traced, compiled = lines_of(LINES)
+    assert traced[-2:] == [2, 3]
+    assert set(range(3, 21)) <= set(compiled)
 
 
 REACH = """

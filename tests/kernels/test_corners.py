@@ -151,7 +151,7 @@ def test_nan_in_any_block_is_refused_beside_given_scales(size):
 
 
 @pytest.mark.slow("compiles 2 kernels a case", quick=lambda rounding: rounding == "half_even")
-@pytest.mark.parametrize("rounding", ["floor", "trunc", "half_even", "half_away"])
+@pytest.mark.parametrize("rounding", fastq.Convention.__dataclass_fields__["rounding"].metadata["choices"])
 def test_codes_that_are_clamped_are_counted_to_a_step(rounding):
     # contract 10.4
     """Where rounding goes one way, what is less than a step beyond an end is clamped or not."""

@@ -1,26 +1,27 @@
-"""Every pattern of 16 bits on a machine: `python -m tests.platforms.patterns SECONDS`; the last line has the counts."""
+"""Every pattern of 16 bits on a machine: `python -m tests.platforms.patterns SECONDS STATE`; what is done is in a file.
 
-import itertools
+A run goes on where the one before it stopped, and tries again what was wrong. The last line has the counts of all.
+"""
+
 import sys
 import time
+from pathlib import Path
 
 from tests.campaigns import exhaustive
 
+KIND = "every 16-bit pattern, by the reference"
+
 
 def main():
-    until, values, settings, wrong = time.monotonic() + float(sys.argv[1]), 0, 0, 0
-    everything = list(itertools.product(exhaustive.HALVES, exhaustive.QTYPES))
-    for name, format in everything:
-        if time.monotonic() > until:
-            break
-        try:
-            values += exhaustive.every_half(name, format)
-        except exhaustive.Wrong as error:
-            wrong += 1
-            print(error)
-        settings += 1
-    print(f"{values:,} values in {settings} of {len(everything)} pairs of dtypes, {wrong} wrong")
-    return int(wrong > 0)
+    seconds, path = sys.argv[1:]
+    state, pairs = exhaustive.State(Path(path)), [job for job in exhaustive.jobs() if job[0] == KIND]
+    state.wrong.clear()
+    exhaustive.run(state, time.monotonic() + float(seconds), pairs)
+    done, wrong = state.done.get(KIND, {}), state.wrong.get(KIND, {})
+    print(
+        f"{sum(done.values()):,} values in {len(done) + len(wrong)} of {len(pairs)} pairs of dtypes, {len(wrong)} wrong"
+    )
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

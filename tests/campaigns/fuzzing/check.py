@@ -216,11 +216,11 @@ def _same_memory(call, other, refused):
             raise Different(f"memory {k}: {where.size} bytes differ, the first at {where[0]} of {actual.size}")
 
 
-def check(seed, settings):
-    """Check the case of a seed; the case and what it came to."""
-    case = Case(seed)
+def check(number, settings):
+    """Check the case of a number; the case and what it came to."""
+    case = Case(number)
     settings.use(case)
     outcome = check_call(case)
-    if seed % 4 == 0 and case.size != "streamed":
+    if (case.seed + case.variant) % 4 == 0 and case.size != "streamed":
         check_call(case, repeat=1)  # by the launch plan of the first call, with other values
     return case, outcome

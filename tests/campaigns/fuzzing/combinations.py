@@ -15,6 +15,7 @@ from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
 
 CASES = 200  # of a combination
+VARIANT = 10**12  # from one variant of a case to the next, in the numbers of cases
 
 # how often each operation is drawn
 OPERATIONS = {
@@ -35,6 +36,7 @@ OPERATIONS = {
     "cast_value": 1,
     "unpack_array": 1,
     "minmax": 2,
+    "magnitudes": 1,
     "compare": 3,
     "pack": 1,
     "unpack": 1,
@@ -209,19 +211,39 @@ def combination(number):
     )
 
 
+# operations that have no use for a format, or none in some cases, and for an input dtype
+_WITHOUT = {
+    "format": {"minmax", "magnitudes", "compare", "binarize", "bitround", "bit_information", "unpack_array"},
+    "dtype": {"dequantize", "dequantize_method", "dequantize_linear", "part", "reshape", "explain", "nest_scale"}
+    | {"unpack_array", "pack", "unpack", "requantize", "gguf_dequantize"},
+}
+
+
 @functools.cache
 def covering_combinations():
-    """Numbers of combinations, few ones, that together have every operation, dtype and format."""
-    formats = {*FORMATS, *itertools.chain(*_FORMATS_OF.values())}
-    axes = {"operation": OPERATIONS, "dtype": INPUTS, "format": formats}
-    left = {(axis, value) for axis, values in axes.items() for value in values}
-    found, numbers = [], itertools.count()
+    """Numbers of combinations: few that together have every operation, dtype and format, then each pair of the two."""
+
+    def seen(of):
+        kinds = {("dtype", of.dtype), ("format", of.format), ("operation", of.operation)}
+        return {(axis, value) for axis, value in kinds if of.operation not in _WITHOUT.get(axis, ())}
+
+    def formats(of):
+        return {(of.operation, of.format)} if of.operation not in _WITHOUT["format"] else set()
+
+    formats_of = {name: _FORMATS_OF.get(name, FORMATS) for name in OPERATIONS if name not in _WITHOUT["format"]}
+    pairs = {(name, format) for name, each in formats_of.items() for format in each}
+    single = {("format", format) for _, format in pairs} | {("dtype", name) for name in INPUTS}
+    few = _covering(single | {("operation", name) for name in OPERATIONS}, seen)
+    return [*dict.fromkeys([*few, *_covering(pairs, formats)])]
+
+
+def _covering(values, of):
+    """The first combinations that have values which no earlier one has, until there are all."""
+    left, found, numbers = set(values), [], itertools.count()
     while left:
-        of = combination(number := next(numbers))
-        new = left & {(axis, getattr(of, axis)) for axis in axes}
-        if new:
-            found.append(number)
-            left -= new
+        new = left & of(combination(number := next(numbers)))
+        found += [number] * bool(new)
+        left -= new
     return found
 
 

@@ -106,12 +106,13 @@ def plan_for(mutant, reach, patience=1):
     far = {place: _is_far(mutant, reach.probes[place].name) for place in tests}
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
-        if cases:  # tests of these kernels, and later of others: for kernels that few cases need
-            nearest = [place for place in tests if patience > 1 and not all(far[place])]
-            tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - 1))
-            tests = list(dict.fromkeys(nearest + tests))
+        # tests of these kernels, and later of others: for kernels that few cases need
+        nearest = [place for place in tests if patience > 1 and not all(far[place])]
+        tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - bool(cases)))
+        tests = list(dict.fromkeys(nearest + tests))
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
-    chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}
+    costs = {place: reach.seconds[place] + len(reach.kernels[place] & kernels) for place in tests}  # a second for each
+    chances = {place: costs[place] * (0.5 + rng.random()) for place in tests}
     tests.sort(key=lambda place: (*far[place], chances[place]))
     tests = _of_few_files(tests, FEW_FILES * patience, reach)
     tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)

@@ -68,6 +68,19 @@ _UNSEEN_FUNCTIONS |= {
 # arguments that can't be taken for others: code that has them swapped does not compile
 _TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
 _COMMUTATIVE = {"min", "max"}
+# and calls of which that is true of the first arguments, however these are named
+_OF_SORTS = {
+    "advance",
+    "bitcast",
+    "bounded_to_integer",
+    "cast_pointer",
+    "constant",
+    "convert",
+    "full",
+    "load",
+    "look_up",
+}
+_OF_SORTS |= {"scratch", "select", "store"}
 _COMPILED = ("fastq.kernels", "fastq.engine.simd", "fastq.engine.runtime")
 
 
@@ -370,13 +383,17 @@ class _Finder:
     def _of_Call(self, node: ast.Call) -> Iterator[ast.AST]:
         for k, (a, b) in enumerate(zip(node.args, node.args[1:], strict=False)):
             starred = isinstance(a, ast.Starred) or isinstance(b, ast.Starred)
-            typed = self.compiled and {ast.unparse(a), ast.unparse(b)} & _TYPED
+            typed = self.compiled and ({ast.unparse(a), ast.unparse(b)} & _TYPED or (k == 0 and _is_of_sorts(node)))
             either = ast.unparse(node.func) in _COMMUTATIVE
             if not starred and not typed and not either and ast.dump(a) != ast.dump(b):
                 yield ast.Call(node.func, [*node.args[:k], b, a, *node.args[k + 2 :]], node.keywords)
         for k, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
                 yield ast.Call(node.func, node.args, node.keywords[:k] + node.keywords[k + 1 :])
+
+
+def _is_of_sorts(call: ast.Call) -> bool:
+    return ast.unparse(call.func).removeprefix("v.") in _OF_SORTS
 
 
 def _item_setter(values: list[Any], k: int) -> Callable[[ast.AST], None]:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import math
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ FILES = (
     "gguf",
     "gguf_formats",
     "gguf_grids",
+    "gguf_least_error",
     "gguf_mixes",
     "gguf_files",
     "agreement",
@@ -43,7 +45,10 @@ FILES = (
     "requantize",
     "bitround",
     "bit_information",
+    "stochastic",
+    "unpacking",
     "range_search",
+    "imatrix",
     "labelled",
     "layouts",
     "bit_layouts",
@@ -70,8 +75,12 @@ ALONE = (
     "row_lengths",
     "bitround",
     "bit_information",
+    "stochastic",
+    "unpacking",
+    "gguf_least_error",
     *WHOLE,
 )
+_NO_PROBES = "bench", "campaigns", "conformance", "docs", "platforms"  # folders of tests of other things
 _KEPT = (
     "fastq.engine.jit",
     "fastq.engine.runtime.threadpool",
@@ -183,6 +192,15 @@ def file_of_tests(name):
     """The file of the tests that FILES names so."""
     (path,) = TESTS.rglob(f"test_{name}.py")
     return path
+
+
+def files_about(module):
+    """Names of the files of tests that have the name of a module in their own, or import a module of that name."""
+    name = module.rpartition(".")[2]
+    imports = re.compile(rf"fastq[\w.]*\.{name}\b|from fastq[\w.]* import .*\b{name}\b")
+    files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.relative_to(TESTS).parts[0] not in _NO_PROBES]
+    about = [path for path in files if name in path.stem or imports.search(path.read_text(encoding="utf-8"))]
+    return [path.stem.removeprefix("test_") for path in about]
 
 
 def run_tests(names, around, *options):

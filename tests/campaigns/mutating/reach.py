@@ -18,7 +18,8 @@ from pathlib import Path
 from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, file_of_tests, run_tests
 
 ROOT = TESTS.parent / "fastq"
-ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "requests", "engine/runtime/driver.py", "system/arguments.py")
+ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "requests")
+ROOMS += ("engine/runtime/driver.py", "system/arguments.py", "io/imatrix.py")
 MOST_TESTS = 500  # of a file; a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
 FOLDER = TESTS.parent / ".pytest_cache" / "mutants"
@@ -87,6 +88,7 @@ class Kernels:
 
         TRACES.mkdir(parents=True, exist_ok=True)
         self.jit, self.asked, self.traced, self.traces = jit, set(), {}, traces
+        self.seconds = 0.0  # that traces took
         self.whole = jit.c_function
         jit.c_function = self._c_function
 
@@ -97,7 +99,9 @@ class Kernels:
         sys.settrace(None)
         try:
             if self.traces and name not in self.traced:
+                began = time.perf_counter()
                 self.traced[name] = self._traced(function, result, arguments)
+                self.seconds += time.perf_counter() - began
             return self.whole(function, result, *arguments)
         finally:
             sys.settrace(tracing)
@@ -171,11 +175,14 @@ class Choosers:
         self.lines = None
 
     def install(self):
-        """Wrap what compiled functions are declared by, before the modules that declare them are imported."""
-        from fastq.engine import jit
-        from fastq.engine.jit import functions
+        """Wrap what compiled functions are declared by, before the modules that declare them are imported.
 
-        overload, intrinsic = functions.overload, functions.intrinsic
+        Functions that Python runs on types are wrapped where they are run, and left where they call others.
+        """
+        from fastq.engine import jit
+        from fastq.engine.jit import functions, tracing
+
+        overload, intrinsic, on_values = functions.overload, functions.intrinsic, tracing._on_values
 
         def traced_overload(function, choose, **options):
             return overload(function, self.traced(choose), **options)
@@ -190,6 +197,9 @@ class Choosers:
 
         functions.overload = jit.overload = traced_overload
         functions.intrinsic = jit.intrinsic = traced_intrinsic
+        tracing._on_values = lambda function, trace: self.traced(on_values(function, trace))
+        for step in ("operate", "call", "attribute"):
+            setattr(tracing._Trace, step, self.left(getattr(tracing._Trace, step)))
 
     def traced(self, function):
         """A function that is traced while `lines` are there."""
@@ -203,6 +213,20 @@ class Choosers:
                 return function(*arguments, **named)
             finally:
                 sys.settrace(None)
+
+        return call
+
+    def left(self, function):
+        """A function that is not traced, whatever its caller is."""
+
+        @functools.wraps(function)
+        def call(*arguments):
+            tracing = sys.gettrace()
+            sys.settrace(None)
+            try:
+                return function(*arguments)
+            finally:
+                sys.settrace(tracing)
 
         return call
 
@@ -382,13 +406,13 @@ def record_tests(path, traces=True, options=(), prefixes=_PREFIXES):
 
     def before(name):
         clear_caches()
-        kernels.asked = set()
+        kernels.asked, kernels.seconds = set(), 0.0
         lines.start()
 
     def after(name, seconds, passed):
         found = lines.stop()
         if passed:
-            recorded.probes.append((Probe("test", name), seconds, kernels.asked, found))
+            recorded.probes.append((Probe("test", name), seconds - kernels.seconds, kernels.asked, found))
         else:
             recorded.dropped.append(name)
 

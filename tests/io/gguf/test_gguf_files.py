@@ -323,6 +323,20 @@ def test_names_of_modules_and_of_transformers_are_those_of_tensors(here):
     assert "the nearest are blk.0.fn_up\n" in said
 
 
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_a_file_of_tensors_is_made_of_one_in_blocks(model, suffix):
+    """Every block as the gguf package decodes it, and all that is not in blocks as it is."""
+    run("gguf", model, "q.gguf", "Q5_0", "--pure")
+    out = f"plain{suffix}"
+    assert re.search(r"^\d tensors dequantized: [\d,]+ -> [\d,]+ bytes", run("dequantize", "q.gguf", out))
+    found, tensors = fastq.load(out), read("q.gguf")[1]
+    assert found.keys() == tensors.keys()
+    for name, (kind, data) in tensors.items():
+        blocks = kind not in ("F32", "F16")
+        expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]) if blocks else data
+        assert (found[name].dtype, found[name].tobytes()) == (expected.dtype, expected.tobytes())
+
+
 # The command
 
 

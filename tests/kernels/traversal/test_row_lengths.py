@@ -319,7 +319,7 @@ def test_packed_rows_that_end_within_a_byte(code, threads, monkeypatch):
         if not qtype.element:
             same_bytes(fastq.pack(codes.astype(np.int64), code), packed)
             for place in (0, codes.size // 2, -1):
-                wrong = codes.astype(np.int16)
+                wrong = codes.astype(np.int64)
                 wrong.reshape(-1)[place] = qtype.qmax + 1
                 with pytest.raises(ValueError, match="codes must be from"):
                     fastq.pack(wrong, code)

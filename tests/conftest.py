@@ -52,6 +52,7 @@ def pytest_collection():
     yield
     gc.freeze()
     gc.enable()
+    gc.set_threshold(50_000)  # most objects of tests and of Numba are gone by then
 
 
 @pytest.hookimpl(wrapper=True)

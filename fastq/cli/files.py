@@ -23,6 +23,7 @@ from fastq.engine.code.stored import told
 from fastq.formats.range_methods import METHODS
 from fastq.io.patterns import check_pattern
 from fastq.io.pipeline import listed
+from fastq.io.stores import NETCDF, is_store
 from fastq.io.tensors import SUFFIXES
 from fastq.system.arguments import reason
 
@@ -37,7 +38,8 @@ EXIT_CODES = {
 }
 T = TypeVar("T")
 _CODE = "fastq.exit_code"  # key of the exit code that notes ask for
-FOLDER = "a folder"
+FOLDER, ZARR_STORE = "a folder", "a zarr store"
+OF_STORES = dict.fromkeys((*NETCDF, ZARR_STORE), "fastq pack and fastq bitround take it, fastq inspect shows it")
 TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
 OF_TORCH = "torch.load reads it, and safetensors.torch.save_file writes a .safetensors file of its tensors"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -97,12 +99,12 @@ class Source(click.Path):
             hint = f": hf download {name} --local-dir {path.name}" if is_id else ""
             hint = f"; fastq downloads nothing{hint}" if is_id or "://" in name else ""
             self.fail(f"{name!r} does not exist{hint}", param, ctx)
-        kind = FOLDER if path.is_dir() else path.suffix
-        if kind in self.ways:
-            what = kind if kind == FOLDER else f"a {kind} file"
-            self.fail(f"{name!r} is {what}; {self.ways[kind].format(name)}", param, ctx)
+        kind = ZARR_STORE if path.is_dir() and is_store(path) else FOLDER if path.is_dir() else path.suffix
+        if kind not in self.accepted and (way := self.ways.get(kind, OF_STORES.get(kind))):
+            what = kind if kind in (FOLDER, ZARR_STORE) else f"a {kind} file"
+            self.fail(f"{name!r} is {what}; {way.format(name)}", param, ctx)
         if kind not in self.accepted:
-            suffixes = [each for each in self.accepted if each != FOLDER]
+            suffixes = [each for each in self.accepted if each not in (FOLDER, ZARR_STORE)]
             reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
             reasons += ["is not a folder"] if FOLDER in self.accepted else []
             hint = f"; {OF_TORCH}" if path.suffix in TORCH_SUFFIXES else ""

@@ -34,6 +34,9 @@ TITLES = {
     "mean_abs_error": "mean error",
     "mse": "mean squared error",
     "max_relative_error": "largest relative error",
+    "_FillValue": "fill value",
+    "quantization_nsb": "kept bits",
+    "quantization_nsd": "kept digits",
 }
 TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is shown as a dash
@@ -43,7 +46,7 @@ STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error", "mse", "max_relative
 # columns in the order in which a narrow terminal omits them
 DISPENSABLE = (
     *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "max_abs_error", "outliers", "infinite", "bits"),
-    *("from", "a", "nan", "lo", "hi", "bytes", "bytes_b", "shape"),
+    *("from", "a", "_FillValue", "nan", "lo", "hi", "bytes", "bytes_b", "shape", "add_offset"),
 )
 LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
 

@@ -41,7 +41,7 @@ def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request
     if not is_real(dtype) and native(dtype) not in INTEGERS:
         raise TypeError(f"importance must be an array of floats or integers, not of {dtype}")
     axis = weighed_axis(len(shape), request.granularity)
-    vector = shape[axis : axis + 1] if shape else ()
+    vector = shape[axis : axis + 1]
     if weights not in (vector, shape):
         raise ValueError(
             f"importance has shape {weights}, but for x of shape {shape} it must have that, or {vector}, a weight for "
@@ -63,5 +63,5 @@ def as_importance(importance: Any, shape: Shape, request: Request) -> Array:
 def bits_of_weights(shape: Shape, where: Granularity) -> int:
     """Return the bits of a weight for an array of a shape, from the number of elements that share a parameter."""
     parts = math.prod(where.parameter_shape(shape))
-    elements = where.block_size or -(-math.prod(shape) // max(parts, 1))
-    return max(1, min(MOST_BITS, ALL_BITS - max(elements - 1, 0).bit_length()))
+    elements = where.block_size or math.prod(shape) // max(parts, 1)
+    return max(1, min(MOST_BITS, ALL_BITS - (elements - 1).bit_length()))

@@ -302,6 +302,16 @@ def test_fractions_find_a_wrong_number_of_a_convention(convention, symmetric):
             exact.check(operation, of, result)
 
 
+@pytest.mark.parametrize("options", [{"nan": "zero"}, {"nan": "keep", "saturate": False}])
+def test_fractions_of_float_formats_with_scales_below_zero(options):
+    """The one convention with such scales and a float format."""
+    x = np.array([-6, 6, 0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1e9, -1e-9], np.float32)
+    call = Call([x, np.float32(-0.856), None, "float8_e4m3fn"], options | {"convention": "compressed-tensors"})
+    codes = reference.quantize_linear(*call.args, **call.options)
+    assert exact.knows("quantize_linear", call)
+    assert exact.check("quantize_linear", call, codes)
+
+
 @pytest.mark.parametrize(
     ("name", "bits"), [("float16", "u2"), ("bfloat16", "u2"), ("float32", "u4"), ("float64", "u8")]
 )

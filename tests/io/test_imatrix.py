@@ -23,7 +23,7 @@ from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.names import gguf_names
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
-from fastq.io.imatrix import Imatrix
+from fastq.io.imatrix import Imatrix, Wanted, read, weigh
 
 RNG = np.random.default_rng(0)
 SEARCHED = {"axis": 1, "block_size": 32, "symmetric": True, "range": "mse"}
@@ -58,13 +58,13 @@ def older(path, entries):
     return path
 
 
-def newer(path, entries, counts=4):
+def newer(path, entries, counts=4, **fields):
     """The newer one, by the gguf package; rows of experts have counts of their own."""
     held = {}
     for name, rows in entries.items():
         each = np.atleast_2d(rows)
         held |= {f"{name}.in_sum2": each * counts, f"{name}.counts": np.full((len(each), 1), counts, np.float32)}
-    write_gguf(path, held, fields={"general.type": "imatrix"})
+    write_gguf(path, held, fields={"general.type": "imatrix"} | fields)
     return path
 
 
@@ -83,11 +83,23 @@ def model(tmp_path):
 
 @pytest.mark.parametrize(("write", "name"), [(newer, "a.gguf"), (plain, "a.npz"), (plain, "a.safetensors")])
 def test_each_format_is_read(tmp_path, write, name):
-    found = fastq.io.load_imatrix(write(tmp_path / name, OF_LLAMA))
+    path = write(tmp_path / name, OF_LLAMA)
+    found, whole = fastq.io.load_imatrix(path), read(path)
     assert set(found) == set(OF_LLAMA)
+    assert (whole.datasets, whole.chunks) == ([], 0)
     for key, rows in OF_LLAMA.items():
         assert (found[key].dtype, found[key].shape) == (np.float32, rows.shape)
         np.testing.assert_array_equal(found[key], rows)
+
+
+@pytest.mark.parametrize(
+    ("noted", "datasets", "chunks"),
+    [({}, [], 0), ({"datasets": "a", "chunk_count": "3"}, ["a"], 0), ({"datasets": [1], "chunk_count": 3}, ["1"], 3)],
+)
+def test_notes_of_the_newer_format_of_any_type(tmp_path, noted, datasets, chunks):
+    found = read(newer(tmp_path / "a.gguf", OF_LLAMA, 1, **{f"imatrix.{key}": value for key, value in noted.items()}))
+    assert (found.datasets, found.chunks) == (datasets, chunks)
+    assert not any(found.uncounted.values())  # matrices that were counted once
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
@@ -100,6 +112,25 @@ def test_the_older_format_has_matrices_in_turn(tmp_path):
     found = fastq.io.load_imatrix(str(older(tmp_path / "a.dat", OF_LLAMA)))
     for key, rows in OF_LLAMA.items():
         np.testing.assert_array_equal(found[key], rows.reshape(-1))
+
+
+def test_the_older_format_is_read_whole_or_refused(tmp_path):
+    """Cut anywhere but before the number of chunks and the text, which not every program writes."""
+    path = older(tmp_path / "a.dat", {"": columns(3), "b": columns(1)})
+    entries, chunks, text = path.read_bytes(), struct.pack("<i", 7), struct.pack("<i", 4) + b"text"
+    whole, found = entries + chunks + text, {}
+    ends = len(entries), len(entries + chunks), len(whole)
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        if size in ends:
+            found[size] = read(path)
+        else:
+            with pytest.raises(ValueError, match="it is not an importance matrix"):
+                read(path)
+    assert [(found[size].chunks, found[size].datasets) for size in ends] == [(0, []), (7, []), (7, ["text"])]
+    assert all(each.values.keys() == {"", "b"} for each in found.values())
+    path.write_bytes(entries + chunks + struct.pack("<i", 0))
+    assert read(path).datasets == [""]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f2", "bfloat16"])
@@ -300,6 +331,15 @@ def test_another_matrix_is_another_conversion(model):
     keys += [key({f"{LAYER}.self_attn.{each}_proj": np.ones((1, HIDDEN))}) for each in "qk"]  # the same inputs
     assert [keys.count(each) for each in keys] == [1] * 5
     assert key({f"{name}.weight": rows for name, rows in MODULES.items()}) == keys[0]
+
+
+def test_a_matrix_of_several_has_its_row_alone():
+    rows = columns(3, 4)
+    rows[1, 2] = 0
+    wanted = {"one": Wanted((("e", 1),), (5, 4)), "all": Wanted((("e", None),), (3, 5, 4))}
+    found = weigh(Imatrix({"e": rows}), wanted, (), print)
+    np.testing.assert_array_equal(found["one"], rows[1:2])
+    np.testing.assert_array_equal(found["all"], rows)
 
 
 # Files of tensors

@@ -315,6 +315,7 @@ def _codes(x, p, nan, saturate):
             codes.append(_table_code(element, scale, qtype.codebook, ftype))
         elif form:
             ratio = twice_rounded(divide(element, rounded(number(scale), ftype)), ftype, half)
+            negative ^= element is not None and bool(scale < 0)
             zeros = (form.nan is None or row.zero_point_inside) and ratio == 0
             codes.append(float_code(ratio, negative and not zeros, form, saturate))
         else:

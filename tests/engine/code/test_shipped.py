@@ -352,18 +352,6 @@ def test_recipes_are_named_by_all_that_they_are_made_of():
     assert same[0] == same[1] not in [shipped.Recipe(*each).symbol for each in others]
 
 
-def test_all_works_are_planned_without_numba():
-    code = """
-    import sys
-    from fastq.engine.code import shipped
-    recipes = shipped.record()
-    from fastq.operations import works
-    works.plan(works.WORKS)
-    assert len(recipes) > 250 and "numba" not in sys.modules
-    """
-    subprocess.run([sys.executable, "-c", dedent(code)], check=True, timeout=600, cwd=ROOT)
-
-
 # --- the build --------------------------------------------------------------------------------------------------------
 
 

@@ -297,6 +297,32 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
     ]
 
 
+def test_names_of_modules_and_of_transformers_are_those_of_tensors(here):
+    """The same file, whatever an importance matrix calls its entries; a wrong name is told with the nearest one."""
+    path = gguf_models.write(here / "in.gguf", SMALL)
+    names = {"attn_v": "self_attn.v_proj", "ffn_down": "mlp.down_proj"}
+    rows = {each: np.random.default_rng(k).random(SMALL.tensors[f"blk.0.{each}.weight"][-1], np.float32)
+            for k, each in enumerate(names)}  # fmt: skip
+    spelled = {
+        "llama.cpp": {f"blk.0.{each}.weight": row for each, row in rows.items()},
+        "modules": {f"blk.0.{each}": row for each, row in rows.items()},
+        "transformers": {f"model.layers.0.{names[each]}.weight": row for each, row in rows.items()},
+        "modules of transformers": {f"model.layers.0.{names[each]}": row for each, row in rows.items()},
+    }
+    made = []
+    for entries in spelled.values():
+        np.savez("i.npz", **entries)
+        said = told("gguf", path, "o.gguf", "Q4_0", "--pure", "--imatrix", "i.npz", "--force", exit_code=0)
+        assert "has names that no tensor has" not in said
+        made.append({name: data.tobytes() for name, (_, data) in read("o.gguf")[1].items()})
+    assert all(each == made[0] for each in made)
+    run("gguf", path, "o.gguf", "Q4_0", "--pure", "--force")
+    assert {name: data.tobytes() for name, (_, data) in read("o.gguf")[1].items()} != made[0]
+    np.savez("i.npz", **spelled["modules"], **{"blk.0.fn_up": rows["attn_v"]})
+    said = told("gguf", path, "o.gguf", "Q4_0", "--pure", "--imatrix", "i.npz", "--force", exit_code=0)
+    assert "the nearest are blk.0.fn_up\n" in said
+
+
 # The command
 
 

@@ -11,8 +11,10 @@ from fuzzing import exact
 
 import fastq
 from fastq import Convention, MSERange, reference
+from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import METHODS, default_of
+from fastq.requests.importance import bits_of_weights
 from fastq.requests.values import as_range_method
 
 COARSE = MSERange(grid=12, shrink=0.9, grow=0.2)
@@ -245,6 +247,34 @@ def test_importance_of_columns_and_elements(dtype, options, axis):
         check(x, dtype, importance=everywhere.astype(np.float32), range="mse", **options)
 
 
+BITS = [
+    ((), ARRAY, 16),
+    ((1 << 17,), ARRAY, 16),
+    (((1 << 17) + 1,), ARRAY, 15),
+    ((1 << 31,), ARRAY, 2),
+    ((1 << 40,), ARRAY, 1),
+    ((4, 1 << 18), Granularity((0,)), 15),
+    ((8, 100), Granularity((1,), 1 << 20), 13),
+    ((0, 3), Granularity((0,)), 16),
+]
+
+
+@pytest.mark.parametrize(("shape", "where", "bits"), BITS)
+def test_bits_of_weights(shape, where, bits):
+    # contract 6.7 and 6.8
+    """As many as keep sums below 2**53; blocks count as whole ones."""
+    assert bits_of_weights(shape, where) == bits
+
+
+def test_importance_of_another_dtype_is_that_of_its_float64():
+    # contract 6.7
+    half = (RNG.random(X.shape[2]) ** 5).astype(np.float16)
+    for weights in (half, half.astype(np.float32), (half * 1000).astype(np.uint8)):
+        options = {"axis": 2, "block_size": 32, "symmetric": True, "range": "mse"}
+        expected = check(X, "int4", importance=weights.astype(np.float64), **options)
+        same_parameters(check(X, "int4", importance=weights, **options), expected)
+
+
 def test_importance_lessens_the_weighed_error():
     weights = np.where(np.arange(70) % 7, 0.01, 1.0)
     options = {"axis": 2, "block_size": 35, "symmetric": True, "range": "mse"}
@@ -274,8 +304,10 @@ NO_IMPORTANCE = [
         ValueError,
         "importance has shape (3,), but for x of shape (6, 5, 70) it must have that, or (70,)",
     ),
-    ({"importance": -np.ones(70)}, ValueError, "importance must be finite and not negative"),
-    ({"importance": np.full(70, np.inf)}, ValueError, "importance must be finite and not negative"),
+    *(
+        ({"importance": np.append(np.ones(69), wrong)}, ValueError, "importance must be finite and not negative")
+        for wrong in (-1, np.inf, np.nan)
+    ),
     ({"importance": [None] * 70}, TypeError, "importance must be an array of numbers"),
     (
         {"importance": np.ones(70, complex)},

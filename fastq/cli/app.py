@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -24,8 +25,9 @@ from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.quantizing import binarize, dequantize, gguf, quantize
 from fastq.cli.report import print_conventions, print_facts
 from fastq.cli.science import bitround, pack
-from fastq.cli.tables import print_table
+from fastq.cli.tables import cell_text, title_of
 from fastq.config import versions
+from fastq.engine.code.stored import tell_user, told
 from fastq.operations.warmup import make_ready
 from fastq.operations.works import WORKS
 
@@ -47,6 +49,7 @@ def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
     sys.unraisablehook = _signal_again
+    told[0] = functools.partial(tell_user, also_in_pipes=True)
     try:
         with contextlib.ExitStack() as at_end:
             if sys.stdout is not None:
@@ -100,14 +103,22 @@ def demo(size: int) -> None:
     Every code, scale and zero point is compared with the NumPy reference; the last column is the reference's time
     divided by ours. Exits with 1 if anything differs.
     """
-    x = selfcheck.weight_matrix(size)
-    click.echo(f"{size} x {size} float32, {x.nbytes:,} bytes")
-    outcomes = [selfcheck.outcome_of(x, scheme) for scheme in files.counted(selfcheck.SCHEMES, "schemes")]
-    print_table(outcomes, selfcheck.COLUMNS)
-    wrong = sum(outcome["mismatches"] for outcome in outcomes)
+    click.echo(f"{size} x {size} float32, {4 * size**2:,} bytes")
+    x, wrong = selfcheck.weight_matrix(size), 0
+    click.echo(_in_columns(map(title_of, selfcheck.COLUMNS)))
+    for scheme in files.counted(selfcheck.SCHEMES, "schemes"):
+        outcome = selfcheck.outcome_of(x, scheme)
+        click.echo(_in_columns(cell_text(column, outcome[column]) for column in selfcheck.COLUMNS))
+        wrong += outcome["mismatches"]
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
     click.echo("Every code, scale and zero point equals the reference's.")
+
+
+def _in_columns(texts: Iterable[str]) -> str:
+    """Return a line of texts in the columns of a table whose lines come one by one."""
+    widths = selfcheck.COLUMNS.values()
+    return "".join(f"{text:{width}}" for text, width in zip(texts, widths, strict=True))
 
 
 @cli.command(short_help="Prepare kernels ahead of time.")

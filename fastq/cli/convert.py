@@ -14,7 +14,7 @@ import click
 
 from fastq.cli import files
 from fastq.cli.files import in_one_line, is_given, note
-from fastq.cli.report import entry_of, print_converted, total_text, write_report
+from fastq.cli.report import Shown, show, table_options
 from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io import imatrix
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
@@ -36,8 +36,6 @@ SRC = files.Source(
         **dict.fromkeys((".npy", ".npz"), "fastq quantize reads it"),
     },
 )
-REPORT = files.with_suffix(".json", ".csv", ".html")
-FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # fields of a report
 
 
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
@@ -111,10 +109,7 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
 @click.option(
     "--dtype", type=click.Choice(list(DTYPES)), help="Dtype that --dequantize writes; by default that of config.json."
 )
-@click.option(
-    "--report", type=files.WRITABLE, callback=REPORT, help="Also write the table to a .json, .csv or .html file."
-)
-@files.table_options
+@table_options
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
     source: Path,
@@ -122,7 +117,6 @@ def convert_command(
     scheme: LayerScheme | None,
     suggestion: Path | None,
     dtype: str | None,
-    report: Path | None,
     **given: Any,
 ) -> None:
     """Quantize a model directory into the files of compressed-tensors, which transformers and vLLM load.
@@ -131,10 +125,8 @@ def convert_command(
     routers and the output head are copied, as are all other files. Repeat an interrupted command to continue it.
     --dequantize restores floats, also from models of llm-compressor, AWQ, GPTQ and from float8 models. A PATTERN is the
     name of a module, a shell pattern, or re: and a regular expression for the start of names.
-
-    The report has a line for each tensor; an HTML report also has pictures of the worst ones.
     """
-    order, dequantize = files.order_of(given), given["dequantize"]
+    shown, dequantize = Shown.taken(given), given["dequantize"]
     if suggestion is not None:
         if scheme is not None or given["schemes"] or dequantize:
             others = "--scheme, --scheme-for or --dequantize"
@@ -145,8 +137,8 @@ def convert_command(
     _check_way(scheme, dequantize, dtype)
     rules, method = _rules(scheme, **given) if scheme else None, files.method_with(given["imatrix"], given["method"])
     with files.failures(source, out):
-        if report is not None:
-            _check_report(report, source, out)
+        if shown.report is not None:
+            _check_report(shown.report, source, out)
         opened = ModelFolder(source)
         for line in opened.notes:
             note(f"{source}: {line}")
@@ -158,12 +150,8 @@ def convert_command(
         bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    if report is not None:  # before the table, whose reader may end early, as head does
-        title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
-        sample = conversion.sample if isinstance(conversion, Quantization) else None
-        with files.failures(source, report):
-            write_report(report, title, total_text(rows), FIELDS, map(entry_of, rows), sample)
-    print_converted(rows, order)
+    title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
+    show(shown, rows, title=title, errors_of=conversion.sample if isinstance(conversion, Quantization) else None)
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
@@ -177,7 +165,7 @@ def _check_way(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) 
     if dequantize == (scheme is not None):
         raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
     if dequantize and any(map(is_given, OF_SCHEMES)):
-        raise click.UsageError("--dequantize can be combined with --dtype, --report and --force only")
+        raise click.UsageError("--dequantize can be combined with --dtype, --force and the options of the table only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype needs --dequantize")
 

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from fastq.engine.code.stored import told
 from fastq.formats.range_methods import METHODS
 from fastq.io.patterns import check_pattern
 from fastq.io.pipeline import listed
+from fastq.io.stores import NETCDF, is_store
 from fastq.io.tensors import SUFFIXES
 from fastq.system.arguments import reason
 
@@ -36,7 +38,8 @@ EXIT_CODES = {
 }
 T = TypeVar("T")
 _CODE = "fastq.exit_code"  # key of the exit code that notes ask for
-FOLDER = "a folder"
+FOLDER, ZARR_STORE = "a folder", "a zarr store"
+OF_STORES = dict.fromkeys((*NETCDF, ZARR_STORE), "fastq pack and fastq bitround take it, fastq inspect shows it")
 TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
 OF_TORCH = "torch.load reads it, and safetensors.torch.save_file writes a .safetensors file of its tensors"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -61,18 +64,6 @@ imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=I
 nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 like_option = functools.partial(click.option, type=EXISTING, metavar="FILE")
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-EVERY_HELP = "Print one row for each tensor, also for those that were copied."
-worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
-
-
-def table_options(command: Any) -> Any:
-    """Give a command the options of a table of tensors with and without errors: keywords of `arranged`."""
-    return click.option("--every", is_flag=True, help=EVERY_HELP)(worst_option(command))
-
-
-def order_of(given: dict[str, Any]) -> dict[str, bool]:
-    """Take the options of a table out of the options of a command."""
-    return {name: given.pop(name) for name in ("every", "worst_first")}
 
 
 def with_suffix(
@@ -108,12 +99,12 @@ class Source(click.Path):
             hint = f": hf download {name} --local-dir {path.name}" if is_id else ""
             hint = f"; fastq downloads nothing{hint}" if is_id or "://" in name else ""
             self.fail(f"{name!r} does not exist{hint}", param, ctx)
-        kind = FOLDER if path.is_dir() else path.suffix
-        if kind in self.ways:
-            what = kind if kind == FOLDER else f"a {kind} file"
-            self.fail(f"{name!r} is {what}; {self.ways[kind].format(name)}", param, ctx)
+        kind = ZARR_STORE if path.is_dir() and is_store(path) else FOLDER if path.is_dir() else path.suffix
+        if kind not in self.accepted and (way := self.ways.get(kind, OF_STORES.get(kind))):
+            what = kind if kind in (FOLDER, ZARR_STORE) else f"a {kind} file"
+            self.fail(f"{name!r} is {what}; {way.format(name)}", param, ctx)
         if kind not in self.accepted:
-            suffixes = [each for each in self.accepted if each != FOLDER]
+            suffixes = [each for each in self.accepted if each not in (FOLDER, ZARR_STORE)]
             reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
             reasons += ["is not a folder"] if FOLDER in self.accepted else []
             hint = f"; {OF_TORCH}" if path.suffix in TORCH_SUFFIXES else ""
@@ -174,9 +165,12 @@ patterns = functools.partial(repeatable, metavar="PATTERN", callback=as_patterns
 decibels = functools.partial(click.option, type=float, metavar="DB", callback=_as_decibels)
 
 
-def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written; `read` has the files that are read, by their arguments."""
-    check_replaceable(out, "OUT", {name: path for name, path in sources.items() if path})
+def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool, report: Path | None = None) -> None:
+    """Refuse an OUT or a report that can't or should not be written; `sources` are read, by their arguments."""
+    read = {name: path for name, path in sources.items() if path}
+    check_replaceable(out, "OUT", read)
+    if report is not None:
+        check_replaceable(report, "--report", {**read, "OUT": out} if os.path.exists(out) else read)
     if os.path.lexists(out) and not force:
         raise click.BadParameter(f"{out.name!r} exists; --force replaces it", param_hint="'OUT'")
 
@@ -283,11 +277,13 @@ def counted(things: Sequence[T], noun: str) -> Iterator[T]:
 @contextlib.contextmanager
 def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
-    console = Console(stderr=True)
+    console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
-    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    hidden = not console.is_terminal
+    # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
+    with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
-        told.append(lambda: update(now="compiling, once", refresh=True))
+        told.append(told[-1] if progress.disable else lambda: update(now="compiling, once", refresh=True))
         try:
             yield functools.partial(update, now="")
         finally:

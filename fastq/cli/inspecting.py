@@ -13,36 +13,60 @@ import click
 import numpy as np
 
 import fastq
-from fastq.cli import files, report
-from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, called, in_one_line, note, with_suffix
+from fastq.cli import files
+from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.cli.quantizing import inspect_gguf
-from fastq.cli.report import print_json, total_text, write_report
+from fastq.cli.report import (
+    Shown,
+    as_float,
+    json_option,
+    operands,
+    print_json,
+    show,
+    table_options,
+    total_text,
+    worst_option,
+)
 from fastq.cli.suggesting import Tried, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
-from fastq.io.pipeline import NAMED, Converted, Errors, count_text, naming, signal_of, some_of, sums_of
+from fastq.io.pipeline import (
+    NAMED,
+    NO_ERRORS,
+    Converted,
+    Errors,
+    count_text,
+    errors_in,
+    naming,
+    signal_of,
+    some_of,
+    sums_of,
+)
 from fastq.io.records import FLOATS, Scheme
-from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, extent_of, tensors_of
+from fastq.io.stores import NETCDF
+from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
+from fastq.operations.measure import totals as totals_of
 from fastq.plot.schemes import SAMPLE, Measured
-from fastq.results import Comparison, QuantizedArray
+from fastq.results import Comparison
+from fastq.results.measures import Totals, comparison_of
 from fastq.system.dtypes import Array
 
 MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
 SOURCE = files.Source(FOLDER, *SUFFIXES)
-FIELDS = ("name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)))
+FIELDS = "name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison))
 COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_error", "clipped", "bytes_a", "bytes_b"
-COMPARABLE = "float16", "bfloat16", "float32", "float64"
-BOTH = files.Source(FOLDER, *SUFFIXES)
-PAGE = click.Path(path_type=Path, dir_okay=False)
+ANY = files.Source(FOLDER, ZARR_STORE, *SUFFIXES, *NETCDF)
 
 
 @click.command(short_help="Show the tensors of files.")
-@click.argument("source", metavar="FILE|DIR", type=SOURCE)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; for GGUF files with all metadata.")
+@click.argument("source", metavar="FILE|DIR", type=ANY)
+@json_option
 @click.option("--header", is_flag=True, help="Read names, shapes and sizes only, not the numbers.")
 def inspect(source: Path, as_json: bool, header: bool) -> None:
     """Show the tensors of a .npy, .npz, .safetensors or .gguf file, of a model directory, or of a folder of such files.
+
+    Variables of netCDF files and zarr stores are shown with their packing and the range of their values.
 
     The codes, scales and zero points of a quantized matrix are one tensor. The table has shapes, dtypes or schemes,
     bytes, ranges, counts of NaN and infinities, and outlier channels: indices on the first axis whose largest magnitude
@@ -64,17 +88,19 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
                 raise error from None
             note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
         tensors = list(found.values())
+        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.about))
         entries: list[Entry] = []
         with files.progress_bar(tensors) as advance:
             for tensor in tensors:
                 about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
                 is_read = tensor.has_numbers and not header
-                entries.append(about | (asdict(extent_of(tensor.values())) if is_read else {}))
+                noted = dict.fromkeys(packing) | dict(tensor.about)
+                entries.append(about | noted | (asdict(tensor.extent()) if is_read else {}))
                 advance(tensor.nbytes, 1)
     if as_json:
-        print_json(entries)
+        print_json({"tensors": entries})
         return
-    print_table(entries, INSPECTED[:4] if header else INSPECTED)
+    print_table(entries, (*INSPECTED[:3], *packing, "bytes", *(() if header else INSPECTED[4:])))
     quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
     print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
 
@@ -82,8 +108,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 @click.command(short_help="Find the scheme with the fewest bits.")
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @files.decibels("--sqnr", default=30.0, show_default=True, help="SQNR in dB that each tensor must reach.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; for files of tensors, quantize --like reads it.")
-@files.worst_option
+@json_option
+@worst_option
 def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
     """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
 
@@ -175,33 +201,27 @@ def _fewest(
 
 
 @click.command(short_help="Measure errors of one file against another.")
-@click.argument("a", metavar="A", type=BOTH)
-@click.argument("b", metavar="B", type=BOTH)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
+@click.argument("a", metavar="A", type=ANY)
+@click.argument("b", metavar="B", type=ANY)
 @files.decibels("--at-least", help="SQNR in dB: exit with 3 if a tensor is below it.")
-@files.table_options
-def compare(
-    a: Path, b: Path, as_json: bool, as_csv: bool, html: Path | None, at_least: float | None, **order: bool
-) -> None:
+@table_options
+def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     """Measure the errors of the tensors of B against the tensors of A with the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
     model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
-    matrix is one tensor, with its codes, scales and zero points. PAGE has pictures of the worst three, if matplotlib is
-    installed.
+    matrix is one tensor, with its codes, scales and zero points. Variables of netCDF files and zarr stores are
+    decoded, and compared part by part where neither side has a missing value.
 
     Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
     the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
     --at-least is not reached; 4 if one side lacks tensors, if bytes that can't be measured differ, or if no quantized
     tensor of A or B was compared.
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv cannot be combined: only one of them can be printed")
-    if html is not None:
-        files.check_replaceable(html, "--html", {"A": a, "B": b})
-    with files.failures(called(a), html or a):
+    shown = Shown.taken(given)
+    if shown.report is not None:
+        files.check_replaceable(shown.report, "--report", {"A": a, "B": b})
+    with files.failures(called(a), a):
         ours, theirs = (tensors_of(path, say=note) for path in (a, b))
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
@@ -212,23 +232,11 @@ def compare(
         if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
             note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
         with files.progress_bar([x for x, _ in pairs]) as advance:
-            found = [_compared(*pair, quantized, advance) for pair in pairs]
-        entries, total = [entry for entry, _ in found], "quantized" if quantized else "compared"
-        total = total_text([row for _, row in found], done=total)
-        if html is not None:
-            title = f"{called(b)} compared with {called(a)}"
-
-            def operands(name: str) -> tuple[Any, Any]:
-                return _as_float(ours[name].values()), _as_float(theirs[name].codes())
-
-            write_report(html, title, total, FIELDS, entries, operands)
-    if as_json or as_csv:
-        print_json(entries) if as_json else click.echo(report.csv_text(FIELDS, entries), nl=False)
-    elif html is None:
-        print_table(arranged(entries, **order), COMPARED)
-        print_line(total)
-    if html is not None:
-        note(f"{html}: {total}")
+            found = [_compared(*pair, quantized, advance, code) for pair in pairs]
+        entries, rows = [entry for entry, _ in found], [row for _, row in found]
+        about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
+        pictured = None if any(tensor.part for tensor in ours.values()) else operands(ours, theirs)
+        show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:
@@ -280,21 +288,40 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 # What is measured
 
 
-def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None]) -> tuple[Entry, Converted]:
+def _compared(
+    x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None], code: int
+) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
-        numbers = x.values()
-        values = _as_float(numbers)
-        measured = fastq.compare(values, _as_float(y.codes()))
-    counts = x.is_quantized or y.is_quantized or not (quantized or numbers.dtype.kind in "iu")
-    sums = sums_of(measured, values) if counts else None
+        kind, measured, sums = (_in_parts if x.part or y.part else _at_once)(x, y, code)
+    counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(x.nbytes, 1)
-    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, sums, size=math.prod(x.shape))
-    about = x.name, shape_text(x.shape), x.scheme, y.scheme, x.nbytes, y.nbytes
+    kept = sums if counts else None
+    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, kept, size=math.prod(x.shape))
+    about = x.name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes
     return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
 
 
-def _as_float(values: Any) -> Any:
-    """Return codes as they are, and values as floats."""
-    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
-    return values if is_taken else values.astype(np.float64)
+def _at_once(x: Tensor, y: Tensor, code: int) -> tuple[str, Comparison, Errors]:
+    """Measure a whole tensor: return the kind of its dtype, the measures and the sums."""
+    numbers = x.values()
+    values = as_float(numbers)
+    measured = fastq.compare(values, as_float(y.codes()))
+    return numbers.dtype.kind, measured, sums_of(measured, values)
+
+
+def _in_parts(x: Tensor, y: Tensor, code: int) -> tuple[str, Comparison, Errors]:
+    """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
+    kind, totals, apart = "f", [Totals.of_nothing(has_codes=False)], 0
+    for part in x.parts():
+        numbers = x.at(part)
+        kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, y.at(part))]
+        gaps = [np.isnan(values) for values in pair]
+        apart += int(np.count_nonzero(gaps[0] != gaps[1]))
+        there = ~(gaps[0] | gaps[1])
+        totals += [totals_of(*(values[there] for values in pair))] if there.any() else []
+    if apart:
+        note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
+    if len(totals) == 1:
+        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), NO_ERRORS
+    return kind, comparison_of(totals), errors_in(totals)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import entry_of, print_converted, print_json, total_text
+from fastq.cli.report import FIGURES, Shown, operands, print_json, show, table_options, total_text
 from fastq.cli.tables import Entry, print_line, print_table, printable
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
@@ -22,7 +22,7 @@ from fastq.io.gguf.container import GgufTensor, MetadataField, open_gguf
 from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.io.patterns import check_searched
-from fastq.io.pipeline import count_text, some_of, total_of
+from fastq.io.pipeline import count_text, some_of
 from fastq.io.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
@@ -33,7 +33,7 @@ TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
 IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
 LONGEST_VALUE = 60  # most characters of a field's value in a table
 CONVERSION = "name", "shape", "from", "bytes_before", "to", "bytes", "bits", "sqnr_db"
-FIGURES = "bytes_before", "bytes", "sqnr_db"  # fields of a conversion as JSON
+CONVERSION_FIELDS = "name", "shape", "from", "to", *FIGURES, "imatrix"
 
 
 class Format(click.Choice[str]):
@@ -115,11 +115,11 @@ TO_QUANTIZE = files.Source(
         ".gguf": "fastq gguf {} OUT.gguf --type Q4_K_M quantizes it",
     },
 )
+WITH_BLOCKS = {".gguf": "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"}
 TO_DEQUANTIZE = files.Source(
-    *(".safetensors", ".npz"),
+    *(".safetensors", ".npz", ".gguf"),
     ways={
         files.FOLDER: "fastq convert {} OUT --dequantize restores a model directory",
-        ".gguf": "fastq gguf {} OUT.gguf --dequantize restores it",
         ".npy": "fastq quantize writes .safetensors and .npz",
     },
 )
@@ -147,7 +147,7 @@ TO_DEQUANTIZE = files.Source(
 @files.imatrix_option
 @files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
 @files.nan_option
-@files.table_options
+@table_options
 @files.force_option
 def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
     """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
@@ -159,11 +159,12 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     pattern such as '*.weight', or re: and a regular expression; it must match a tensor. For model directories use fastq
     convert, for GGUF files fastq gguf. In Python, fastq.load reads OUT.
     """
-    order = files.order_of(given)
+    shown = Shown.taken(given)
     include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
     given["method"] = files.method_with(imatrix, given["method"])
     scheme = _scheme(**given)
-    files.check_out({"IN": source, "--like": like, "--imatrix": imatrix}, out, force=force)
+    sources = {"IN": source, "--like": like, "--imatrix": imatrix}
+    files.check_out(sources, out, force=force, report=shown.report)
     vectors, schemes = vectors or source.suffix == ".npy", _schemes_in(like) if like else None
     selection = Selection(include or ("*",), exclude, vectors, schemes)
     with files.failures(files.called(source), out):
@@ -175,7 +176,7 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
         options: dict[str, Any] = {"nan": nan, "imatrix": weights, "say": files.note}
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, progress=advance, **options)
-    print_converted(rows, order)
+    show(shown, rows, title=f"{source.name} quantized", errors_of=operands(source, out))
     for row in rows:
         if row.remark:
             files.note(f"{row.name}: {row.remark}")
@@ -183,17 +184,18 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
 
 @click.command(short_help="Restore floats from a quantized file.")
 @click.argument("source", metavar="IN", type=TO_DEQUANTIZE)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*SOURCES))
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*SOURCES, hint=WITH_BLOCKS))
 @files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Restore tensors with the original names, shapes and dtypes from a quantized file.
 
-    IN is a file of `fastq quantize` or `QuantizedArray.save`. OUT is a .safetensors or .npz file, or a .npy file if IN
-    holds a single array. For model directories use fastq convert --dequantize, for GGUF files fastq gguf --dequantize.
+    IN is a file of `fastq quantize` or `QuantizedArray.save`, or a GGUF file, whose blocks become F32 under the names
+    that llama.cpp gives tensors. OUT is a .safetensors or .npz file, or a .npy file if IN holds a single array. For
+    model directories use fastq convert --dequantize, for a GGUF file as OUT fastq gguf --dequantize.
     """
     files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):
-        opened = open_source(source)
+        opened = open_gguf(source) if source.suffix == ".gguf" else open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
     before, after = source.stat().st_size, out.stat().st_size
@@ -289,12 +291,9 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 )
 @type_option("--output-tensor-type", "output_type", help="Type to use for output.weight.")
 @type_option("--token-embedding-type", "embedding_type", help="Type to use for the token embeddings.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@files.table_options
+@table_options
 @files.force_option
-def gguf(
-    source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Path | None, as_json: bool, **given: Any
-) -> None:
+def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Path | None, **given: Any) -> None:
     """Quantize a GGUF file of F32, F16 or BF16 as llama-quantize does.
 
     OUT is a GGUF file that llama.cpp runs, with the metadata of IN. TYPE is a mix: Q4_K_M has most tensors in Q4_K and
@@ -305,7 +304,7 @@ def gguf(
     Exit codes: 0; 1 for a file that can't be read or converted, or for an importance matrix or --tensor-type that
     matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor.
     """  # fmt: skip
-    order = files.order_of(given)
+    shown = Shown.taken(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
     method, like = given.pop("method"), given.pop("like")
     if like:
@@ -322,7 +321,8 @@ def gguf(
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
     with files.refused(argument="TYPE"):
         found = mix_of(name, mixes)
-    files.check_out({"IN": source, "--imatrix": imatrix, "--like": like}, out, force=force)
+    sources = {"IN": source, "--imatrix": imatrix, "--like": like}
+    files.check_out(sources, out, force=force, report=shown.report)
     with files.failures(files.called(source), out):
         opened = open_gguf(source)
         for part in opened.parts:
@@ -331,12 +331,8 @@ def gguf(
         request = Request(found, overrides, weights, method, requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
-    if not as_json:
-        print_converted(rows, order, CONVERSION, "converted")
-        return
-    columns, total = ("name", "shape", "from", "to", *FIGURES, "imatrix"), entry_of(total_of(rows))
-    entries = [{name: entry_of(row)[name] for name in columns} | {"shape": row.shape} for row in rows]
-    print_json({"tensors": entries, **{name: total[name] for name in FIGURES}})
+    about: dict[str, Any] = {"fields": CONVERSION_FIELDS, "title": f"{source.name} converted", "done": "converted"}
+    show(shown, rows, CONVERSION, **about, errors_of=operands(source, out))
 
 
 def _say(line: str, in_part: bool = False) -> None:

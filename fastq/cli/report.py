@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
 import fastq
+from fastq.cli import files
 from fastq.cli.tables import (
+    EQUAL,
     UNLIMITED,
     Entry,
     arranged,
+    cell_text,
     print_line,
     print_table,
     print_wrapped,
@@ -32,13 +36,20 @@ from fastq.cli.tables import (
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.pipeline import Converted, total_of
+from fastq.io.tensors import Tensor, tensors_of
+from fastq.results import QuantizedArray
 from fastq.system.atomic import replacing
 
 PAGE = 80  # columns of paragraphs if the width of the terminal is unknown
 INK = "#010203"  # colour of text and lines, in no colour scale: it is replaced by the colour of the page
 NONE = "<p>No picture: pip install matplotlib</p>"
 WORST = 3  # most tensors with a picture
-CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
+COMPARABLE = "float16", "bfloat16", "float32", "float64"
+CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"  # columns
+FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # of JSON and of reports
+FIGURES = "bytes_before", "bytes", "sqnr_db"  # of all tensors, as JSON
+REPORT_HELP = "Also write the table to a .json, .csv or .html file; HTML has pictures of the worst tensors."
+EVERY_HELP = "Print one row for each tensor, also for those that were copied."
 
 # returns for the name of a tensor an array and its approximation, the arguments of `fastq.plot.errors`
 ErrorsOf = Callable[[str], tuple[Any, Any]]
@@ -58,7 +69,7 @@ details > svg {{ max-width: 100%; min-width: 40rem; height: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }}
 th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
-td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }}
+td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: min(22rem, 36vw); }}
 th button {{ font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0; }}
 th button {{ cursor: pointer; }}
 th[aria-sort=ascending] button::after {{ content: " \\25B2"; }}
@@ -94,7 +105,7 @@ def entry_of(row: Converted) -> Entry:
     """Return the entry of a converted tensor, or of the sums of all tensors, which have no shape."""
     return {
         "name": row.name,
-        "shape": "" if row.shape is None else shape_text(row.shape) or "scalar",
+        "shape": row.shape,
         "from": row.source,
         "to": row.target,
         "scheme": f"{row.target}, {row.remark}" if row.remark else row.target,
@@ -107,12 +118,60 @@ def entry_of(row: Converted) -> Entry:
     }
 
 
-def print_converted(
-    rows: Sequence[Converted], order: Mapping[str, bool], columns: Sequence[str] = CONVERTED, done: str = "quantized"
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+worst_option = click.option("--worst-first", is_flag=True, help="Sort the table by SQNR, the lowest first.")
+report_option = click.option(
+    "--report", type=files.WRITABLE, callback=files.with_suffix(".json", ".csv", ".html"), help=REPORT_HELP
+)
+
+
+class Shown(NamedTuple):
+    """The options of a command that say where its table goes."""
+
+    as_json: bool
+    report: Path | None
+    every: bool
+    worst_first: bool
+
+    @classmethod
+    def taken(cls, given: dict[str, Any]) -> Shown:
+        """Take these options out of the options of a command."""
+        return cls(*(given.pop(name) for name in cls._fields))
+
+
+def table_options(command: Any) -> Any:
+    """Give a command the options of `Shown`."""
+    every = click.option("--every", is_flag=True, help=EVERY_HELP)
+    return json_option(report_option(every(worst_option(command))))
+
+
+def show(
+    shown: Shown,
+    rows: Sequence[Converted],
+    columns: Sequence[str] = CONVERTED,
+    *,
+    entries: Sequence[Entry] = (),
+    fields: Sequence[str] = FIELDS,
+    title: str,
+    done: str = "quantized",
+    errors_of: ErrorsOf | None = None,
 ) -> None:
-    """Print the table of converted tensors, and the sums of all."""
-    print_table(arranged(map(entry_of, rows), **order), columns, total=entry_of(total_of(rows)))
-    print_line(total_text(rows, done=done))
+    """Write the report, if there is one, then print the table or JSON, and the sums of all tensors.
+
+    Entries, by default those of converted tensors, have a column for each field and for each column of the table.
+    """
+    entries, totals, text = entries or [*map(entry_of, rows)], entry_of(total_of(rows)), total_text(rows, done=done)
+    table = {"tensors": [{field: entry[field] for field in fields} for entry in entries]}
+    table |= {name: totals[name] for name in FIGURES}
+    if shown.report is not None:  # before the table, whose reader may end early, as head does
+        with files.failures(shown.report, shown.report):
+            write_report(shown.report, title, text, table, errors_of)
+    if shown.as_json:
+        print_json(table)
+    else:
+        total = totals if "bytes" in columns else None
+        print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
+        print_line(text)
 
 
 def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
@@ -124,17 +183,17 @@ def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
     ratios = [(ratio, row.name) for row in measured if (ratio := row.sqnr_db) is not None and not math.isnan(ratio)]
     if ratios and total.sqnr_db is not None:
         worst, name = min(ratios)
-        parts += [f"{total.sqnr_db:.2f} dB, worst {worst:.2f} dB: {printable(name)}"]
+        parts += [f"{total.sqnr_db:.2f} dB, worst {worst:.2f} dB: {printable(name)}" if worst < math.inf else EQUAL]
     return ", ".join(parts)
 
 
-def print_json(table: Any) -> None:
-    """Print entries, or an object with entries, as JSON."""
+def print_json(table: Entry) -> None:
+    """Print an object as JSON."""
     click.echo(json_text(table), nl=False)
 
 
-def json_text(table: Any) -> str:
-    """Return entries, or an object with entries, as JSON; NaN and infinities, which JSON lacks, are null."""
+def json_text(table: Entry) -> str:
+    """Return an object as JSON; NaN and infinities, which JSON lacks, are null."""
     return json.dumps(_finite(table), indent=1, allow_nan=False) + "\n"
 
 
@@ -151,7 +210,8 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(entries)
+    for entry in entries:
+        writer.writerow({key: shape_text(each) if isinstance(each, tuple) else each for key, each in entry.items()})
     return text.getvalue()
 
 
@@ -172,6 +232,22 @@ def print_conventions() -> None:
             print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
 
 
+def operands(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Tensor]) -> ErrorsOf:
+    """Return the function that reads what a picture shows: a tensor of A, and the tensor of B with the same name."""
+
+    def read(name: str) -> tuple[Any, Any]:
+        ours, theirs = (tensors_of(each) if isinstance(each, Path) else each for each in (a, b))
+        return as_float(ours[name].values()), as_float(theirs[name].codes())
+
+    return read
+
+
+def as_float(values: Any) -> Any:
+    """Return codes as they are, and values as floats."""
+    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
+    return values if is_taken else values.astype(np.float64)
+
+
 class Picture(NamedTuple):
     """A picture with a title of one line."""
 
@@ -179,16 +255,15 @@ class Picture(NamedTuple):
     svg: str
 
 
-def write_report(
-    path: Path, title: str, summary: str, fields: Sequence[str], lines: Iterable[Entry], errors_of: ErrorsOf | None
-) -> None:
-    """Write entries to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
-    entries = [{field: entry[field] for field in fields} for entry in lines]
+def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: ErrorsOf | None) -> None:
+    """Write a table to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
+    entries = table["tensors"]
+    fields = list(entries[0]) if entries else FIELDS
     if path.suffix == ".html":
         shown = arranged(entries, every=True, worst_first=True)
         text = page(title, summary, fields, shown, _pictures_of_worst(entries, errors_of) if errors_of else ())
     else:
-        text = csv_text(fields, entries) if path.suffix == ".csv" else json_text({"tensors": entries})
+        text = csv_text(fields, entries) if path.suffix == ".csv" else json_text(table)
     with replacing(path) as file:
         file.write(text.encode("utf-8", "replace"))
 
@@ -217,7 +292,7 @@ def page(
 def _cell(key: str, value: Any, most: float) -> str:
     """Return a cell with its sort key; the ratio has a bar."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
-    text, bar = "-" if value is None else format(value, {float: ".4g", int: ","}.get(type(value), "")), ""
+    text, bar = cell_text(key, value), ""
     if key == "sqnr_db":
         known = value is not None and not math.isnan(value) and most > 0
         share = min(max(value / most, 0.0), 1.0) if known else 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import importlib.util
 import itertools
 import os
@@ -15,23 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 import fastq
 from fastq.cli import files
 from fastq.cli.tables import Entry, print_table
 from fastq.io.pipeline import count_text
+from fastq.io.stores import MARKS, NETCDF, PACKED, ROUNDED, V2, ZARR, library, shortest, way_to
 
-NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
-V2 = ".zgroup"
-MARKS = "zarr.json", V2  # files of zarr groups
-SRC = files.Source(*NETCDF, files.FOLDER)
+SRC = files.Source(*NETCDF, files.FOLDER, files.ZARR_STORE)
 WAYS = "keepbits", "digits", "max_error", "information"
-ROUNDED = {"keepbits": "quantization_nsb", "digits": "quantization_nsd"}  # columns and the attributes with their values
-PACKED = {name: name for name in ("scale_factor", "add_offset", "_FillValue")}
+COLUMNS = dict(zip(("keepbits", "digits"), ROUNDED, strict=True))  # and the attributes with their values
 # characters are read as strings, since writing them would add an axis
 AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
-NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"
 OFF = "Largest absolute error of a variable; repeatable."
 OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
 
@@ -89,7 +83,7 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
     if files.is_given("dim") and not files.is_given("information"):
         raise click.UsageError("--dim is for --information")
-    _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), ROUNDED)
+    _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), COLUMNS)
 
 
 @click.command("pack", short_help="Pack floats of netCDF or zarr into integers.")
@@ -107,7 +101,9 @@ def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> No
     --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed integers
     stay as they are.
     """
-    _convert(source, out, force, level, functools.partial(fastq.xarray.pack, **options), PACKED)
+    _convert(
+        source, out, force, level, functools.partial(fastq.xarray.pack, **options), {name: name for name in PACKED}
+    )
 
 
 def _convert(
@@ -117,11 +113,7 @@ def _convert(
     _check_out(source, out, force)
     if files.is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
-    try:
-        xarray = importlib.import_module("xarray")
-    except ModuleNotFoundError as error:
-        raise click.ClickException(NEEDED) from error
-    with files.failures(source, out), _opened(xarray, source) as ds:
+    with files.failures(source, out), _opened(source) as ds:
         made = _converted(ds, convert)
         names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
@@ -130,7 +122,7 @@ def _convert(
             _put(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
-        entry.update({column: _shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
+        entry.update({column: shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
     if entries:
         print_table(entries, ("variable", "dtype", *told))
     else:
@@ -161,11 +153,6 @@ def _converted(ds: Any, convert: functools.partial[Any]) -> Any:
         raise click.BadParameter(str(error), param_hint=f"'{blamed}'") from error
 
 
-def _shortest(value: Any) -> Any:
-    """Return a float of NumPy with the fewest digits that name it in its dtype."""
-    return float(str(value)) if isinstance(value, np.floating) else value
-
-
 def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
     """Return whether an attribute in `told` is new: another object, even if the number is the same."""
     return any(attributes.get(key) is not before.get(key) for key in told.values())
@@ -190,9 +177,9 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _opened(xarray: Any, source: Path) -> Iterator[Any]:
+def _opened(source: Path) -> Iterator[Any]:
     """Open a file or a store without decoding, in chunks if dask is installed."""
-    how: dict[str, Any] = {"engine": "zarr", "consolidated": False} if source.is_dir() else {}
+    xarray, how = library(), way_to(source)
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     groups = xarray.open_groups(source, **AS_STORED, **how)
     for group in groups.values():

@@ -36,7 +36,7 @@ SCHEMES = (
     Scheme("int8", axis=-1, block_size=128, symmetric=True),
     Scheme("int16", axis=0, symmetric=True),
 )
-COLUMNS = "scheme", "bytes", "sqnr_db", "max_abs_error", "Gelem/s", "x NumPy"
+COLUMNS = {"scheme": "<36", "bytes": ">13", "sqnr_db": ">10", "Gelem/s": ">10", "x NumPy": ">10"}  # with their widths
 
 
 def _ties(rng: Generator, n: int) -> Array:

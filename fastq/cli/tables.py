@@ -19,6 +19,7 @@ from fastq.io.pipeline import count_text
 
 UNLIMITED = 1_000_000  # columns: the widest table
 OUTLIERS_SHOWN = 4
+EQUAL = "equal"  # instead of an infinite ratio
 
 Entry = dict[str, Any]  # numbers, texts, shapes and None by the names of columns
 # titles of columns that are not their names
@@ -33,16 +34,19 @@ TITLES = {
     "mean_abs_error": "mean error",
     "mse": "mean squared error",
     "max_relative_error": "largest relative error",
+    "_FillValue": "fill value",
+    "quantization_nsb": "kept bits",
+    "quantization_nsd": "kept digits",
 }
 TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is shown as a dash
 SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # names shown for rows that become one
 STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
-STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error"), ".3g")
+STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error", "mse", "max_relative_error"), ".3g")
 # columns in the order in which a narrow terminal omits them
 DISPENSABLE = (
     *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "max_abs_error", "outliers", "infinite", "bits"),
-    *("from", "a", "nan", "lo", "hi", "bytes", "bytes_b", "shape"),
+    *("from", "a", "_FillValue", "nan", "lo", "hi", "bytes", "bytes_b", "shape", "add_offset"),
 )
 LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
 
@@ -54,7 +58,9 @@ def title_of(column: str) -> str:
 
 
 def cell_text(column: str, value: Any) -> str:
-    """Return the text of a cell: a dash for a value that is unknown or NaN."""
+    """Return the text of a cell: a dash for a value that is unknown or NaN, "equal" for a ratio without noise."""
+    if column == "sqnr_db" and value == math.inf:
+        return EQUAL
     if value is None or (column in COUNTS and not value) or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if column == "outliers":
@@ -71,8 +77,8 @@ def printable(text: str) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as text; an empty text for a single number."""
-    return " x ".join(map(str, shape))
+    """Return a shape as text."""
+    return " x ".join(map(str, shape)) or "scalar"
 
 
 def terminal_width() -> int | None:

@@ -11,10 +11,11 @@ import dask.array as da
 import numpy as np
 
 from fastq.dask import tasks
-from fastq.dask.parts import blockwise, dtype_in
+from fastq.dask.parts import Parts, blockwise, dtype_in
 from fastq.dispatch.bitround import largest
 from fastq.dispatch.cache import Call
 from fastq.dispatch.callers import in_own_thread
+from fastq.formats.granularity import ARRAY
 from fastq.requests import bitrounding
 from fastq.requests.options import BitPairOptions
 from fastq.results import BitInformation
@@ -27,8 +28,8 @@ def bitround(call: Call, x: da.Array) -> da.Array:
     how: dict[str, Any] = {"asked": tasks.told(call), "dtype": asked.dtype, "token": "bitround"}
     if asked.max_error is None:
         return blockwise(tasks.computed, axes, x, axes, **how)
-    ones = {axis: (1,) * n for axis, n in enumerate(x.numblocks)}
-    found = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=ones, token="largest")
+    chunks = Parts(x.chunks, ARRAY).result_chunks
+    found = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
     return blockwise(_within, axes, x, axes, found.max(), (), request=asked, **how)
 
 

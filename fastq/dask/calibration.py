@@ -13,7 +13,7 @@ from dask.delayed import delayed
 
 from fastq.dask import tasks
 from fastq.dask.parts import Parts, blockwise
-from fastq.formats.granularity import granularity
+from fastq.formats.granularity import ARRAY, granularity
 from fastq.operations.calibrate import Calibrator, side_by_side
 
 
@@ -22,10 +22,8 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     make = functools.partial(Calibrator, dtype, **options)
     axis = make().axis
     parts = Parts(x.chunks, granularity(axis, 0, x.ndim))
-    ones = {axis: (1,) * len(sizes) for axis, sizes in enumerate(parts.chunks)}
-    seen = blockwise(
-        tasks.seen, parts.all_axes, x, parts.all_axes, dtype=object, adjust_chunks=ones, token="calibrator", make=make
-    )
+    how = {"adjust_chunks": Parts(x.chunks, ARRAY).result_chunks, "dtype": object, "token": "calibrator"}
+    seen = blockwise(tasks.seen, parts.all_axes, x, parts.all_axes, make=make, **how)
     if axes := parts.reduced:
         every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
         meta, steps = np.empty((0,) * len(parts.kept), object), {"combine": _merged, "split_every": every}

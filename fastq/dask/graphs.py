@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastq.dask import bitround, given, measured, ranged
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
-
-_HOMES = {"given": given, "ranged": ranged, "bitround": bitround, "measured": measured}
+from fastq.system import lazy
 
 
 def call(asked: Call) -> Any:
@@ -21,4 +19,4 @@ def call(asked: Call) -> Any:
         )
     if row.operands[1:2] != ("q",) and asked.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write the result, for example with dask.array.store")
-    return getattr(_HOMES[row.graph], asked.operation)(asked, asked.operands[0])
+    return getattr(lazy.module(f"fastq.dask.{row.graph}"), asked.operation)(asked, asked.operands[0])

@@ -52,8 +52,7 @@ def compare_values(call: Call, x: da.Array) -> Any:
 def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
     """Return the comparison of x, in the chunks of the approximation."""
     parts = Parts(chunks, ARRAY)
-    ones = {axis: (1,) * len(sizes) for axis, sizes in enumerate(chunks)}
-    how |= {"dtype": object, "adjust_chunks": ones, "token": "compare", "concatenate": True}
+    how |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
     totals = blockwise(tasks.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
     return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())

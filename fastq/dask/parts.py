@@ -63,6 +63,12 @@ class Parts:
         )
 
     @property
+    def result_chunks(self) -> dict[int, Any]:
+        """Chunks, by axes, of one result for each part of each chunk: axes that are reduced have length 1 in each."""
+        ones = {axis: (1,) * len(self.chunks[axis]) for axis in self.reduced}
+        return ones | dict(zip(self.kept, self.parameter_chunks, strict=True))
+
+    @property
     def within_chunks(self) -> bool:
         """Whether each parameter belongs to elements of one chunk."""
         return all(len(self.chunks[axis]) == 1 for axis in self.reduced)

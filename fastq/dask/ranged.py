@@ -125,11 +125,9 @@ def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
 
 def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     """Return the minima and the maxima of parts along a new first axis."""
-    chunks: dict[int, Any] = {axis: (1,) * len(parts.chunks[axis]) for axis in parts.reduced}
-    chunks.update(zip(parts.kept, parts.parameter_chunks, strict=True))
     dtype = native(x.dtype)
     how: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
-    how |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": chunks}
+    how |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": parts.result_chunks}
     ends = blockwise(tasks.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
     if not parts.reduced:
         return ends

@@ -13,7 +13,7 @@ from fastq.dispatch.callers import in_own_thread
 from fastq.formats.granularity import Granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
-from fastq.results.measures import Totals
+from fastq.results.measures import MissingValues, Totals
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -66,14 +66,19 @@ def totals(
     x: Array, q: Array, last: Array | None = None, *numbers: Array | None, asked: Call, template: QParams | None = None
 ) -> Totals:
     """Return the totals of the errors of a chunk, by codes and parameters or by values."""
+    has_codes = template is not None
     if not x.size:
-        return Totals.of_nothing(has_codes=template is not None)
+        return Totals.of_nothing(has_codes)
     asked = asked._replace(operation=f"totals_of_{asked.operation.removeprefix('compare_')}")
     if template is None:
-        return cast(Totals, in_own_thread(asked._replace(operands=(x, q, None, None)).made))
-    p = with_values(template, *numbers)
-    asked = asked._replace(operands=(x, q, p.scale, p.zero_point), qparams=p, shape=x.shape)
-    return cast(Totals, in_own_thread(asked.made))
+        asked = asked._replace(operands=(x, q, None, None))
+    else:
+        p = with_values(template, *numbers)
+        asked = asked._replace(operands=(x, q, p.scale, p.zero_point), qparams=p, shape=x.shape)
+    try:
+        return cast(Totals, in_own_thread(asked.made))
+    except MissingValues as error:  # of this chunk
+        return Totals.of_nothing(has_codes, *error.args)
 
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:

@@ -83,10 +83,17 @@ def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> C
 
     Numba takes its parameters from its code. They are those of the function, and may all be given by position.
     """
+    name = function.__name__
+    if name not in _CALLS:
+        raise TypingError(
+            f"fastq.{name} can't be called in compiled code, which has no QuantizedArray and no QParams: call"
+            " fastq.choose_qparams before, and there fastq.quantize_linear or fastq.dequantize_linear with its scale"
+            " and zero_point"
+        )
     parameters = inspect.signature(function).parameters.values()
     kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     plain = inspect.Signature([each.replace(kind=kind, annotation=empty) for each in parameters])
-    arguments, name = plain.bind(*given, **named), function.__name__
+    arguments = plain.bind(*given, **named)
     arguments.apply_defaults()
     names = {"conversion": globals()[name](**arguments.arguments)}
     names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, requantize_with)}
@@ -102,10 +109,10 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
-            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code per "
-            f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
+            f"dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in compiled code, not {qtype}: one "
+            f"code per element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
-    result = types.uint8 if qtype.element else from_dtype(qtype.storage)
+    result = types.Integer.from_bitwidth(qtype.bits, signed=False) if qtype.element else from_dtype(qtype.storage)
     return _with_parameters("quantize", request, scale, zero_point, (x, "x"), out, result)
 
 

@@ -220,8 +220,8 @@ def in_bits(given: Parameters) -> Parameters:
 
 
 def as_bits(array: Array) -> Array:
-    """Return an array of one-byte floats of ml_dtypes as the bits of its elements, any other as it is."""
-    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
+    """Return an array of floats of at most two bytes as the bits of its elements, any other as it is."""
+    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 2 else array.view(f"u{array.dtype.itemsize}")
 
 
 def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
+from fastq.results.measures import MissingValues
 
 Array = NDArray[Any]
 
@@ -25,10 +26,7 @@ def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
     """Raise a ValueError if the array whose errors are measured has NaN."""
     if status & HAS_NAN:
-        count = _count(np.isnan, x)
-        raise ValueError(
-            f"x has {count} NaN, whose errors cannot be measured; leave them out of both arrays, as x[~np.isnan(x)]"
-        )
+        raise MissingValues(_count(np.isnan, x))
 
 
 def refuse_infinite_values(status: int, x: Array) -> None:

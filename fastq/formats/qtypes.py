@@ -173,6 +173,8 @@ SUMS = QType("int32", 32)
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
 
 QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
+# floats to which values are cast: their exponents need no scale, so no range is taken and no array is quantized to them
+CASTS = {name: QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits == 16}
 _DERIVED = [
     "float_format",
     "codebook",
@@ -185,7 +187,8 @@ _DERIVED = [
     "qmax",
     "middle",
 ]
-for _row, _name in itertools.product(QTYPES.values(), _DERIVED):  # what follows from the fields is kept with them
+# what follows from the fields is kept with them
+for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values()), _DERIVED):
     getattr(_row, _name)
 
 # for messages and help: the integers, and the starts of the other names
@@ -226,20 +229,25 @@ _KNOWN |= {
 }
 
 
-def as_qtype(dtype: object, name: str = "dtype") -> QType:
-    """Return the QType for a name, a QType or a NumPy / ml_dtypes dtype; `name` is the name of the argument."""
+def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
+    """Return the QType for a name, a QType or a NumPy / ml_dtypes dtype; `name` is the name of the argument.
+
+    With `casts` it may be one of `CASTS`.
+    """
     try:
         return _KNOWN[dtype]
     except Exception:  # not hashable, or not comparable
         pass
-    if type(dtype) is QType and _in_bits_of_a_row(dtype):
+    rows, names = (QTYPES | CASTS, f"{FAMILIES}, {', '.join(CASTS)}") if casts else (QTYPES, FAMILIES)
+    if type(dtype) is QType and (_in_bits_of_a_row(dtype) or rows.get(dtype.name) == dtype):
         return dtype
-    wanted = f"one of the formats {FAMILIES}"
+    wanted = f"one of the formats {names}"
     given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
-    if given not in QTYPES:
+    if given not in rows:
         meant = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS | _OF_NUMPY)
+        meant = "; fastq.quantize_linear casts to it" if given in CASTS else meant
         raise TypeError(f"{name} must be {wanted}, not {shown(given)}{meant}")
-    return QTYPES[given]
+    return rows[given]
 
 
 def _in_bits_of_a_row(qtype: QType) -> bool:

@@ -40,8 +40,8 @@ class MSERange:
         Largest share by which a range is widened, from 0 to 3.
     finer : int, optional
         Number of parts into which the distance between the best range and its neighbours is divided, from 1 (none is
-        tried) to 100. It is 1 if ``grid`` is given, if ``shrink`` and ``grow`` are 0, if both ends are moved, and for formats
-        with scales of their own.
+        tried) to 100. It is 1 if ``grid`` is given, if ``shrink`` and ``grow`` are 0, if both ends are moved, and for
+        formats with scales of their own.
     signs : {1, 2}, optional
         2: a symmetric scale may be negative, so that the end of the range that is farther from 0 has the lowest code.
         Only of formats whose convention has such scales, where it is the default.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fastq.io.containers import SOURCES, TensorSource, open_source
 from fastq.io.gguf import container
 from fastq.io.gguf.container import GgufSource
+from fastq.io.patterns import nearest
 from fastq.io.pipeline import naming, some_of
 from fastq.io.records import FLOATS
 from fastq.operations.file_parts import as_path
@@ -32,6 +33,7 @@ Say = Callable[[str], None]  # called with a line on each entry that an importan
 # names of tensors, each with the index of a matrix in it; None: all matrices
 Names = tuple[tuple[str, int | None], ...]
 SUMS, COUNTS = ".in_sum2", ".counts"
+LOOKED_UP = 50  # most names that are missing for which the nearest are looked for
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,17 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
             f"the importance matrix belongs to another model: it lacks all {len(wanted):,} tensors, such as "
             f"{next(iter(wanted))!r}, but has {next(iter(imatrix.values))!r}"
         )
+    lacking = [key for key in wanted if key not in found]
+    unused = [name for name in imatrix.values if name not in used]
     for what, about in (
-        ("lacks, or has with other columns:", [key for key in wanted if key not in found]),
-        ("has names that no tensor has, which are not used:", [name for name in imatrix.values if name not in used]),
+        ("lacks, or has with other columns:", lacking),
+        ("has names that no tensor has, which are not used:", unused),
         ("has matrices that were never counted, whose columns get equal weights:", list(partly.values())),
         ("has 0 for all columns of some blocks, which get equal weights, in", flat),
     ):
         if about:
-            say(f"the importance matrix {what} {some_of([repr(name) for name in about])}")
+            near = next(filter(None, (nearest(name, unused) for name in lacking[:LOOKED_UP])), "") * (about is lacking)
+            say(f"the importance matrix {what} {some_of([repr(name) for name in about])}{near}")
     return found
 
 

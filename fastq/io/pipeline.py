@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ import numpy as np
 import fastq
 from fastq.io.containers import Header, TensorSpec, writer_of
 from fastq.results import Comparison, QuantizedArray
+from fastq.results.measures import Totals
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
@@ -49,6 +51,9 @@ class Errors(NamedTuple):
         return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
 
 
+NO_ERRORS = Errors(0.0, 0.0, 0.0)
+
+
 def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
     """Measure the errors of converted values."""
     return sums_of(fastq.compare(values, approximation), values)
@@ -59,6 +64,11 @@ def sums_of(measured: Comparison, values: Array) -> Errors:
     noise = measured.mse * values.size
     signal = noise * 10 ** (measured.sqnr_db / 10) if noise else signal_of(values)
     return Errors(noise, signal, measured.max_abs_error)
+
+
+def errors_in(parts: Sequence[Totals]) -> Errors:
+    """Return the sums of all parts."""
+    return reduce(Errors.with_more, (Errors(each.noise, each.signal, each.largest) for each in parts), NO_ERRORS)
 
 
 def signal_of(values: Array) -> float:

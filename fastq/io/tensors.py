@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_ggu
 from fastq.io.patterns import nearest
 from fastq.io.pipeline import count_text, listed, naming
 from fastq.io.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
+from fastq.io.stores import ROUNDED, described, is_packed, is_store, variables_of
 from fastq.layouts.tensors import without_zero_scales
 from fastq.operations import array_file
 from fastq.operations.file_parts import as_name, as_path
@@ -54,6 +56,9 @@ class Tensor:
     raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, if it is one tensor of the file
     decode: Callable[[], Array] | None = None  # returns its values, if they differ from the result of `load`
     weight: StoredWeight | None = None  # the stored tensors of a quantized weight of a model
+    part: Callable[[Any], Array] | None = None  # returns the values at indices, if all may not fit in memory
+    chunks: tuple[int, ...] = ()  # those of its storage, by which parts are aligned
+    about: Mapping[str, Any] = field(default_factory=dict)  # its packing or rounding in netCDF
 
     def values(self) -> Array:
         """Return the values."""
@@ -63,6 +68,25 @@ class Tensor:
             loaded = self.load()
             return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
 
+    def parts(self) -> Iterator[Any]:
+        """Yield the indices of parts: whole chunks of the storage, as many as have about a million elements."""
+        sizes = list(self.chunks or (1,) * len(self.shape))
+        for axis in reversed(range(len(sizes))):
+            sizes[axis] = max(min(sizes[axis] * max(PIECE // math.prod(sizes), 1), self.shape[axis]), 1)
+        starts = (range(0, length, size) for length, size in zip(self.shape, sizes, strict=True))
+        for corner in itertools.product(*starts):
+            yield tuple(slice(start, start + size) for start, size in zip(corner, sizes, strict=True))
+
+    def at(self, part: Any) -> Array:
+        """Return the values of a part."""
+        return self.values()[part] if self.part is None else self.part(part)
+
+    def extent(self) -> Extent:
+        """Return the statistics of the values; in parts there are no outlier channels."""
+        if self.part is None:
+            return extent_of(self.values())
+        return reduce(Extent.with_more, (extent_of(self.at(part).ravel()) for part in self.parts()), NOTHING)
+
     def codes(self) -> Array | QuantizedArray:
         """Return codes and parameters if they have the tensor's shape, else the values."""
         return self.values() if self.decode else self.load()
@@ -71,12 +95,14 @@ class Tensor:
 def tensors_of(
     path: Path, *, as_stored: bool = False, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Tensor]:
-    """Return the tensors of a file, of a model directory or of the files in a folder, by name.
+    """Return the tensors of a file or a store, of a model directory or of the files in a folder, by name.
 
     The stored tensors of a quantized one count as one tensor; with `as_stored`, the config.json of a model, which also
     describes files next to it, is ignored. `say` is called with notes about a model. Raise ValueError if a file can't
     be read, a folder has no such file, or two tensors have one name.
     """
+    if is_store(path):
+        return _by_name([(path.name, (_variable(name, each) for name, each in variables_of(path)))])
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder(path)
@@ -178,6 +204,23 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
+def _variable(name: str, variable: Any) -> Tensor:
+    """Return a variable of a netCDF file or a zarr store as a tensor."""
+    stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
+    scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
+
+    def part(index: Any) -> Array:
+        return np.asarray(variable[index].values)
+
+    def raw() -> NDArray[np.uint8]:
+        return np.frombuffer("\0".join(map(str, part(()).ravel().tolist())).encode("utf-8", "replace"), np.uint8)
+
+    sizes, is_number = (variable.shape, scheme, variable.size * stored.itemsize), variable.dtype.kind in "fiu"
+    load, preferred = partial(part, ()), variable.encoding.get("preferred_chunks", {})
+    chunks = tuple(preferred.get(dim, 1) for dim in variable.dims)
+    return Tensor(name, *sizes, is_number, load, "F32", bool(about), raw, part=part, chunks=chunks, about=about)
+
+
 def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
     """Yield the tensors of a GGUF file that are not scales of others."""
     for name, spec in source.valued.items():
@@ -214,6 +257,15 @@ class Extent:
     infinite: int
     # indices on the first of two or more axes whose largest magnitude is at least six times the median
     outliers: tuple[int, ...]
+
+    def with_more(self, other: Extent) -> Extent:
+        """Return the statistics of both parts."""
+        lows, highs = ([end for end in ends if end is not None] for ends in ((self.lo, other.lo), (self.hi, other.hi)))
+        counts = self.nan + other.nan, self.infinite + other.infinite
+        return Extent(min(lows, default=None), max(highs, default=None), *counts, ())
+
+
+NOTHING = Extent(None, None, 0, 0, ())
 
 
 def extent_of(values: Array) -> Extent:
@@ -319,6 +371,8 @@ class Tensors(ByName):
 def open_tensors(path: Path) -> Tensors:
     """Return the tensors of a file or of a directory; raise ValueError if it can't be read."""
     with naming(lambda error: f"path can't be read: {shown(str(path))}: {error}"):
+        if is_store(path):
+            raise ValueError("xarray.open_dataset reads netCDF and zarr")
         found = path if path.is_dir() else as_path(path)
         return Tensors(found, tensors_of(found))
 

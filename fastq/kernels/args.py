@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -73,7 +74,21 @@ IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same s
 
 # --- operands: what each pointer of a kernel is to, first as dtypes and storage formats, then as Numba types ----------
 
+HOMES: dict[type, str] = {}  # modules of `fastq.kernels.body`, by the operands for which they have the work
+_Operands = TypeVar("_Operands", bound=type)
 
+
+def with_body(module: str) -> Callable[[_Operands], _Operands]:
+    """Name the module of the work on operands, which is imported when a kernel of them is compiled."""
+
+    def named(operands: _Operands) -> _Operands:
+        HOMES[operands] = module
+        return operands
+
+    return named
+
+
+@with_body("convert")
 class ElementOperands(NamedTuple):
     """Pointers of a conversion of elements, or the types that they point to."""
 
@@ -83,6 +98,7 @@ class ElementOperands(NamedTuple):
     zero_point: Any
 
 
+@with_body("convert")
 class NoisyOperands(NamedTuple):
     """Pointers of a conversion of elements that rounds at random by `noise`: see `NOISE_KEY`; in loops the numbers."""
 
@@ -93,6 +109,7 @@ class NoisyOperands(NamedTuple):
     noise: Any
 
 
+@with_body("requantize")
 class RequantizeOperands(NamedTuple):
     """Pointers of a requantization of accumulators, with two words of 64 bits for the parameters of each channel."""
 
@@ -121,6 +138,7 @@ class RangeOperands(NamedTuple):
     zero_point: Any
 
 
+@with_body("repack")
 class CopyOperands(NamedTuple):
     """Pointers of a conversion that has no parameters, or has them among the elements."""
 
@@ -128,6 +146,7 @@ class CopyOperands(NamedTuple):
     dst: Any
 
 
+@with_body("cast")
 class CastOperands(NamedTuple):
     """Pointers of a cast of floats to integers, in units of one scale from one zero point on."""
 
@@ -137,6 +156,7 @@ class CastOperands(NamedTuple):
     zero_point: Any
 
 
+@with_body("unpack")
 class UnpackOperands(NamedTuple):
     """Pointers of a conversion of integers to floats by one scale and one offset."""
 
@@ -146,6 +166,7 @@ class UnpackOperands(NamedTuple):
     zero_point: Any
 
 
+@with_body("bitround")
 class BitRoundOperands(NamedTuple):
     """Pointers of a rounding of floats, whose elements are their bits; `table` has the dropped bits of each binade."""
 
@@ -154,6 +175,7 @@ class BitRoundOperands(NamedTuple):
     table: Any
 
 
+@with_body("bit_pairs")
 class BitPairOperands(NamedTuple):
     """Pointers of a count of the bits of floats, `src`, and of their neighbours, added to `counts`."""
 
@@ -170,6 +192,7 @@ class WeightedOperands(NamedTuple):
     weights: Any
 
 
+@with_body("errors")
 class ErrorOperands(NamedTuple):
     """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
 
@@ -180,6 +203,7 @@ class ErrorOperands(NamedTuple):
     errors: Any
 
 
+@with_body("min_max")
 class MinMaxOperands(NamedTuple):
     """Pointers of a reduction of elements to minima and maxima."""
 
@@ -188,6 +212,7 @@ class MinMaxOperands(NamedTuple):
     hi: Any
 
 
+@with_body("min_max")
 class PartialOperands(NamedTuple):
     """Pointers to partial minima and maxima, which are merged in place."""
 
@@ -195,6 +220,7 @@ class PartialOperands(NamedTuple):
     hi: Any
 
 
+@with_body("magnitudes")
 class MagnitudeOperands(NamedTuple):
     """Pointers of a reduction of elements to smallest and largest magnitudes."""
 
@@ -203,6 +229,7 @@ class MagnitudeOperands(NamedTuple):
     hi: Any
 
 
+@with_body("range_search")
 class SearchOperands(NamedTuple):
     """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
 
@@ -212,6 +239,7 @@ class SearchOperands(NamedTuple):
     scale: Any
 
 
+@with_body("range_search")
 class CandidateOperands(NamedTuple):
     """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`.
 
@@ -225,6 +253,7 @@ class CandidateOperands(NamedTuple):
     errors: Any
 
 
+@with_body("histogram")
 class HistogramOperands(NamedTuple):
     """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
 

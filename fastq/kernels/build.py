@@ -20,24 +20,7 @@ from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
-from fastq.kernels.args import (
-    BitPairOperands,
-    BitRoundOperands,
-    CandidateOperands,
-    CastOperands,
-    CopyOperands,
-    ElementOperands,
-    ErrorOperands,
-    HistogramOperands,
-    MagnitudeOperands,
-    MinMaxOperands,
-    NoisyOperands,
-    PartialOperands,
-    RequantizeOperands,
-    SearchOperands,
-    UnpackOperands,
-    WeightedOperands,
-)
+from fastq.kernels.args import HOMES, CopyOperands, NoisyOperands, WeightedOperands
 from fastq.kernels.bitpack import Bits, LowBits
 from fastq.kernels.body import BODIES
 from fastq.kernels.formulas import computes_in
@@ -52,26 +35,6 @@ from fastq.system import lazy
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
 
 
-# modules of bodies by the operands that they are for; imported here, all of them would be in the key of each kernel
-_HOMES = {
-    ElementOperands: "convert",
-    NoisyOperands: "convert",
-    CopyOperands: "repack",
-    CastOperands: "cast",
-    UnpackOperands: "unpack",
-    BitRoundOperands: "bitround",
-    BitPairOperands: "bit_pairs",
-    ErrorOperands: "errors",
-    MinMaxOperands: "min_max",
-    PartialOperands: "min_max",
-    MagnitudeOperands: "magnitudes",
-    SearchOperands: "range_search",
-    CandidateOperands: "range_search",
-    HistogramOperands: "histogram",
-    RequantizeOperands: "requantize",
-}
-
-
 @dataclass(eq=False, repr=False)
 class Kernel(Constants):
     """Type of the first argument of `entry`, which chooses the code."""
@@ -81,8 +44,8 @@ class Kernel(Constants):
     spec: types.Type  # what the loop does
 
     def __post_init__(self) -> None:
-        if kind := _HOMES.get(type(self.operands)):
-            lazy.module(f"fastq.kernels.body.{kind}")
+        if home := HOMES.get(type(self.operands)):  # imported above, all would be in the key of each kernel
+            lazy.module(f"fastq.kernels.body.{home}")
         self.body = BODIES.get(type(self.operands))  # the key of its machine code has the sources of this too
         loop = f"{self.loop.__module__}.{self.loop.__qualname__}"
         types.Type.__init__(self, name=f"Kernel({loop}, {self.operands}, {self.spec})")

@@ -86,10 +86,10 @@ def permuted(context, builder, sig, table, index):
     count = index.type.count
     table = builder.bitcast(table, index.type)
     if not _WORDS:
-        where = cgutils.alloca_once_value(builder, table)
+        where = builder.bitcast(cgutils.alloca_once_value(builder, table), _I32.as_pointer())
         index, found = builder.and_(index, v.splat(builder, _I32(7), index.type)), table
         for lane in map(_I32, range(count)):
-            place = builder.gep(where, [_I32(0), builder.extract_element(index, lane)])
+            place = builder.gep(where, [builder.extract_element(index, lane)])
             found = builder.insert_element(found, builder.load(place), lane)
     else:
         part = v.emit_shuffle(builder, table, list(range(_WORDS)))

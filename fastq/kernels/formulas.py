@@ -84,6 +84,11 @@ def computes_in(spec, like):
 compute_type = traced(computes_in)
 
 
+def _casts(spec) -> bool:
+    """Return whether codes are floats of 16 bits, to which values are cast: their quotients are those of a division."""
+    return spec.code is not None and spec.code.row.bits == 16
+
+
 def is_by_table(spec: Any) -> bool:
     """Return whether codes are those of a codebook."""
     return spec.code is not None and isinstance(spec.code.row, Codebook)
@@ -173,7 +178,7 @@ def needs_division(spec, scale):
     float codes are as small as 2**-18 scales and units 2**-66 scales, so 2**-80 is the least there. Where steps are
     clamped the formula is that of `code_value` for any scale that is not infinite.
     """
-    if spec.op == "dequantize" or is_by_table(spec):
+    if spec.op == "dequantize" or is_by_table(spec) or _casts(spec):
         return False
     if spec.code is None and not spec.rule.corrects:
         return is_infinite(scale)
@@ -275,7 +280,7 @@ def float_quotient_prepared(spec, x, s):
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
     form = spec.code
-    if _adds_zero(spec) or spec.rule.half or not _is_corrected(x):
+    if _casts(spec) or _adds_zero(spec) or spec.rule.half or not _is_corrected(x):
         return float_quotient(spec, x, s.scale)
     limit = v.constant(form.row.max if form.saturate else 4 * form.row.max, x) * s.scale
     return _signed_like(quotient(v.maximum(-limit, v.minimum(limit, x)), s), x)  # of NaN itself, in this order

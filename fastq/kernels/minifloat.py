@@ -11,6 +11,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
+from fastq.kernels.args import NOISE_BITS
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
 from fastq.kernels.noise import round_at_random
 
@@ -131,6 +132,8 @@ def encode_at_random(x, form, numbers):
     if not isinstance(x, v.Vec):
         lanes = v.full(x, v.Vec(v.lane_type(x), 1)), v.full(numbers, v.Vec(v.lane_type(numbers), 1))
         return v.first(encode_at_random(lanes[0], form, lanes[1]))
+    if form.row.exponent == 8 and x.dtype == types.float32:
+        return _encode_same_exponent(x, form, numbers)
     return _encode_by_units(x, form, numbers)
 
 
@@ -161,13 +164,25 @@ def _canonical(x):
 
 
 @traced
-def _encode_same_exponent(x, form):
-    """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
-    drop, word = 32 - form.row.bits, v.bitcast(x, types.uint32)
+def _encode_same_exponent(x, form, numbers=None):
+    """Round the bits, whose carry may reach the exponent; at random to the bits that `numbers` have, then by these."""
+    row, drop, word = form.row, 32 - form.row.bits, v.bitcast(x, types.uint32)
+    bounded = v.minimum(v.maximum(x, v.constant(-row.max, x)), v.constant(row.max, x)) if form.saturate else x
+    bits = v.bitcast(bounded, types.uint32)
+    if numbers is None:
+        code = _without_bits(bits, drop)
+    else:
+        parts = _without_bits(bits, drop - NOISE_BITS) + v.bitcast(numbers, types.uint32)
+        code = parts >> v.constant(NOISE_BITS, parts)
+    sign = (word >> v.constant(drop, word)) & v.constant(1 << (row.bits - 1), word)
+    return v.convert(v.select(v.is_nan(x), sign | v.constant(row.nan, word), code), form.bits)
+
+
+@traced
+def _without_bits(word, drop):
+    """Drop the lowest bits of words: add half a unit, less where the last bit kept is even."""
     shift, odd = v.constant(drop, word), v.constant(1, word)
-    code = (word + v.constant((1 << (drop - 1)) - 1, word) + ((word >> shift) & odd)) >> shift
-    sign = (word >> shift) & v.constant(1 << (form.row.bits - 1), word)
-    return v.convert(v.select(v.is_nan(x), sign | v.constant(form.row.nan, word), code), form.bits)
+    return (word + v.constant((1 << (drop - 1)) - 1, word) + ((word >> shift) & odd)) >> shift
 
 
 @traced

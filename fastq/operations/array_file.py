@@ -35,7 +35,7 @@ from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY, VERSION = "fastq", 1
 _LONGEST_HEADER = 1 << 20
-_OF_MANY = (".npy", ".npz", ".safetensors", ".gguf")
+_OF_MANY = (".npy", ".npz", ".safetensors", ".gguf", ".nc", ".nc4", ".cdf", ".h5")
 
 
 # --- write ------------------------------------------------------------------------------------------------------------

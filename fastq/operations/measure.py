@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike
 
 from fastq.dispatch.cache import call
 from fastq.results import Axis, Comparison, QuantizedArray
+from fastq.results.measures import Totals
 from fastq.system.arguments import as_array, is_a, is_lazy
 from fastq.system.dtypes import Array
 
@@ -113,3 +114,9 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     p, codes = q.qparams, q.codes if is_lazy(x) else as_array(q.codes, "q.codes")
     errors: Comparison = call("compare_codes", x, codes, p.scale, p.zero_point, p, (p.key,), (), q.shape)
     return errors
+
+
+def totals(x: Array, q: Array) -> Totals:
+    """Return the sums of the errors of values in a part of an array, for `comparison_of`."""
+    sums: Totals = call("totals_of_values", x, q, None, None, None, ())
+    return sums

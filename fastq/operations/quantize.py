@@ -105,7 +105,7 @@ def quantize(
     >>> q.scale
     array([0.01574803, 0.0023622 ], dtype=float32)
     >>> fastq.quantize_linear(np.full(8, 0.25), 1.0, 0, "int8", rounding="stochastic", rng=1)  # 2 of 8, on average
-    array([0, 0, 0, 1, 1, 1, 0, 0], dtype=int8)
+    array([1, 0, 0, 0, 1, 0, 0, 1], dtype=int8)
     """
     noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     if qparams is None:
@@ -200,7 +200,8 @@ def quantize_linear(
     zero_point : array_like of int, optional
         Codes of 0.0, in the shape of the scale or one number; None for zero.
     dtype : str, QType or dtype, optional
-        The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX.
+        The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX. "bfloat16" and
+        "float16" are casts, usually with the scale 1.
     axis : int, tuple of int or None
         As in `quantize`; ignored if scale is one number.
     block_size : int
@@ -223,6 +224,8 @@ def quantize_linear(
     >>> import numpy as np, fastq
     >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
     array([-9,  0,  2, 99], dtype=int8)
+    >>> fastq.quantize_linear(np.full(4, 1.003), 1.0, dtype="bfloat16", rounding="stochastic", rng=1).tolist()
+    [1.0078125, 1.0, 1.0, 1.0]
     """
     noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     options = axis, block_size, saturate, dtype, convention, nan, rounding

@@ -41,11 +41,11 @@ class Calls(NamedTuple):
     Attributes
     ----------
     functions : tuple of callable
-        Functions of values, a second argument and the options of a scheme.
+        Functions of values, a second argument, if any, and the options of a scheme.
     dtypes : str
         Dtypes of the values.
     arguments : str
-        Second arguments: code formats.
+        Second arguments: code formats; "-" for none.
     schemes : tuple of dict
         Options by which elements share parameters.
     shapes : tuple
@@ -68,7 +68,7 @@ class Calls(NamedTuple):
 
 def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any], shape: tuple[int, ...]) -> None:
     kind = lazy.module("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
-    function(np.zeros(shape, kind), argument, **scheme)
+    function(np.zeros(shape, kind), *([argument] if argument != "-" else []), **scheme)
 
 
 def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
@@ -100,15 +100,7 @@ def _compare(x: Array, name: str, **scheme: Any) -> None:
     compare(x, _quantized(x, name, **scheme))
 
 
-def _minmax(x: Array, _: str, **scheme: Any) -> None:
-    minmax(x, **scheme)
-
-
-def _magnitudes(x: Array, _: str, **scheme: Any) -> None:
-    magnitudes(x, **scheme)
-
-
-def _compare_values(x: Array, _: str) -> None:
+def _compare_values(x: Array) -> None:
     compare(x, x)
 
 
@@ -120,7 +112,7 @@ def _linear(x: Array, name: str, **options: Any) -> None:
     quantize_linear(x, 1.0, dtype=name, **options)
 
 
-def _bias(x: Array, _: str) -> None:
+def _bias(x: Array) -> None:
     dequantize_linear(x, np.ones(len(x), np.float32), axis=0)
 
 
@@ -151,7 +143,7 @@ def _binarize(x: Array, name: str, **options: Any) -> None:
     binarize(x, dtype=name, **options)
 
 
-def _round_bits(x: Array, _: str) -> None:
+def _round_bits(x: Array) -> None:
     for options in ((7, None, None, "numcodecs"), (7, None, None, "netcdf"), (None, 3, None, "numcodecs")):
         call("bitround", x, None, None, None, None, options, (*map(type, options[:3]),))
     call("bit_information", x, None, None, None, None, (-1,), (int,))
@@ -276,8 +268,8 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((_round_bits,), "float32 float64", "-"),
     ),
     "measures": (
-        Calls((_minmax,), "float32 float64 float16 bfloat16 int8 uint8 int16 int32", "-", (WHOLE, ROWS, COLUMNS)),
-        Calls((_magnitudes,), "float32 float64 float16 bfloat16", "-", (WHOLE, ROWS, COLUMNS)),
+        Calls((minmax,), "float32 float64 float16 bfloat16 int8 uint8 int16 int32", "-", (WHOLE, ROWS, COLUMNS)),
+        Calls((magnitudes,), "float32 float64 float16 bfloat16", "-", (WHOLE, ROWS, COLUMNS)),
         Calls((_compare_values,), "float32 float16", "-"),
         Calls((_binarize,), "float32 float64 float16 bfloat16", "uint8", shapes=SHAPES[1:]),
         Calls((_binarize,), "float32", "uint8", ({"bitorder": "little"}, {"nan": "zero"}), SHAPES[1:]),

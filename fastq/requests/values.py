@@ -13,7 +13,7 @@ from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_c
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
-from fastq.formats.qtypes import QTYPES, SUMS, QType, as_qtype
+from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
 from fastq.requests.noise import is_stochastic
 from fastq.requests.options import (
@@ -222,7 +222,10 @@ def as_range_method(method: object) -> MSERange | None:
     except Exception:  # not a name, or not hashable
         if arguments.is_a(method, MSERange):
             return method
-    raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {arguments.shown(method)}")
+    ends = arguments.is_a(method, (tuple, list, np.ndarray))
+    hint = "; for given ends pass qparams=fastq.choose_qparams(np.array([lo, hi], x.dtype), dtype)" * ends
+    known = f"{', '.join(METHODS)}, or a fastq.MSERange"
+    raise ValueError(f"range must be one of {known}, not {arguments.shown(method)}{hint}")
 
 
 def as_least_error(method: object, form: BlockFormat) -> bool:
@@ -323,14 +326,17 @@ def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
 # --- raw parameters ---------------------------------------------------------------------------------------------------
 
 
-def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Request:
+def by_numbers(
+    dtype: DType, options: LinearOptions, zero_point: DType | None = None, out: DType | None = None
+) -> Request:
     """Return the request of `fastq.quantize_linear`, before it is placed.
 
-    Without a `dtype` the format is that of the first of the dtypes `named`, of zero point and out, that has one.
+    Without a `dtype` the format is that of the zero point, else that of out, if one of these dtypes is a format.
     """
     compute, row = check_input(dtype), as_convention(options.convention)
-    names = [each.name for each in named if each is not None and each.name in QTYPES]
-    qtype = QTYPES[(*names, "uint8")[0]] if options.dtype is None else as_qtype(options.dtype)
+    named = (zero_point, QTYPES), (out, QTYPES | CASTS)  # a zero point may also be a float of a convention
+    formats = [rows[each.name] for each, rows in named if each is not None and each.name in rows]
+    qtype = (*formats, QTYPES["uint8"])[0] if options.dtype is None else as_qtype(options.dtype, casts=True)
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without its own scales, not {qtype}; see quantize")
     row.check_format(qtype)

@@ -96,6 +96,14 @@ class Comparison:
         return card
 
 
+class MissingValues(ValueError):
+    """The refusal of NaN in the array whose errors are measured; its argument is their number."""
+
+    def __str__(self) -> str:
+        advice = "leave them out of both arrays, as x[~np.isnan(x)]"
+        return f"x has {self.args[0]} NaN, whose errors cannot be measured; {advice}"
+
+
 class Totals(NamedTuple):
     """Sums over elements and largest errors, from which a `Comparison` is made; sums of parts can be added."""
 
@@ -108,11 +116,12 @@ class Totals(NamedTuple):
     largest_relative: float
     zeros: int  # elements without a relative error
     clipped: int | None
+    missing: int = 0  # NaN among the elements, which are then not in the sums
 
     @classmethod
-    def of_nothing(cls, has_codes: bool) -> Totals:
-        """Return the totals of zero elements."""
-        return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None)
+    def of_nothing(cls, has_codes: bool, missing: int = 0) -> Totals:
+        """Return the totals of zero elements, or of a part that has NaN."""
+        return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None, missing)
 
 
 def measures_of(
@@ -142,9 +151,11 @@ def measures_of(
 def comparison_of(parts: Sequence[Totals]) -> Comparison:
     """Return the measures of all parts of an array; their order does not matter.
 
-    Raise ValueError if they have no elements.
+    Raise ValueError if they have no elements, or if there is NaN among them.
     """
     columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
+    if missing := sum(columns["missing"]):
+        raise MissingValues(missing)
     if not sum(columns["size"]):
         raise ValueError("x is empty: there is no error to measure")
     found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}

@@ -35,7 +35,7 @@ FAST = called_elsewhere.api("fastq")
 
 ROUNDINGS = {
     rounding: replace(fastq.CONVENTIONS["onnx"], name=rounding, rounding=rounding)
-    for rounding in ("half_even", "half_away", "floor", "trunc")
+    for rounding in fastq.Convention.__dataclass_fields__["rounding"].metadata["choices"]
 }
 INTEGERS = ("int8", "uint8", "int16")
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -513,12 +513,11 @@ class State:
         return [run | {"rows": list(lines.values())} for run, lines in found.values()]
 
 
-def run(state, until):
-    """Do what is not done yet, until a time."""
+def run(state, until, everything):
+    """Do what is not done yet of all jobs, until a time."""
     import figures
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    everything = list(jobs())
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns) as progress:
         whole = progress.add_task("settings", total=len(everything))
@@ -553,7 +552,7 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     given = parser.parse_args()
     state = State(given.state)
-    run(state, time.monotonic() + given.hours * 3600)
+    run(state, time.monotonic() + given.hours * 3600, list(jobs()))
     figures.store_runs("exhaustive", state.runs())
     return int(bool(state.wrong))
 

@@ -1,13 +1,16 @@
 """Differential fuzzing over the product of all that a call can be: `python -m tests.campaigns.fuzz --hours 2`.
 
-A seed is a case: `python -m tests.campaigns.fuzz --seed 123` does it alone and tells what differs. A run goes on where
-the one before it stopped, whose state is in a file, and stores what was counted for docs/reliability.md; with `--first`
-it begins at a seed, and neither reads nor writes either. Cases run in processes of their own, `--jobs` of them at a
-time, each with its share of the combinations; what kills one is a failure of the case that it was at, and the next
-process goes on after it.
+A seed is a case: `python -m tests.campaigns.fuzz --seed 123` does it alone and tells what differs. With `--variants N`
+each case is followed by N - 1 others of its kind, which mostly need its kernels: other sizes, strides and values, same
+options, dtypes and layouts. A run goes on where the one before it stopped, whose state is in a file, and stores what
+was counted for docs/reliability.md, which it leaves alone if the file is a `--state` of one's own; with `--first` it
+begins at a seed, and neither reads nor writes either. Cases run in processes of their own, `--jobs` of them at a time,
+each with its share of the combinations; what kills one is a failure of the case that it was at, and the next process
+goes on after it.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -40,65 +43,82 @@ def failure_of(error):
     return text[-1500:]
 
 
-def run_cases(seeds, report):
-    """Run cases; report(kind, ...) is told each seed before it is run, failures, and counts from time to time."""
+def counted(case, outcome):
+    """Return what is counted of a case: nothing where it needs what a wheel lacks."""
+    from fuzzing.combinations import VARIANT
+
+    if outcome == "lacking":
+        return ()
+    values = ((axis, value) for axis, values in case.axes.items() for value in values)
+    kind = "kind", "first" if case.number < VARIANT else "again"
+    return kind, ("outcome", outcome), (f"outcome of {case.of.operation}", outcome), *values
+
+
+def run_cases(numbers, report):
+    """Run cases; report(kind, ...) is told each number before it is run, failures, and counts from time to time."""
     from fuzzing.check import Settings, check, settings
 
     counts, now = Counter(), Settings()
     with settings():
-        for done, seed in enumerate(seeds, 1):
-            report("seed", seed)
+        for done, number in enumerate(numbers, 1):
+            report("case", number)
             try:
-                case, outcome = check(seed, now)
+                case, outcome = check(number, now)
             except Exception as error:
-                report("failure", seed, failure_of(error))
+                report("failure", number, failure_of(error))
                 counts["outcome", "different"] += 1
             else:
-                counts["outcome", outcome] += 1
-                counts[f"outcome of {case.of.operation}", outcome] += 1
-                counts.update((axis, value) for axis, values in case.axes.items() for value in values)
+                counts.update(counted(case, outcome))
             if done % BATCH == 0:
                 report("counts", [[*key, n] for key, n in counts.items()])
                 counts.clear()
         report("counts", [[*key, n] for key, n in counts.items()])
 
 
-def seeds_from(first, place, jobs, covering=False, only=""):
-    """Seeds from one on, of every n-th combination; if covering, in turns of `covering_combinations`.
+def numbers_from(first, place, jobs, covering=False, variants=1, only=""):
+    """Numbers of cases from one on, of every n-th combination; if covering, in turns of `covering_combinations`.
 
     `only` is a pattern that "OPERATION FORMAT" of each combination has.
     """
-    from fuzzing.combinations import CASES, combination, covering_combinations
+    from fuzzing.combinations import CASES, VARIANT, combination, covering_combinations
 
-    def fits(number):
-        return not only or re.search(only, "{0.operation} {0.format}".format(combination(number)))
+    order = {number: k for k, number in enumerate(covering_combinations() if covering else ())}
+    after, turn = max(order, default=-1) + 1, max(1, TURN // variants)
+    variant, seed = divmod(first, VARIANT)
 
-    if covering:
-        numbers = [*filter(fits, covering_combinations())][place::jobs]
-        turns = itertools.product(range(0, CASES, TURN), numbers)
-        seeds = [number * CASES + k for begin, number in turns for k in range(begin, begin + TURN)]
-        yield from seeds[seeds.index(first) if first in seeds else 0 :]
-        first = (max(covering_combinations()) + 1) * CASES
-    for number in itertools.count(first // CASES):
-        if number % jobs == place and fits(number):
-            yield from range(max(first, number * CASES), (number + 1) * CASES)
+    @functools.cache
+    def is_own(number):
+        named = not only or re.search(only, "{0.operation} {0.format}".format(combination(number)))
+        return order.get(number, number) % jobs == place and named
+
+    def seeds():
+        for k, number in itertools.product(range(0, CASES, turn), order if seed // CASES < after else ()):
+            yield from range(number * CASES + k, number * CASES + min(k + turn, CASES))
+        yield from itertools.count(max(seed // CASES, after) * CASES)
+
+    found = (each + k * VARIANT for each in seeds() for k in range(variants))
+    if seed // CASES in order or seed // CASES >= after:
+        begin = seed + min(variant, variants - 1) * VARIANT
+        found = itertools.dropwhile(lambda number: number != begin, found)
+    return (number for number in found if is_own(number % VARIANT // CASES))
 
 
 def serve(chosen):
-    """Run cases as lines of JSON tell the parent: of seeds, until there is too much machine code."""
+    """Run cases as lines of JSON tell the parent: of numbers, until there is too much machine code."""
     from fastq.engine.jit import functions_in_memory
 
     def report(*what):
         sys.stdout.write(json.dumps(what) + "\n")
         sys.stdout.flush()
 
-    def seeds():
-        for seed in chosen:
+    def numbers():
+        for number in chosen:
             if functions_in_memory() >= KERNELS:
+                report("case", number)  # which the next process begins with
                 return
-            yield seed
+            yield number
 
-    run_cases(seeds(), report)
+    run_cases(numbers(), report)
 
 
 # --- the parent -------------------------------------------------------------------------------------------------------
@@ -132,6 +152,13 @@ class State:
         )
         temporary.replace(self.path)
 
+    @property
+    def summary(self):
+        """Counts in a line."""
+        there = [f"{self.counts.get('kind', {}).get('first', 0):,} kinds"]
+        there += [f"{len(self.counts.get(axis, ()))} {axis}s" for axis in ("operation", "format")]
+        return f"{self.cases:,} cases of {', '.join(there)}, {len(self.failing)} failures"
+
     def rows(self):
         """Figures: a line for each operation, and one for each axis of the product; hours are those of all workers."""
         from fuzzing.product import met
@@ -153,11 +180,11 @@ def command(kind, *numbers):
 
 
 class Worker:
-    """A process that runs cases from a seed on, one of several in parallel, replaced when it has ended."""
+    """A process that runs cases from a number on, one of several in parallel, replaced when it has ended."""
 
-    def __init__(self, first, place=0, jobs=1, covering=False, only=""):
-        self.next, self.share, self.only = first, (place, jobs, int(covering)), only
-        self.process = None
+    def __init__(self, first, place=0, jobs=1, covering=False, variants=1, only=""):
+        self.next, self.share, self.only = first, (place, jobs, int(covering), variants), only
+        self.process, self.cases, self.dead = None, 0, False
 
     def messages(self, until):
         """What the process reports, until a time; that it died is a failure of the case that it was at."""
@@ -165,7 +192,7 @@ class Worker:
 
         while time.monotonic() < until:
             self.process = subprocess.Popen(
-                [*command("serve", self.next, *self.share), "--only", self.only],
+                [*command("serve", self.next, int(self.dead), *self.share), "--only", self.only],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -176,9 +203,9 @@ class Worker:
             if time.monotonic() >= until:
                 self.process.kill()
             errors = self.process.communicate()[1].decode()
-            if self.process.returncode and time.monotonic() < until:
+            self.dead = self.process.returncode != 0 and time.monotonic() < until
+            if self.dead:
                 yield ["failure", self.next, f"exit code {self.process.returncode}\n{errors[-1500:]}"]
-                self.next += 1
 
     def _read(self, waiting, until):
         pending = b""
@@ -193,10 +220,8 @@ class Worker:
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 kind, *what = json.loads(line)
-                if kind == "seed":
-                    self.next = what[0]
-                elif kind == "counts":
-                    self.next += 1
+                if kind == "case":
+                    self.next, self.cases = what[0], self.cases + 1
                 yield [kind, *what]
 
 
@@ -228,22 +253,22 @@ def try_again(state):
         return
     process = subprocess.run(command("again", *state.failing), cwd=ROOT, stdout=subprocess.PIPE, check=False)
     reports = [json.loads(line) for line in process.stdout.splitlines()]
-    passed = {str(seed) for kind, seed, *_ in reports if kind == "seed"}
+    passed = {str(seed) for kind, seed, *_ in reports if kind == "case"}
     passed -= {str(seed) for kind, seed, *_ in reports if kind == "failure"}
     if process.returncode:  # by the last one
-        passed -= {str(seed) for kind, seed, *_ in reports[-1:] if kind == "seed"}
+        passed -= {str(seed) for kind, seed, *_ in reports[-1:] if kind == "case"}
     for seed in passed:
         del state.failing[seed]
 
 
-def run_for(hours, state, jobs=1, covering=False, only=""):
+def run_for(hours, state, jobs=1, **chosen):
     """Run cases for some hours by some workers, show how it goes, and keep the state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     began, saved, before = time.monotonic(), time.monotonic(), state.seconds
     first = state.cases
-    workers = [Worker(state.next, place, jobs, covering, only) for place in range(jobs)]
+    workers = [Worker(state.next, place, jobs, **chosen) for place in range(jobs)]
     with Progress(*columns) as progress:
         task = progress.add_task("", total=hours * 3600)
         for kind, *what in messages_of(workers, began + hours * 3600):
@@ -255,7 +280,7 @@ def run_for(hours, state, jobs=1, covering=False, only=""):
                 state.failing[str(seed)] = text
                 again = f"python -m tests.campaigns.fuzz --seed {seed}"
                 progress.console.print(f"{again}\n  {text}", markup=False, highlight=False)
-            state.next = max(worker.next for worker in workers)
+            state.next = max(workers, key=lambda worker: worker.cases).next
             state.seconds = before + (now - began) * jobs
             rate = (state.cases - first) / max(now - began, 1e-9)
             text = f"{state.cases:,} cases, {rate:.0f}/s, {len(state.failing)} failures"
@@ -266,12 +291,12 @@ def run_for(hours, state, jobs=1, covering=False, only=""):
     state.save()
 
 
-def run_one(seed):
-    """Run the case of one seed, and show it."""
+def run_one(number):
+    """Run the case of one number, and show it."""
     from fuzzing.cases import Case
     from fuzzing.check import Settings, check, settings
 
-    case = Case(seed)
+    case = Case(number)
     call = case.call()
     print(case.of)
     print(case.axes)
@@ -280,7 +305,7 @@ def run_one(seed):
     print(call.options)
     with settings():
         try:
-            print(check(seed, Settings())[1])
+            print(check(number, Settings())[1])
         except Exception as error:
             print(failure_of(error))
             return 1
@@ -298,20 +323,23 @@ def main():
     parser.add_argument("--covering", action="store_true", help="every operation and format first, each a few times")
     parser.add_argument("--only", default="", help="a regular expression found in OPERATION FORMAT of each case")
     parser.add_argument("--seed", type=int, help="run this case alone")
-    parser.add_argument("--serve", nargs=4, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--variants", type=int, default=1, help="how many cases need the kernels of one")
+    parser.add_argument("--serve", nargs=6, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--again", nargs="+", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.serve or given.again:
-        return serve(given.again or seeds_from(*given.serve, given.only))
+    if given.serve:
+        first, dead, *share = given.serve
+        return serve(itertools.islice(numbers_from(first, *share, given.only), dead, None))
+    if given.again:
+        return serve(given.again)
     if given.seed is not None:
         return run_one(given.seed)
     state = State(given.state if given.first is None else None)
     state.next = state.next if given.first is None else given.first
     try_again(state)
-    run_for(given.hours, state, given.jobs, given.covering, given.only)
-    there = (f"{len(state.counts.get(axis, ()))} {axis}s" for axis in ("operation", "format"))
-    print(f"{state.cases:,} cases of {' and '.join(there)}, {len(state.failing)} failures")
-    if given.first is None:
+    run_for(given.hours, state, given.jobs, covering=given.covering, variants=given.variants, only=given.only)
+    print(state.summary)
+    if given.first is None and given.state == STATE:
         operations, axes = state.rows()
         figures.store("fuzz", operations)
         figures.store("fuzz-product", axes)

@@ -24,6 +24,7 @@ from fuzzing.combinations import (
     CASES,
     INPUTS,
     OPERATIONS,
+    VARIANT,
     combination,
     covering_combinations,
     in_turn,
@@ -36,6 +37,7 @@ from refusals import counts_nothing
 
 import fastq
 from fastq import reference
+from fastq.formats.qtypes import QTYPES
 
 OWN = ("gguf_quantize", "gguf_dequantize", "nest_scale", "pack", "unpack")  # that have formats of their own
 
@@ -96,7 +98,8 @@ def test_a_seed_is_one_case():
                 for call in (one, other)
             ]
             assert shapes[0] == shapes[1]
-    assert Case(0).call().memories != Case(1).call().memories
+    memories = [[memory.tobytes() for memory in Case(number).call().memories] for number in (0, 1, VARIANT)]
+    assert all(one != other for one, other in itertools.combinations(memories, 2))
 
 
 def test_all_of_the_product_is_drawn():
@@ -266,15 +269,18 @@ def test_fractions_agree_with_the_reference(operation):
     assert len(tried) > 4
 
 
-@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+HALF = fastq.Convention("scales of float16", stored_type="float16", formats=("int8",))
+
+
+@pytest.mark.parametrize("convention", [*fastq.CONVENTIONS, HALF.name])
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_fractions_find_a_wrong_number_of_a_convention(convention, symmetric):
     """Of scales and zero points, of codes and of values, by the formulas of each row."""
-    row = fastq.CONVENTIONS[convention]
+    row = fastq.CONVENTIONS.get(convention, HALF)
     if ("symmetric" if symmetric else "asymmetric") not in row.schemes:
         return
     x = np.array([[-0.3, 0.7, 2.5], [1.25, -1.75, 0.1]], np.float32)
-    options = {"axis": 0, "symmetric": symmetric, "convention": convention}
+    options = {"axis": 0, "symmetric": symmetric, "convention": row}
     call = Call([x, row.formats[0] if row.formats else "uint8"], options)
     q = reference.quantize(*call.args, **options)
     p, decoding, values = q.qparams, Call([q], {}), reference.dequantize(q)
@@ -294,6 +300,16 @@ def test_fractions_find_a_wrong_number_of_a_convention(convention, symmetric):
     for operation, of, result in wrong:
         with pytest.raises(exact.NotExact):
             exact.check(operation, of, result)
+
+
+@pytest.mark.parametrize("options", [{"nan": "zero"}, {"nan": "keep", "saturate": False}])
+def test_fractions_of_float_formats_with_scales_below_zero(options):
+    """The one convention with such scales and a float format."""
+    x = np.array([-6, 6, 0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1e9, -1e-9], np.float32)
+    call = Call([x, np.float32(-0.856), None, "float8_e4m3fn"], options | {"convention": "compressed-tensors"})
+    codes = reference.quantize_linear(*call.args, **call.options)
+    assert exact.knows("quantize_linear", call)
+    assert exact.check("quantize_linear", call, codes)
 
 
 @pytest.mark.parametrize(
@@ -346,15 +362,15 @@ def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
     script = tmp_path / "worker.py"
     script.write_text(
         "import json, os, sys\n"
-        "seed = int(sys.argv[1])\n"
+        "seed = sum(map(int, sys.argv[1:3]))\n"
         "while True:\n"
-        "    print(json.dumps(['seed', seed]), flush=True)\n"
+        "    print(json.dumps(['case', seed]), flush=True)\n"
         "    if seed == 3: os.abort()\n"
         "    if seed == 5: print(json.dumps(['failure', 5, 'wrong']), flush=True)\n"
         "    if seed == 8: print(json.dumps(['counts', [['outcome', 'values', 7]]]), flush=True); sys.exit()\n"
         "    seed += 1\n"
     )
-    monkeypatch.setattr(fuzz, "command", lambda kind, seed, *_: [sys.executable, str(script), str(seed)])
+    monkeypatch.setattr(fuzz, "command", lambda kind, *numbers: [sys.executable, str(script), *map(str, numbers[:2])])
     messages = []
     worker = fuzz.Worker(0)
     for kind, *what in worker.messages(time.monotonic() + 30):
@@ -364,12 +380,13 @@ def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
     worker.process.kill()
     worker.process.communicate()
     assert [seed for kind, seed in messages if kind == "failure"] == [3, 5]
-    assert messages[-2:] == [("seed", 8), ("counts", [["outcome", "values", 7]])]
+    assert messages[-2:] == [("case", 8), ("counts", [["outcome", "values", 7]])]
+    assert (worker.next, worker.cases) == (8, 9)
 
 
 def test_workers_share_the_combinations():
     """Beside each other they run all cases from a seed on, once; what each of them reports arrives."""
-    shares = [list(itertools.islice(fuzz.seeds_from(1234, place, 3), 2 * CASES)) for place in range(3)]
+    shares = [list(itertools.islice(fuzz.numbers_from(1234, place, 3), 2 * CASES)) for place in range(3)]
     assert {seed // CASES % 3 for seed in shares[1]} == {1}
     assert sorted(seed for share in shares for seed in share)[: 4 * CASES] == list(range(1234, 1234 + 4 * CASES))
 
@@ -383,21 +400,63 @@ def test_workers_share_the_combinations():
     assert Counter(name for name, _ in fuzz.messages_of([Reporting("a"), Reporting("b")], 50)) == {"a": 50, "b": 50}
 
 
+def test_all_functions_of_the_reference_are_tried():
+    assert set(reference.operations.__all__) <= set(OPERATIONS)
+
+
 def test_turns_cover_all_operations_dtypes_and_formats():
     """Each worker has its share of the combinations, some cases of each at a time, and goes on where it was."""
     numbers = covering_combinations()
     for axis, values in (("operation", OPERATIONS), ("dtype", INPUTS), ("format", PRODUCT["format"])):
         assert {getattr(combination(number), axis) for number in numbers} >= set(values)
-    share = list(itertools.islice(fuzz.seeds_from(0, 1, 2, covering=True), len(numbers[1::2]) * CASES + 1))
+    share = list(itertools.islice(fuzz.numbers_from(0, 1, 2, covering=True), len(numbers[1::2]) * CASES + 1))
     assert [seed // CASES for seed in share[: len(numbers[1::2]) * fuzz.TURN : fuzz.TURN]] == numbers[1::2]
-    assert sorted(share[:-1]) == [number * CASES + k for number in numbers[1::2] for k in range(CASES)]
+    assert sorted(share[:-1]) == sorted(number * CASES + k for number in numbers[1::2] for k in range(CASES))
     assert share[-1] // CASES > max(numbers)
-    assert next(fuzz.seeds_from(share[700], 1, 2, covering=True)) == share[700]
+    assert next(fuzz.numbers_from(share[700], 1, 2, covering=True)) == share[700]
+
+
+def test_covering_turns_begin_with_every_operation_and_format():
+    """By combinations that use them; each format with each operation follows."""
+    formats = set(PRODUCT["format"]) | set(PRODUCT["cast to"])
+    for number in (numbers := covering_combinations()[:100]):
+        case = Case(number * CASES)
+        case.call()
+        formats -= {format for axis in ("format", "cast to") for format in case.axes.get(axis, ())}
+    assert not formats
+    assert {combination(number).operation for number in numbers} == set(OPERATIONS)
+    pairs = {(of.operation, of.format) for of in map(combination, covering_combinations())}
+    assert pairs >= set(itertools.product(("quantize", "dequantize", "explain"), QTYPES))
+
+
+def test_variants_follow_their_case():
+    """Each case and its variants once, in the order of seeds or of turns, and from any of them on."""
+    for covering in (False, True):
+        run = list(itertools.islice(fuzz.numbers_from(0, 0, 1, covering, 4), 100))
+        seeds = [number % VARIANT for number in run[::4]]
+        assert run == [seed + k * VARIANT for seed in seeds for k in range(4)]
+        assert list(itertools.islice(fuzz.numbers_from(run[30], 0, 1, covering, 4), 70)) == run[30:]
+        assert next(fuzz.numbers_from(run[31], 0, 1, covering, 2)) == run[29]
+    assert len({number % VARIANT // CASES for number in run}) == -(-25 // (fuzz.TURN // 4))
+
+
+def test_variants_differ_in_sizes_alone():
+    """They are calls with the same dtypes, granularity and layouts, where none of these depends on the size."""
+    own = {"size", "kind of value", "index", "threads", "small chunks", "bins", "rounding"}
+    same = differ = 0
+    for number in covering_combinations()[:40]:
+        cases = [Case(number * CASES + 7 + k * VARIANT) for k in range(5)]
+        calls = [case.call() for case in cases]
+        differ += len({tuple(memory.size for memory in call.memories) for call in calls}) > 1
+        kinds = {repr(sorted(pair for pair in case.axes.items() if pair[0] not in own)) for case in cases}
+        same += len(kinds) == 1
+    assert same > 20
+    assert differ > 35
 
 
 @pytest.mark.parametrize("covering", [False, True])
 def test_a_few_operations_and_formats_alone(covering):
-    seeds = itertools.islice(fuzz.seeds_from(0, 1, 2, covering, "requantize|gguf_.* IQ3"), 3 * CASES)
+    seeds = itertools.islice(fuzz.numbers_from(0, 1, 2, covering, only="requantize|gguf_.* IQ3"), 3 * CASES)
     found = {(of.operation, of.format[:3]) for of in map(combination, {seed // CASES for seed in seeds})}
     assert found <= {("requantize", "int"), ("requantize", "uin"), ("gguf_quantize", "IQ3"), ("gguf_dequantize", "IQ3")}
     assert found
@@ -407,8 +466,8 @@ def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
     """It fails where a case does."""
     runs = []
 
-    def run(hours, state, jobs, covering, only):
-        runs.append((hours, state.path, state.next, jobs, covering, only))
+    def run(hours, state, jobs, **chosen):
+        runs.append((hours, state.path, state.next, jobs, chosen))
         state.failing["7"] = "wrong"
         state.save()
 
@@ -416,7 +475,7 @@ def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
     monkeypatch.setattr("figures.store", lambda *_: pytest.fail("stored"))
     monkeypatch.setattr(sys, "argv", ["fuzz", "--first", "1500", "--hours", "0.05", "--jobs", "2", "--only", "pack"])
     assert fuzz.main() == 1
-    assert runs == [(0.05, None, 1500, 2, False, "pack")]
+    assert runs == [(0.05, None, 1500, 2, {"covering": False, "variants": 1, "only": "pack"})]
 
 
 def test_state_goes_on(tmp_path):

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -53,7 +54,7 @@ def test_a_file_is_inspected():
 
 def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
     run("quantize", "w.npy", "q.safetensors", "--axis", "none")
-    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))
+    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))["tensors"]
     values = reference.dequantize(reference.quantize(W, "int8", symmetric=True))
     assert (entry["name"], entry["shape"], entry["scheme"]) == ("w", [96, 64], "int8 symmetric")
     assert (entry["lo"], entry["hi"], entry["nan"], entry["outliers"]) == (values.min(), values.max(), 0, [5])
@@ -66,13 +67,13 @@ def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
     q = ARRAYS[name]
     q.save("q.safetensors")
     np.save("q.npy", reference.dequantize(q))
-    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))
+    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))["tensors"]
     assert (entry["name"], entry["shape"]) == ("q", list(q.shape))
     assert entry["bytes"] == q.codes.nbytes + q.scale.nbytes + q.zero_point.nbytes
     whose = {"axis": q.axis, "block_size": q.block_size, "symmetric": q.symmetric}
     assert entry["scheme"] == str(Scheme(str(q.dtype), **whose, convention="own" if name == "convention" else "onnx"))
     if name != "float8 fnuz":  # of which some codes are NaN
-        (compared,) = json.loads(run("compare", "q.npy", "q.safetensors", "--json"))
+        (compared,) = json.loads(run("compare", "q.npy", "q.safetensors", "--json"))["tensors"]
         assert compared["max_abs_error"] == 0
 
 
@@ -93,7 +94,7 @@ def test_floats_that_numpy_lacks_are_inspected(here, name):
     dtype = np.dtype(getattr(ml_dtypes, ML_FLOATS[name]))
     x = np.array([0.5, 1, 4], np.float32).astype(dtype)
     write_file(here / "x.safetensors", {"x": x}, {"x": {"dtype": name}})
-    (entry,) = json.loads(run("inspect", "x.safetensors", "--json"))
+    (entry,) = json.loads(run("inspect", "x.safetensors", "--json"))["tensors"]
     assert (entry["scheme"], entry["lo"], entry["hi"]) == (name, 0.5, 4)
     loaded = tensors_of(here / "x.safetensors")["x"].load()
     assert (loaded.dtype, loaded.tobytes()) == (dtype, x.tobytes())
@@ -177,12 +178,13 @@ def test_damaged_records_are_one_line(here, key, value):
 
 
 def test_errors_are_those_of_the_reference():
-    (entry,) = json.loads(run("compare", "w.npy", "near.npy", "--json"))
+    (entry,) = json.loads(run("compare", "w.npy", "near.npy", "--json"))["tensors"]
     measures = reference.compare(W, np.load("near.npy"))
     assert entry["max_abs_error"] == measures.max_abs_error
     assert entry["sqnr_db"] == pytest.approx(measures.sqnr_db)
     run("quantize", "w.npy", "q.safetensors", "--axis", "none")
-    (row,) = csv.DictReader(io.StringIO(run("compare", "w.npy", "q.safetensors", "--csv")))
+    run("compare", "w.npy", "q.safetensors", "--report", "errors.csv")
+    (row,) = csv.DictReader(io.StringIO(Path("errors.csv").read_text()))
     q = reference.quantize(W, "int8", symmetric=True)
     assert float(row["max_abs_error"]) == reference.compare(W, q).max_abs_error
     assert (row["b"], row["clipped"], row["bytes_b"]) == ("int8 symmetric", "0", str(q.codes.nbytes + 4))
@@ -190,24 +192,25 @@ def test_errors_are_those_of_the_reference():
 
 def test_float8_is_compared(tmp_path):
     save_file({"w": W.astype(ml_dtypes.float8_e5m2)}, tmp_path / "a.safetensors")
-    assert "inf" in run("compare", "a.safetensors", "a.safetensors")
+    assert "equal" in run("compare", "a.safetensors", "a.safetensors")
 
 
 def test_zeros_reach_any_ratio():
-    """An error of 0 is inf in every command, also where there is no signal."""
+    """An error of 0 is "equal" in every command, also where there is no signal."""
     np.save("zeros.npy", np.zeros((4, 64), np.float32))
-    assert "inf dB" in run("compare", "zeros.npy", "zeros.npy", "--at-least", "10")
-    assert re.search(r"int2 .* inf *\n", run("suggest", "zeros.npy", "--sqnr", "90"))
-    assert "worst inf dB" in run("quantize", "zeros.npy", "zeros.safetensors")
+    assert ", equal\n" in run("compare", "zeros.npy", "zeros.npy", "--at-least", "10")
+    assert re.search(r"int2 .* equal *\n", run("suggest", "zeros.npy", "--sqnr", "90"))
+    assert " x, equal\n" in run("quantize", "zeros.npy", "zeros.safetensors")
     output = run("compare", "zeros.npy", "zeros.safetensors", "--at-least", "90")
-    assert re.search(r"symmetric +inf .*worst inf dB", output, re.DOTALL)
+    assert re.search(r"symmetric +equal .*, equal\n$", output, re.DOTALL)
+    assert "inf" not in output
 
 
 def test_integers_are_not_in_the_sum():
     for name, step in (("a", 0), ("b", 0.25)):
         save_file({"w": W + np.float32(step), "ids": np.arange(512)}, f"{name}.safetensors")
     output = run("compare", "a.safetensors", "b.safetensors")
-    assert re.search(r"ids +512 +I64 +I64 +inf", output)
+    assert re.search(r"ids +512 +I64 +I64 +equal", output)
     assert f", 1 compared: {W.nbytes + 4096:,}" in output
     assert f"{reference.compare(W, W + np.float32(0.25)).sqnr_db:.2f} dB, worst" in output.splitlines()[-1]
 
@@ -221,19 +224,19 @@ def test_what_is_read_is_not_replaced_by_a_page():
     os.mkdir("folder.html")
     before = {name: os.lstat(name) for name in os.listdir()}
     for page_path, said in (
-        ("w.npy", "'w.npy' does not end in .html"),
-        ("near.npy", "'near.npy' does not end in .html"),
+        ("w.npy", "'w.npy' does not end in .json, .csv or .html"),
+        ("near.npy", "'near.npy' does not end in .json, .csv or .html"),
         ("same.html", "'same.html' is A itself"),
         ("link.html", "'link.html' is B itself"),
         ("pipe.html", "'pipe.html' is not a file"),
-        ("folder.html", "File 'folder.html' is a directory."),
+        ("folder.html", "'folder.html' is not a file"),
         ("no/page.html", "there is no folder 'no'"),
     ):
-        line = " ".join(told("compare", "w.npy", "near.npy", "--html", page_path, exit_code=2).split())
-        assert f"Invalid value for '--html': {said}" in line
+        line = " ".join(told("compare", "w.npy", "near.npy", "--report", page_path, exit_code=2).split())
+        assert f"Invalid value for '--report': {said}" in line
     assert {name: os.lstat(name) for name in os.listdir()} == before
     for _ in range(2):  # the page of an earlier run is replaced
-        run("compare", "w.npy", "near.npy", "--html", "page.html")
+        run("compare", "w.npy", "near.npy", "--report", "page.html")
 
 
 def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():
@@ -244,7 +247,7 @@ def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():
     said = told("compare", "a.safetensors", "a.safetensors", "--at-least", "99", exit_code=0)
     assert "not measured: U32, the same bytes in both\n" in said
     result = invoke("compare", "a.safetensors", "b.safetensors", "--at-least", "99")
-    assert (result.exit_code, "inf" in result.stdout) == (3, True)
+    assert (result.exit_code, "equal" in result.stdout) == (3, True)
     assert "u: not measured: U32, and the bytes differ\n" in result.stderr
     assert "flags: not measured: BOOL in a.safetensors and I8 in b.safetensors\n" in result.stderr
     assert "e: not measured: U64, the same bytes in both\n" in result.stderr
@@ -287,7 +290,7 @@ class Table(HTMLParser):
 
 
 def test_a_page_stands_alone(tmp_path):
-    assert run("compare", "w.npy", "near.npy", "--html", "page.html") == ""
+    run("compare", "w.npy", "near.npy", "--report", "page.html")
     table = Table((tmp_path / "page.html").read_text())
     assert table.links == []
     assert table.cells[:4] == ["w", "96 x 64", "F32", "F32"]
@@ -295,7 +298,7 @@ def test_a_page_stands_alone(tmp_path):
 
 def test_a_page_shows_names_as_text():
     errors = reference.compare(W, W).to_dict()
-    entry = {"name": "<script>", "shape": "1", "a": "F32", "b": '"', "bytes_a": 1, "bytes_b": 1, **errors}
+    entry = {"name": "<script>", "shape": (1,), "a": "F32", "b": '"', "bytes_a": 1, "bytes_b": 1, **errors}
     table = Table(page("<b>", "<i>", list(entry), [entry], [Picture("<u>", "<svg></svg>")]))
     assert table.cells[0] == "<script>"
     assert not {"b", "i", "u"} & set(table.tags)
@@ -306,7 +309,7 @@ def test_a_page_has_pictures_of_the_worst_of_which_the_first_is_open(tmp_path):
     near = {name: W + np.float32(step) for name, step in zip("abcd", (0.1, 0.4, 0.3, 0.2), strict=True)}
     save_file(dict.fromkeys("abcd", W), "a.safetensors")
     save_file(near, "b.safetensors")
-    run("compare", "a.safetensors", "b.safetensors", "--html", "page.html")
+    run("compare", "a.safetensors", "b.safetensors", "--report", "page.html")
     text = (tmp_path / "page.html").read_text()
     assert re.findall(r'<td data-value="([a-d])">', text) == ["b", "c", "d", "a"]
     titles = re.findall(r"<details( open)?><summary>(\w): ", text)
@@ -318,13 +321,15 @@ def test_a_page_has_pictures_of_the_worst_of_which_the_first_is_open(tmp_path):
 
 def test_a_page_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    run("compare", "w.npy", "near.npy", "--html", "page.html")
+    run("compare", "w.npy", "near.npy", "--report", "page.html")
     assert "pip install matplotlib" in (tmp_path / "page.html").read_text()
 
 
 def test_tables_of_files_are_written_in_one_way():
     entries = [{"name": 'a "b",', "sqnr_db": np.inf, "clipped": None}, {"name": "c", "sqnr_db": 1.5, "clipped": 2}]
     assert csv_text(list(entries[0]), entries) == 'name,sqnr_db,clipped\n"a ""b"",",inf,\nc,1.5,2\n'
+    shapes = [{"shape": (2, 3)}, {"shape": ()}]
+    assert csv_text(["shape"], shapes) == "shape\n2 x 3\nscalar\n"
     text = json_text({"tensors": entries})
     assert json.loads(text)["tensors"][0] == {"name": 'a "b",', "sqnr_db": None, "clipped": None}
     assert text.endswith("}\n")
@@ -342,10 +347,12 @@ def gguf_file(path, quantized):
 def test_gguf_files_are_compared():
     gguf_file("a.gguf", False)
     gguf_file("b.gguf", True)
-    norm, w = sorted(json.loads(run("compare", "a.gguf", "b.gguf", "--json")), key=lambda entry: entry["name"])
+    norm, w = sorted(
+        json.loads(run("compare", "a.gguf", "b.gguf", "--json"))["tensors"], key=lambda entry: entry["name"]
+    )
     errors = reference.compare(W, reference.gguf.dequantize(reference.gguf.quantize(W, "Q4_0"), "Q4_0"))
     assert (norm["a"], norm["b"], norm["max_abs_error"]) == ("F32", "F32", 0)
-    assert (w["shape"], w["a"], w["b"], w["bytes_b"]) == ("96 x 64", "F32", "Q4_0", 96 * 2 * 18)
+    assert (w["shape"], w["a"], w["b"], w["bytes_b"]) == ([96, 64], "F32", "Q4_0", 96 * 2 * 18)
     assert (w["max_abs_error"], w["clipped"]) == (errors.max_abs_error, None)
     assert w["sqnr_db"] == pytest.approx(errors.sqnr_db)
 

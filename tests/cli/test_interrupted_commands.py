@@ -104,7 +104,7 @@ PLACES = {
     "a file is written": "from fastq.io import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
-    "a table is printed": "from fastq.cli import quantizing; after(quantizing, 'print_converted')",
+    "a table is printed": "from fastq.cli import quantizing; after(quantizing, 'show')",
     "the command ends": "import fastq.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",
@@ -230,8 +230,8 @@ def test_other_errors_in_destructors_are_told(forked):
 BEGUN = "register = atexit.register; atexit.register = lambda function: (os.write(1, b'begun'), register(function))"
 
 
-@pytest.mark.slow("a process for each moment", quick=lambda count: count == 10)
-@pytest.mark.parametrize("count", [10, 200])
+@pytest.mark.slow("a process for each moment", quick=lambda count: count == 6)
+@pytest.mark.parametrize("count", [6, 200])
 def test_one_line_at_random_moments(count):
     # contract 28.14
     moments, begin = random.Random(count), time.monotonic()

@@ -100,7 +100,6 @@ CASES = [
     (TO + "--axis none --block-size 8", 2, "--block-size needs an --axis"),
     (TO + "--dtype float8_e4m3fn --convention torch", 2, "convention must be 'onnx'"),
     (TO + "--axis 2", 1, "tensor 'a.weight': axis 2 is out of bounds for 2 dimensions"),
-    ("compare in.safetensors q.safetensors --json --csv", 2, "--json and --csv cannot be combined"),
     (TO + "--like like.json", 0, ""),
     (TO + "--like like.json --exclude *.bias", 0, ""),
     (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it cannot be combined with --dtype"),
@@ -187,7 +186,7 @@ CASES = [
     ("quantize q.safetensors o.safetensors", 1, "it is quantized already; fastq dequantize restores it"),
     ("quantize model o.safetensors", 2, "'model' is a folder; fastq convert model OUT --scheme W8A16"),
     ("quantize in.gguf o.safetensors", 2, "'in.gguf' is a .gguf file; fastq gguf in.gguf OUT.gguf"),
-    ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize restores it"),
+    ("dequantize in.gguf o.gguf", 2, "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"),
     ("quantize org/model-1.5 o.safetensors", 2, "fastq downloads nothing: hf download org/model-1.5 --local-dir"),
     ("inspect https://host/w.npy", 2, "'https://host/w.npy' does not exist; fastq downloads nothing"),
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
@@ -206,7 +205,7 @@ CASES = [
     (
         "convert model o --dequantize --group-size 32",
         2,
-        "--dequantize can be combined with --dtype, --report and --force only",
+        "--dequantize can be combined with --dtype, --force and the options of the table only",
     ),
     ("gguf model o.gguf Q8_0", 2, "'model' is a folder; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
     ("gguf in.safetensors o.gguf Q8_0", 2, "is a .safetensors file; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
@@ -234,7 +233,7 @@ CASES = [
     ("compare less.safetensors far.safetensors", 0, ""),
     ("compare less.safetensors far.safetensors --at-least=-5", 0, ""),
     ("compare less.safetensors far.safetensors --at-least 50", TOO_FAR, "below 50 dB: a.weight ("),
-    ("compare less.safetensors far.safetensors --html page.html", 0, "page.html: 1 tensor, 1 compared: 1,024 -> 1,024"),
+    ("compare less.safetensors far.safetensors --report page.html", 0, ""),
     # what was left out, or not reached
     ("suggest in.safetensors --sqnr 9", 0, "left out: 1 (I64), 1 (vectors)"),
     ("suggest less.safetensors --sqnr 90", TOO_FAR, "no scheme reaches 90 dB: a.weight ("),
@@ -305,11 +304,38 @@ def test_of_many_names_some_are_told_and_the_others_counted():
     assert told("compare", "many.safetensors", "x.safetensors", exit_code=IN_PART).splitlines() == lines
 
 
-@pytest.mark.parametrize("form", ["--json", "--csv"])
-def test_what_is_said_does_not_get_into_the_output(form):
-    output = run("compare", "less.safetensors", "in.safetensors", form, exit_code=IN_PART)
-    assert "only in" not in output
-    assert form == "--csv" or [line["name"] for line in json.loads(output)] == ["a.weight"]
+def test_what_is_said_does_not_get_into_the_output():
+    output = run("compare", "less.safetensors", "in.safetensors", "--json", exit_code=IN_PART)
+    assert [line["name"] for line in json.loads(output)["tensors"]] == ["a.weight"]
+
+
+# commands with a table of tensors
+TABLES = {
+    "quantize": "quantize in.safetensors table.safetensors --force",
+    "gguf": "gguf in.gguf table.gguf Q8_0 --force",
+    "convert": "convert model table --scheme W8A8 --force",
+    "compare": "compare less.safetensors in.safetensors",
+    "suggest": "suggest less.safetensors",
+    "inspect": "inspect in.safetensors",
+    "inspect GGUF": "inspect in.gguf",
+}
+
+
+@pytest.mark.parametrize("line", TABLES.values(), ids=TABLES)
+def test_json_is_one_object_in_all_commands(line, tmp_path):
+    """`--json` takes no value, and `--report` takes a file of any of three kinds; shapes are lists."""
+    result = invoke(*line.split(), "--json")
+    table = json.loads(result.stdout)
+    shapes = [entry["shape"] for entry in table["tensors"]]
+    assert shapes
+    assert all(isinstance(shape, list) for shape in shapes)
+    shown = " ".join(run(line.split()[0], "--help").split())
+    assert "--json Print JSON instead of the table." in shown
+    if "--report" in shown:
+        for suffix in ("json", "csv", "html"):
+            invoke(*line.split(), "--report", tmp_path / f"r.{suffix}")
+            assert (tmp_path / f"r.{suffix}").stat().st_size
+        assert json.loads((tmp_path / "r.json").read_text()) == table
 
 
 def test_sums_are_one_line_in_all_commands():

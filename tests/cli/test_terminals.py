@@ -1,6 +1,7 @@
 """The command line in terminals: lines that fit, colour where it is wanted, Ctrl-C in the middle of a long command."""
 
 import io
+import json
 import os
 import re
 import select
@@ -121,6 +122,20 @@ def test_a_bar_says_that_something_is_compiled(tmp_path):
 
 
 @pytest.mark.slow("compiles in an empty cache")
+def test_a_command_in_a_pipe_says_once_that_it_compiles(tmp_path):
+    np.save("w.npy", np.ones((4, 64), np.float32))
+    command = [sys.executable, "-c", FASTQ, "quantize", "w.npy", "q.safetensors", "--json", "--force"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    for said in (1, 0):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert [line.partition(";")[0] for line in done.stderr.splitlines()] == [
+            "fastq: compiling kernels, once for this machine"
+        ] * said
+        assert json.loads(done.stdout)["tensors"][0]["name"] == "w"
+
+
+@pytest.mark.slow("compiles in an empty cache")
 def test_python_says_once_that_it_compiles(tmp_path):
     code = "import fastq, numpy as np; x = np.ones((4, 64), np.float32); fastq.minmax(x); fastq.minmax(x, axis=0)"
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -130,8 +145,31 @@ def test_python_says_once_that_it_compiles(tmp_path):
     main, end = pty.openpty()
     assert subprocess.run([sys.executable, "-c", code], env=environment, stderr=end).returncode == 0
     os.close(end)
-    assert os.read(main, 1 << 16).decode().count("fastq: compiling for calls of a new kind, once; ") == 1
+    assert os.read(main, 1 << 16).decode().count("fastq: compiling kernels, once for this machine; ") == 1
     os.close(main)
+
+
+SHOWN = """
+import sys
+from fastq.cli import files
+for _ in files.counted([1, 2], "things"):
+    print("a line", flush=True)
+"""
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_lines_that_come_while_a_bar_is_shown_are_not_lost(shares):
+    """They go above the bar, or to the file of standard output, not to the terminal of the bar."""
+    main, end = pty.openpty()
+    options = {} if shares else {"stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", SHOWN], stderr=end, text=True, **({"stdout": end} | options))
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    os.close(end)
+    shown = os.read(main, 1 << 16).decode()
+    os.close(main)
+    assert ("things" in shown, shown.count("a line")) == (True, 2 * shares)
+    assert shares or output == "a line\na line\n"
 
 
 @pytest.mark.parametrize("kind", ["closed", "none", "another"])
@@ -139,12 +177,12 @@ def test_what_cannot_be_told_ends_no_call(monkeypatch, kind):
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", {"closed": closed, "none": None, "another": object()}[kind])
-    stored._tell_user.__wrapped__()
+    stored.tell_user.__wrapped__(also_in_pipes=True)
 
 
 LONG = {
     "quantize": ["quantize", "big.npy", "out.safetensors", "--range", "mse", "--axis", "none"],
-    "compare": ["compare", "big.npy", "big.npy", "--html", "out.html"],
+    "compare": ["compare", "big.npy", "big.npy", "--report", "out.html"],
     "check": ["check", "--cases", "100000"],
 }
 
@@ -207,7 +245,8 @@ def test_characters_that_an_encoding_lacks_are_replaced(encoding):
     command, environment = [sys.executable, "-c", ALL_OF], {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(command, capture_output=True, env=environment)
     way = b"fastq quantize --like FILE takes them; suggest --json > FILE writes them"
-    assert (done.returncode, done.stderr.splitlines()) == (0, [way])
+    said = [line for line in done.stderr.splitlines() if b"compiling" not in line]
+    assert (done.returncode, said) == (0, [way])
     *shown, rest = done.stdout.split(b"done\n")
     assert [b" ? " in each for each in shown] == [True] * 3
     assert rest == b""

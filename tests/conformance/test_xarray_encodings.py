@@ -8,16 +8,28 @@ import pytest
 import fastq
 
 xarray = pytest.importorskip("xarray", reason="xarray is not installed")
-backends = pytest.importorskip("xarray.tests.test_backends", reason="xarray's tests are not installed")
 conventions = pytest.importorskip("xarray.conventions")
 
-PAIRS = [getattr(pair, "values", pair) for pair in backends.MASK_AND_SCALE_DATA]
+KINDS = ("unsigned", "bad_unsigned", "signed", "unsigned_false", "and_scaled")
 ENGINES = [("scipy", "NETCDF3_CLASSIC"), ("netcdf4", "NETCDF3_64BIT"), ("netcdf4", "NETCDF4"), ("h5netcdf", "NETCDF4")]
 SHAPES = {"time": 20, "dim1": 8, "dim2": 9, "dim3": 10}
 
 
+@pytest.fixture(scope="module")
+def backends():
+    """Return xarray's own tests, which take a second to import, in one of two workers."""
+    return pytest.importorskip("xarray.tests.test_backends", reason="xarray's tests are not installed")
+
+
+@pytest.fixture
+def pair(backends, kind):
+    """Return the functions that make decoded and packed data of a kind."""
+    made = [getattr(each, "values", each) for each in backends.MASK_AND_SCALE_DATA]
+    return dict(zip(KINDS, made, strict=True))[kind]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_xarray_packs(pair, dtype):
     """Codes are those that xarray stores, however the packed Dataset is given; or no reader would find them."""
     decoded, encoded = (make(np.dtype(dtype)) for make in pair)
@@ -35,7 +47,7 @@ def test_what_xarray_packs(pair, dtype):
             xarray.testing.assert_allclose(xarray.decode_cf(packed), plain)
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_xarray_unpacks(pair):
     """Its own packed data: decoded as it does, attributes and encodings among it."""
     _, encoded = (make(np.dtype(np.float64)) for make in pair)
@@ -92,7 +104,7 @@ def test_what_xarray_takes_as_a_coordinate_stays(key):
 
 
 @pytest.mark.parametrize(("engine", "form"), ENGINES)
-def test_round_trips_of_its_test_data(engine, form, tmp_path):
+def test_round_trips_of_its_test_data(backends, engine, form, tmp_path):
     """Its Dataset of many kinds of variables: floats are within half a step, all others are what they would be."""
     pytest.importorskip("netCDF4" if engine == "netcdf4" else engine, reason=f"{engine} is not installed")
     ds = backends.create_test_data(dim_sizes=tuple(SHAPES.values())[1:], use_extension_array=False)

@@ -1,5 +1,7 @@
 """`fastq.compare` of dask arrays: the measures of the whole array, whatever the chunks and what is lazy."""
 
+import pickle
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -56,6 +58,18 @@ def test_nan_is_nan_whatever_the_order():
     near[40, 40] = np.nan
     found = fastq.compare(da.from_array(X, chunks=16), near).compute()
     assert np.isnan([found.mse, found.max_abs_error, found.mean_relative_error]).all()
+
+
+def test_nan_is_counted_in_all_chunks():
+    # contract 18.2
+    x = X.copy()
+    x[::9, 7] = x[:, 90] = np.nan
+    for q in (X, fastq.quantize(X, "int8")):
+        with pytest.raises(ValueError, match=r"^x has 72 NaN, whose errors cannot be measured; leave them out") as told:
+            fastq.compare(da.from_array(x, chunks=16), q).compute()
+        assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)  # as it comes from another process
+    with pytest.raises(ValueError, match=r"^x has 72 NaN, whose errors cannot be measured; leave them out"):
+        fastq.compare(x, X)
 
 
 def test_one_number_and_labels():

@@ -1,4 +1,4 @@
-"""The public functions within compiled functions of users give the bytes that they give from Python."""
+"""The public functions within compiled functions of users give the bytes of the reference, as from Python."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from subprocesses import run
 
 import fastq
 import fastq.operations.compiled  # which the entry point of an installed distribution does
+from fastq import reference
 from fastq.dispatch import compiled
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS
@@ -48,7 +49,7 @@ def check_same(actual, expected):
 
 
 def check_quantize(x, dtype, scales, zero_points, convention="onnx", nan="raise", saturate=True):
-    """Compare codes of an array, and of its elements one by one, with those from Python."""
+    """Compare codes of an array, and of its elements one by one, with those of the reference."""
 
     @numba.njit
     def user(x, scale, zero_point):
@@ -62,7 +63,7 @@ def check_quantize(x, dtype, scales, zero_points, convention="onnx", nan="raise"
 
     for scale in scales:
         for zero_point in zero_points:
-            expected = fastq.quantize_linear(
+            expected = reference.quantize_linear(
                 x, scale, zero_point, dtype, convention=convention, nan=nan, saturate=saturate
             )
             for codes in user(x, scale, zero_point):
@@ -111,8 +112,8 @@ def test_dequantize_in_every_convention(convention):
     codes = np.arange(256).astype(np.uint8).view(CONVENTIONS[convention])
     for scale in map(np.float32, (0.1, 1e-45, 3e38)):
         for zero_point in [7] if row.zero_point == "integer" else [7, -1.5]:
-            expected = fastq.dequantize_linear(codes, scale, zero_point, convention=convention)
-            wide = fastq.dequantize_linear(codes, scale, zero_point, dtype=np.float64, convention=convention)
+            expected = reference.dequantize_linear(codes, scale, zero_point, convention=convention)
+            wide = reference.dequantize_linear(codes, scale, zero_point, dtype=np.float64, convention=convention)
             for actual, wanted in zip(user(codes, scale, zero_point), (expected, expected, wide), strict=True):
                 check_same(actual, wanted)
 
@@ -144,7 +145,7 @@ def test_fake_quantize_in_every_convention(convention, symmetric):
 
     for x in [*RANGES, np.float32(3.7), np.float32(-1e-40), np.float32(np.nan)]:
         try:
-            expected = fastq.fake_quantize(x, dtype, symmetric=symmetric, convention=convention, nan="zero")
+            expected = reference.fake_quantize(x, dtype, symmetric=symmetric, convention=convention, nan="zero")
         except ValueError:  # where a convention takes the difference of the ends in float32, and that is infinite
             with pytest.raises(ValueError, match="their range has no scale"):
                 user(x)
@@ -162,7 +163,7 @@ def test_fake_quantize_of_every_width(source, dtype, bits):
 
     for seed in range(3):
         x = catalogue.values(source, 100, seed)
-        check_same(user(x), fastq.fake_quantize(x, dtype, bits=bits))
+        check_same(user(x), reference.fake_quantize(x, dtype, bits=bits))
 
 
 # --- arrays and options -----------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def test_memory_layouts(layout):
     x = catalogue.LAYOUTS[layout](catalogue.values("float32", 99).reshape(3, 33))
     actual = fake(x)
     assert actual.flags.c_contiguous
-    check_same(actual, fastq.fake_quantize(x, "int8"))
+    check_same(actual, reference.fake_quantize(x, "int8"))
 
 
 @slow(shape=[()])
@@ -265,7 +266,7 @@ def test_sums_and_scales_of_0_are_decoded():
 
     codes = np.array([2**31 - 1, -(2**31), 16777217, 3], np.int32)
     for scale in (np.float32(0.3), np.float32(0)):
-        catalogue.same_bytes(user(codes, scale, 0), fastq.reference.dequantize_linear(codes, scale))
+        catalogue.same_bytes(user(codes, scale, 0), reference.dequantize_linear(codes, scale))
     with pytest.raises(ValueError, match="zero_point must be from 0 to 0 for int32"):
         user(codes, np.float32(1), 1)
     with pytest.raises(ValueError, match="scale must be finite and not negative in float32"):
@@ -318,7 +319,7 @@ WRONG = [
         "quantize_linear",
         (ARRAY, F64, I64, "int4"),
         {},
-        "dtype must be int8, uint8, int16, uint16 or a float8 format in",
+        "dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in",
     ),
     ("quantize_linear", (ARRAY, F64, I64, "mxfp4"), {}, "dtype must be a format without its own scales, not mxfp4"),
     (
@@ -375,9 +376,12 @@ def test_what_is_refused_while_compiling(name, arguments, options, message):
 
 def test_what_is_refused_reaches_the_user():
     with pytest.raises(
-        TypingError, match="dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code"
+        TypingError, match="dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in compiled code"
     ):
         numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 0, "int4"))(X)
+    for call in (lambda x: fastq.quantize(x, "int8"), lambda x: fastq.dequantize(x), lambda x: fastq.choose_qparams(x)):
+        with pytest.raises(TypingError, match=r"in compiled code.*: call fastq\.choose_qparams before, and there"):
+            numba.njit(call)(X)
 
 
 # --- how Numba gets to know them --------------------------------------------------------------------------------------
@@ -490,10 +494,10 @@ def test_requantize(convention):
 
     for multiplier in (0.25, 0.0123, 3.0, 0.0, 1e-40, np.array([0.7])):
         for bias in (0, -12345, 2**31 - 1):
-            expected = fastq.requantize(
+            expected = reference.requantize(
                 SUMS, multiplier, -5, "int8", bias=bias, clamp=(-100, 100), convention=convention
             )
-            without = fastq.requantize(SUMS[::-1], multiplier, -5, "int8", convention=convention)
+            without = reference.requantize(SUMS[::-1], multiplier, -5, "int8", convention=convention)
             for found, right in zip(user(SUMS, multiplier, -5, bias), (expected, expected, without), strict=True):
                 check_same(found, right)
 
@@ -501,7 +505,7 @@ def test_requantize(convention):
 @pytest.mark.slow("compiles a function of its own")
 def test_requantize_with_a_bias_that_is_a_float():
     user = numba.njit(lambda acc, bias: fastq.requantize(acc, 0.01, 128, "uint8", bias=bias, convention="torch"))
-    check_same(user(SUMS, 1234.5), fastq.requantize(SUMS, 0.01, 128, "uint8", bias=1234.5, convention="torch"))
+    check_same(user(SUMS, 1234.5), reference.requantize(SUMS, 0.01, 128, "uint8", bias=1234.5, convention="torch"))
     with pytest.raises(ValueError, match="bias must be finite in float32"):
         user(SUMS, 1e39)
 

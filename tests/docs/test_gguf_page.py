@@ -1,5 +1,6 @@
 """`python -m bench gguf-types`: the table and the picture of docs/howto/gguf.md."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_page_and_docstrings_name_all_types():
     assert sorted(rows) == sorted(WRITTEN)
 
     def named(function):
-        text = function.__doc__.split("    qtype : ")[1].split("\n    range : ")[0].split("\n    out : ")[0]
+        text = inspect.getdoc(function).split("\nqtype : ")[1].split("\nrange : ")[0].split("\nout : ")[0]
         return {name: int(number) for name, number in re.findall(r"(\w+)\s+\((\d+)\)", text)}
 
     written, decoded = named(fastq.gguf.quantize), named(fastq.gguf.dequantize)

@@ -172,6 +172,7 @@ RANDOM_4_BY_4 = np.array(
 @pytest.mark.slow(
     "compiles kernels for each format", quick=lambda impl, value, dtype: impl is reference or dtype == "int8"
 )
+@pytest.mark.slow("compiles kernels", quick=lambda impl, dtype, **_: impl is reference or dtype == "int8")
 @pytest.mark.parametrize("value", [0.5, 3.0, -7.25, 1e-30, -1e30])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_lesson_1_constant_tensor_is_its_own_scale_and_decodes_exactly(impl, value, dtype):
@@ -277,6 +278,7 @@ def test_lesson_3_errs_an_outlier_pushes_no_value_out_of_the_codes_but_leaves_th
     assert mse(x[:-1], values_of(impl, q)[:-1]) == pytest.approx(expected, rel=0.1)
 
 
+@ALWAYS
 def test_lesson_4_simple_scaling(impl):
     scale = impl.choose_qparams(SIMPLE, "int8", convention="textbook").scale
     codes = impl.quantize_linear(SIMPLE, scale, 0, "int8")
@@ -311,6 +313,7 @@ def test_lesson_4_an_outlier_in_uint8(impl):
 
 
 def test_lesson_4_float_zero_point(impl):
+    # contract 2.4
     convention = replace(TEXTBOOK, name="lesson 4", zero_point="float")
     q = impl.quantize(FAR_FROM_ZERO, "uint8", convention=convention)
     assert q.scale == as_printed(0.0083, 4)

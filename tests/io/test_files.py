@@ -406,14 +406,16 @@ def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, sche
 
 
 def test_rows_of_the_table(tmp_path, checkpoint, tensors):
-    rows = {row.name: row for row in quantize_to(checkpoint, tmp_path / "q.safetensors", SCHEMES[0])}
+    scheme = Scheme("uint4", axis=-1, block_size=16)
+    rows = {row.name: row for row in quantize_to(checkpoint, tmp_path / "q.safetensors", scheme)}
     row = rows["a.weight"]
     x = tensors["a.weight"]
-    expected = reference.compare(x, reference.quantize(x, "int8", axis=0, symmetric=True))
-    assert (row.shape, row.target, row.before, row.after) == ((24, 40), "int8 axis=0 symmetric", 3840, 960 + 96)
+    expected = reference.compare(x, reference.quantize(x, "uint4", axis=-1, block_size=16))
+    after = 480 + 72 * 4 + 36 + 16  # codes, scales, zero points, the shape
+    assert (row.shape, row.target, row.before, row.after) == ((24, 40), str(scheme), 3840, after)
     assert row.sqnr_db == pytest.approx(expected.sqnr_db)
     assert row.max_abs_error == pytest.approx(expected.max_abs_error)
-    assert rows["a.bias"].target == "int8 symmetric"
+    assert rows["a.bias"].target == str(scheme)
     assert rows["scalar"].shape == ()
     reasons = ["no elements", "I64", "BOOL", "F8_E4M3"]
     assert [rows[name].target for name in ("nothing", "ids", "mask", "f8")] == [f"copied: {why}" for why in reasons]
@@ -449,13 +451,13 @@ def test_halves_saturate_where_rounding_steps_beyond_them(tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16], ids=str)
 def test_rows_of_the_smallest_numbers_come_back_as_they_were(tmp_path, dtype):
-    numbers = np.random.default_rng(8).integers(-17, 18, (4, 64)) * float(ml_dtypes.finfo(dtype).smallest_subnormal)
-    numbers[1:] *= [[0], [1], [2.0**20]]
+    numbers = np.random.default_rng(8).integers(-17, 18, (32, 8)) * float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    numbers *= np.repeat([[1], [0], [1], [2.0**20]], 8, axis=0)
     save_file({"h": numbers.astype(dtype)}, tmp_path / "h.safetensors")
     quantize_to(tmp_path / "h.safetensors", tmp_path / "q.safetensors", Scheme("int8", axis=0, symmetric=True))
     dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
     same_values = load_file(tmp_path / "out.safetensors")["h"].astype(np.float64) == numbers
-    assert same_values[:3].all()
+    assert same_values[:24].all()
     assert load_file(tmp_path / "q.safetensors")["h_scale"].dtype == dtype
 
 

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from catalogue import same_bytes
 from hard_rows import hard_values
+from numba import cfunc, types
 
 import fastq
+from fastq.engine.jit.options import OPTIONS
+from fastq.engine.simd import Vec, load, pointer, store
 from fastq.formats.codebooks import CODEBOOKS, Codebook
+from fastq.kernels import codebooks
+from fastq.kernels.ggml.points import LANES
 
 NAMES = tuple(CODEBOOKS)
 
@@ -146,3 +151,23 @@ def test_nested_scales_are_those_of_the_reference():
 def test_what_is_no_scale_is_refused(api, arguments, error, message):
     with pytest.raises(error, match=message):
         api.nest_scale(**arguments)
+
+
+@pytest.mark.parametrize("words", sorted({0, codebooks._WORDS}))
+def test_lanes_of_a_table_by_memory_and_by_registers(words, monkeypatch):
+    """What CPUs without such an instruction compute, as AArch64, is computed here too."""
+    monkeypatch.setattr(codebooks, "_WORDS", words)
+    numbers, indices = Vec(types.float32, LANES), Vec(types.int32, LANES)
+
+    @cfunc(types.void(types.intp, types.intp, types.intp), **OPTIONS)
+    def take(table, index, out):
+        lanes = load(pointer(index, types.int32), 0, indices)
+        store(
+            pointer(out, types.float32), 0, codebooks.permuted(load(pointer(table, types.float32), 0, numbers), lanes)
+        )
+
+    table = np.tile(np.arange(8, dtype=np.float32) / 3, LANES // 8)
+    index = np.random.default_rng(0).integers(-(2**31), 2**31, LANES, np.int32)
+    out = np.zeros(LANES, np.float32)
+    take.ctypes(*(each.ctypes.data for each in (table, index, out)))
+    same_bytes(out, table[index & 7])

@@ -228,7 +228,7 @@ def test_unpacked_codes(dtype):
 @pytest.mark.slow("compiles kernels for each format", quick=lambda name: name in FEW)
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "int1", "uint1", *SMALL])
 def test_narrow_arrays_of_ml_dtypes_are_dequantized(name):
-    codes = any_codes(name, (5, 33)).astype(dtype_of(name))
+    codes = any_codes(name, (5, 9)).astype(dtype_of(name))
     junk = codes.view(np.uint8) | 0xFF << QTYPES[name].bits & 0xFF  # the other bits of its byte are not read
     same_bytes(fastq.dequantize_linear(junk.view(codes.dtype), 0.5), reference.dequantize_linear(codes, 0.5))
     for many in (any_codes(name, (3, 36, 512)).astype(codes.dtype), any_codes(name, (4099,)).astype(codes.dtype)):
@@ -242,7 +242,7 @@ def test_narrow_arrays_of_ml_dtypes_are_dequantized(name):
     for options in ({"axis": 0}, {"axis": 0, "dtype": "bfloat16"}):
         actual = fastq.dequantize_linear(codes, scale, zero_point, **options)
         same_bytes(actual, reference.dequantize_linear(codes, scale, zero_point, **options))
-        x = inputs("float32", 165, 15).reshape(5, 33)
+        x = inputs("float32", 45, 15).reshape(5, 9)
         actual = fastq.quantize_linear(x, scale, zero_point, axis=0)
         same_bytes(actual, reference.quantize_linear(x, scale, zero_point, axis=0))
 

@@ -24,13 +24,15 @@ FUSED = re.compile(r"\bfn?m(?:add|sub|l[as])\b")
 INFINITY = r"(?:splat \(\w+ )?0x[7F]FF0000000000000\)?|(?:splat \(half )?0xH[7F]C00\)?"
 
 
-def kernels(folder, dtype, shapes):
-    """Name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel."""
+PACKAGE = Path(fastq.__file__).parents[1]
+
+
+def kernels(folder, *chosen):
+    """Return what the script prints: names of kernels, for a dtype with LLVM IR, assembly, and whether it is minmax."""
     script = Path(__file__).parents[1] / "support" / "other_cpu.py"
     environment = os.environ | {"PYTHONPATH": str(folder)}
-    done = subprocess.run(
-        [sys.executable, script, dtype, str(shapes)], env=environment, capture_output=True, text=True, timeout=600
-    )
+    command = [sys.executable, script, *map(str, chosen)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -88,7 +90,14 @@ def wrong(folder, dtype, shapes=5):
 @pytest.mark.slow("compiles 10 kernels each", quick=lambda dtype, shapes: shapes == 2)
 @pytest.mark.parametrize(("dtype", "shapes"), [("float64", 2), ("float16", 5), ("float32", 5), ("float64", 5)])
 def test_no_instruction_has_other_results(dtype, shapes):
-    assert list(wrong(Path(fastq.__file__).parents[1], dtype, shapes)) == []
+    assert list(wrong(PACKAGE, dtype, shapes)) == []
+
+
+@pytest.mark.slow("compiles 20 to 70 kernels each")
+@pytest.mark.parametrize(("kind", "fewest"), [("written", 20), ("decoded", 20), ("quantized", 50)])
+def test_kernels_of_all_formats_are_compiled(kind, fewest):
+    """Among them what only CPUs without AVX2 need, which no kernel of this CPU has."""
+    assert len(kernels(PACKAGE, kind)) > fewest
 
 
 MUTANTS = {

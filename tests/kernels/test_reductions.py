@@ -1,4 +1,4 @@
-"""A reduction that fastq lacks, as one body: all traversals visit elements with it."""
+"""Two reductions that fastq lacks, a maximum and a sum, each as one body: all traversals visit elements with them."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ import pytest
 from fastq.dispatch.planner import kernel_args, loop_of
 from fastq.dispatch.strides import make_layout
 from fastq.engine import simd as v
-from fastq.engine.jit import njit
+from fastq.engine.jit import njit, traced
 from fastq.engine.runtime import driver
 from fastq.formats.granularity import Granularity
 from fastq.kernels.addresses import kernel_address
@@ -67,9 +67,7 @@ def magnitudes(x, axes, block_size=0):
     return result.reshape(layout.shape), status, loop
 
 
-@pytest.mark.slow("compiles 3 kernels a dtype", quick=lambda dtype, **_: dtype == np.float32)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
+IN_ALL_WAYS = pytest.mark.parametrize(
     ("shape", "axes", "block_size", "loop"),
     [
         ((7, 100), None, 0, "runs"),
@@ -81,12 +79,20 @@ def magnitudes(x, axes, block_size=0):
         ((6, 20, 40), (0, 2), 0, "columns"),
     ],
 )
+
+
+def reduced(axes, ndim):
+    return tuple(k for k in range(ndim) if k not in (axes or ()))
+
+
+@pytest.mark.slow("compiles 3 kernels a dtype", quick=lambda dtype, **_: dtype == np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@IN_ALL_WAYS
 def test_a_reduction_of_a_few_lines_is_visited_in_all_ways(dtype, shape, axes, block_size, loop):
     x = np.random.default_rng(math.prod(shape)).standard_normal(shape).astype(dtype)
     found, status, chosen = magnitudes(x, axes, block_size)
-    reduced = tuple(k for k in range(x.ndim) if k not in (axes or ()))
     assert chosen.function.rpartition(".")[2] == loop
-    assert found.tobytes() == np.abs(x).max(axis=reduced, keepdims=True).tobytes()
+    assert found.tobytes() == np.abs(x).max(axis=reduced(axes, x.ndim), keepdims=True).tobytes()
     assert status == 0
 
 
@@ -95,3 +101,82 @@ def test_nan_is_reported_in_all_ways(shape, axes):
     x = np.ones(shape, np.float32)
     x[-1, -1] = np.nan
     assert magnitudes(x, axes)[1] == HAS_NAN
+
+
+# --- a sum, in which each element counts once: `row` visits rows, and each thread has sums of its own ----------------
+
+
+class CountOperands(NamedTuple):
+    """Pointers of a count of the elements below 0."""
+
+    src: Any
+    counts: Any
+
+
+@traced
+def _counted(x, counts):
+    return v.select(x < v.constant(0, x), counts + v.constant(1, counts), counts)
+
+
+@njit
+def _count_run(spec, operands, args, p, i, end):
+    count = operands.counts[p]
+    while i < end:
+        count = _counted(load_elements(operands.src, i, v.dtype_of(operands.src)), count)
+        i += 1
+    operands.counts[p] = count
+    return 0
+
+
+@njit
+def _count_row(spec, operands, args, p, i, end):
+    src, counts, vec = operands.src, operands.counts, v.lanes(operands.src)
+    while i + v.count(vec) <= end:
+        found = v.load(counts, p + i, v.lanes_like(vec, counts))
+        v.store(counts, p + i, _counted(load_elements(src, i, vec), found))
+        i += v.count(vec)
+    while i < end:
+        counts[p + i] = _counted(load_elements(src, i, v.dtype_of(src)), counts[p + i])
+        i += 1
+    return 0
+
+
+@traced
+def _add_counts(state, other):
+    return (state[0] + other[0],)
+
+
+def _not_needed(x, state):
+    raise AssertionError("where a body has a row, nothing is added in registers")
+
+
+BODIES[CountOperands] = Body(_count_run, row=_count_row, reduction=Reduction(_nothing, _not_needed, _add_counts))
+
+
+def negatives(x, axes, block_size, threads):
+    """Return how many elements of each part are below 0, and the loop."""
+    layout, kind = make_layout(x.shape, Granularity(axes, block_size)), np.dtype(np.int64)
+    loop = loop_of(layout, "minmax", x.dtype, kind)
+    kernel = kernel_address(loop.function, CountOperands(x.dtype, kind), "count", together=loop.together)
+    operands = driver.X, driver.SUMS, driver.NONE, driver.NONE, driver.NONE
+    # the thread of each slot adds to counts of its own
+    args = kernel_args(layout, repeat=loop.repeat, partial_stride=layout.parameters)
+    counts = np.zeros((threads, layout.parameters), kind)
+    driver.run(driver.plan_launch(kernel, operands, args, x.size, threads), x, None, None, None, counts)
+    return counts.sum(axis=0).reshape(layout.shape), loop
+
+
+@IN_ALL_WAYS
+def test_a_sum_of_a_few_lines_is_visited_in_all_ways(shape, axes, block_size, loop, threads):
+    x = np.random.default_rng(math.prod(shape)).standard_normal(shape).astype(np.float32)
+    for n in (1, 3):
+        threads(n)
+        found, chosen = negatives(x, axes, block_size, n)
+        assert chosen.function.rpartition(".")[2] == loop
+        np.testing.assert_array_equal(found, (x < 0).sum(axis=reduced(axes, x.ndim)).reshape(found.shape), strict=True)
+
+
+def test_blocks_are_counted_too():
+    x = np.random.default_rng(0).standard_normal((9, 64)).astype(np.float32)
+    found, _ = negatives(x, (1,), 16, 1)
+    np.testing.assert_array_equal(found, (x < 0).reshape(9, 4, 16).sum(axis=2), strict=True)

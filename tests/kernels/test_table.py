@@ -200,12 +200,16 @@ def blocks_that_are_computed_side_by_side(dtype, code):
 
 
 @row(
-    [*itertools.product(["float32"], QTYPES), *itertools.product(HALVES, ["int8", "mxfp4"])],
+    [
+        *itertools.product(["float32"], QTYPES, [17]),
+        *itertools.product(HALVES, ["int8", "mxfp4"], [17]),
+        *itertools.product(["float32"], BLOCKS, [32]),
+    ],
     operations="quantize, values",
-    quick=lambda dtype, code: dtype == "float32" and code in FEW,
+    quick=lambda dtype, code, more: dtype == "float32" and code in FEW and more == (17, 32)[code in BLOCKS],
 )
-def large_arrays_in_parallel(dtype, code):
-    yield Work(*shaped(dtype, 6, shape=(3, (1 << 16) + 17)), code, threads=(1, 4))
+def large_arrays_in_parallel(dtype, code, more):
+    yield Work(*shaped(dtype, 6, shape=(3, (1 << 16) + more)), code, threads=(1, 4))
 
 
 @row(

@@ -113,10 +113,10 @@ def test_a_bias_that_is_a_float_is_added_in_float32():
     rng = np.random.default_rng(3)
     acc, multiplier = sums(rng, (40, 9), 2.0**-6), np.exp2(rng.uniform(-9, -3, 9)).astype(np.float32)
     bias = (rng.standard_normal(9) * 1000).astype(np.float32)
-    check(acc, multiplier, 128, "uint8", axis=1, bias=bias, convention="torch")
+    check(acc, multiplier, -3, "int8", axis=1, bias=bias, convention="torch")
     same_bytes(
-        fastq.requantize(acc, multiplier, 128, "uint8", axis=1, bias=bias.astype(np.float64), convention="torch"),
-        fastq.requantize(acc, multiplier, 128, "uint8", axis=1, bias=bias, convention="torch"),
+        fastq.requantize(acc, multiplier, -3, "int8", axis=1, bias=bias.astype(np.float64), convention="torch"),
+        fastq.requantize(acc, multiplier, -3, "int8", axis=1, bias=bias, convention="torch"),
     )
 
 

@@ -112,8 +112,8 @@ def test_nan_is_as_ever():
 def test_numbers_around_the_ends_of_the_range(code):
     # contract 9.1
     rng, kind = np.random.default_rng(6), np.iinfo(code)
-    scale, zero_point = np.exp(rng.uniform(-20, 20, 400)).astype(np.float32), rng.integers(kind.min, kind.max, 400)
-    ends = rng.choice([kind.min, kind.max], (400, 64)) - zero_point[:, None]
+    scale, zero_point = np.exp(rng.uniform(-20, 20, 3200)).astype(np.float32), rng.integers(kind.min, kind.max, 3200)
+    ends = rng.choice([kind.min, kind.max], (3200, 8)) - zero_point[:, None]
     x = (ends * scale[:, None].astype(np.float64)).astype(np.float32)
     for _ in range(3):  # up to three numbers away
         x = np.nextafter(x, rng.choice([-np.inf, np.inf], x.shape).astype(np.float32))
@@ -189,7 +189,7 @@ def test_chunks_of_dask_have_the_numbers_of_the_whole(chunks):
     x = np.random.default_rng(0).standard_normal((20, 48, 32)).astype(np.float32)
     lazily, p = dask.array.from_array(x, chunks=chunks), fastq.choose_qparams(x, "int8", axis=2, block_size=8)
     with dask.config.set(scheduler="sync"):
-        for code, axis in itertools.product(("int8", "int4"), (None, 0, (0, 2))):
+        for code, axis in (("int8", None), ("int8", 0), ("int8", (0, 2)), ("int4", None)):
             options = {"axis": axis} | AT_RANDOM
             same_quantized(fastq.quantize(lazily, code, **options).compute(), fastq.quantize(x, code, **options))
         for options in ({"dtype": "int8", "axis": 1}, {"qparams": p}):

@@ -16,6 +16,7 @@ COMPILES = ROOT / "tests" / "support" / "compiles"
 USUAL = Path(__file__).with_name("usual_calls.py")
 
 PLANNED = """
+import sys
 from fastq.engine.code import shipped
 recipes = shipped.record()
 from fastq.engine.runtime import threadpool
@@ -23,6 +24,7 @@ from fastq.operations import works
 for threads in (1, 2, 16):
     threadpool.set_num_threads(threads)
     works.plan(works.WORKS)
+assert "numba" not in sys.modules
 print(*recipes, sep="\\n")
 """
 
@@ -38,6 +40,10 @@ def planned_by(*command):
 def planned():
     """Names of all functions that a wheel with machine code has."""
     return set(planned_by("-c", PLANNED))
+
+
+def test_all_works_are_planned_without_numba(planned):
+    assert len(planned) > 250
 
 
 PAGES = {  # what they need besides the package

@@ -3,6 +3,7 @@
 import ensurepip
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,9 +24,20 @@ def _script(path, *command):
 
 
 def _interpreter(machine, folder):
-    """Return a Python of the machine: a script, which subprocesses can run as any other."""
+    """Return a Python of the machine: a script, which subprocesses can run as any other.
+
+    Raises
+    ------
+    FileNotFoundError
+        If Debian has no such Python, nor has PATH.
+    """
     if not machine.python:
         return Path(sys.executable)
+    if not machine.suite:
+        found = shutil.which(f"python{machine.python}")
+        if found is None:
+            raise FileNotFoundError(f"PATH has no python{machine.python}, and no suite of Debian's has a package of it")
+        return Path(found)
     root = folder / f"{machine.suite}-{machine.architecture}-{machine.python}"
     debian.unpack(root, machine.suite, machine.architecture, f"python{machine.python}-venv", "libstdc++6")
     python = root / "usr/bin" / f"python{machine.python}"
@@ -77,6 +89,8 @@ def environment(machine, folder):
         if missing := _install(python, machine.packages):
             raise RuntimeError(f"{machine.name}: there is no wheel of {', '.join(missing)}")
         missing = _install(python, [*machine.packages, *_extra("test")]) if "suite" in machine.runs else []
+        if "suite" in machine.runs:  # by its metadata Numba finds the package; its code is that of PYTHONPATH
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", ROOT], check=True)
         done.write_text("\n".join(each.replace(" ", "") for each in missing), encoding="utf-8")
     if machine.triple:
         site = next((home / "lib").glob("python*")) / "site-packages"

@@ -15,7 +15,9 @@ class Machine:
     Attributes
     ----------
     python : str
-        Version of Python, of which Debian's `suite` has a package for `architecture`; "" for the Python that runs this.
+        Version of Python; "" for the Python that runs this.
+    suite : str
+        Suite of Debian that has a package of it for `architecture`; "" for the Python of that version on PATH.
     emulated : str
         QEMU's name of the CPU; "" where code runs on this one.
     cpu, features : str
@@ -44,7 +46,8 @@ class Machine:
     @property
     def described(self):
         """What it is, in a line."""
-        python = f"Python {self.python} of Debian {self.suite}" if self.python else "this Python"
+        where = f"Debian {self.suite}" if self.suite else "PATH"
+        python = f"Python {self.python} of {where}" if self.python else "this Python"
         where = f", {self.architecture} by emulation of {self.emulated}" if self.emulated else ""
         code = f", code for {self.cpu}" if self.cpu else ""
         return f"{python}{where}{code}, {', '.join(self.packages[:2])}: {', '.join(self.runs)}"
@@ -64,6 +67,7 @@ MACHINES = {
     machine.name: machine
     for machine in (
         Machine("lowest", packages=LOWEST, runs=("suite",)),
+        Machine("python3.12", "3.12", packages=NEWEST, runs=("suite",)),
         Machine("python3.13", "3.13", "trixie", packages=NEWEST, runs=("suite",)),
         Machine("python3.14", "3.14", "sid", packages=NEWEST, runs=("suite",)),
         Machine("python3.15", "3.15", "sid", packages=NEWEST, runs=("suite",)),

@@ -1,22 +1,26 @@
 """The laboratory's tables, what it takes of Debian's packages, and how kernels are handed to another process."""
 
+import functools
 import pickle
 import sys
+from pathlib import Path
 
 import called_elsewhere
 import numpy as np
 import pytest
 from requirements import VERSIONS
 
-from tests.platforms import compiled_elsewhere, debian, environments
-from tests.platforms.__main__ import commands
+from tests.campaigns import exhaustive
+from tests.platforms import __main__ as laboratory
+from tests.platforms import compiled_elsewhere, debian, environments, patterns
+from tests.platforms.__main__ import KINDS, commands
 from tests.platforms.machines import MACHINES
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
 def test_machines_have_what_they_need(machine):
-    assert set(machine.runs) <= set(commands(60, 0))
-    assert bool(machine.python) == bool(machine.suite)
+    assert set(machine.runs) <= set(KINDS) == set(commands(machine, Path(), 60, 1))
+    assert machine.python or not machine.suite
     assert bool(machine.emulated) == bool(machine.triple)
     assert not machine.emulated or (machine.cpu and machine.compiler.python == machine.python)
 
@@ -24,8 +28,7 @@ def test_machines_have_what_they_need(machine):
 def test_pythons_are_those_that_the_package_is_for():
     low, high = (tuple(map(int, bound.split("."))) for bound in VERSIONS["python"])
     machines = [tuple(map(int, machine.python.split("."))) for machine in MACHINES.values() if machine.python]
-    assert all(low <= version < high for version in machines)
-    assert max(machines)[1] == high[1] - 1
+    assert {low, *machines} == {(3, minor) for minor in range(low[1], high[1])}
 
 
 @pytest.fixture
@@ -52,6 +55,17 @@ def test_a_machine_without_a_mirror_is_told(tmp_path, monkeypatch):
         debian.mirror()
     (tmp_path / "sources.list").write_text("deb https://example.org/debian bookworm main\n")
     assert debian.mirror() == "https://example.org/debian"
+
+
+def test_a_python_that_cannot_be_had_is_told(monkeypatch, capsys):
+    """And the other machines are tried."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", ["platforms", "python3.12", "python3.12"])
+    assert laboratory.main() == 1
+    assert (
+        capsys.readouterr().out
+        == "python3.12: PATH has no python3.12, and no suite of Debian's has a package of it\n" * 2
+    )
 
 
 def test_a_program_is_called_by_its_own_name(tmp_path):
@@ -115,3 +129,32 @@ def test_errors_of_another_process_are_raised_here(elsewhere):
 def test_without_another_process_functions_are_called_here():
     assert called_elsewhere.api("numpy") is np
     assert called_elsewhere.function("numpy", "add") is np.add
+
+
+def test_patterns_add_up_and_wrong_ones_are_tried_again(tmp_path, monkeypatch, capsys):
+    tried, broken = [], {"b"}
+
+    def work(name):
+        tried.append(name)
+        if name in broken:
+            raise exhaustive.Wrong(f"{name} is wrong")
+        yield 1000
+
+    jobs = [(patterns.HALVES, name, functools.partial(work, name)) for name in "abc"]
+    monkeypatch.setattr(exhaustive, "jobs", lambda: [*jobs, ("quotients", "d", functools.partial(work, "d"))])
+    monkeypatch.setattr(sys, "argv", ["patterns", "60", str(tmp_path / "patterns.json")])
+    assert patterns.main() == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "2,000 values in 3 of 3 pairs of dtypes, 1 wrong"
+    broken.clear()
+    assert patterns.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3,000 values in 3 of 3 pairs of dtypes, 0 wrong"
+    assert tried == ["a", "b", "c", "b"]
+
+
+def test_what_is_done_is_kept_but_not_of_a_few_cases_alone():
+    machine = MACHINES["neoverse-n1"]
+    assert commands(machine, Path("x"), 60, 1, 50)["fuzz"][-4:-2] == [
+        "--state",
+        str(Path("x", "neoverse-n1-fuzz.json")),
+    ]
+    assert "--state" not in commands(machine, Path("x"), 60, 1, 50, "minmax")["fuzz"]

@@ -1,4 +1,4 @@
-"""Compile kernels of a dtype for AArch64 on any machine: a script that prints their origins there, as JSON.
+"""Compile kernels of a dtype, or of formats, for AArch64 on any machine: a script that prints their origins, as JSON.
 
 It makes calls as usual, but what they compile is never run: they return what was in memory.
 """
@@ -44,6 +44,8 @@ boundary.python_function = lambda module, name: lambda *operands: 0  # the statu
 threadpool.pool_for = lambda threads: np.zeros(1, np.int64)
 
 import fastq
+from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.qtypes import QTYPES
 
 OPERATIONS = fastq.minmax, functools.partial(fastq.quantize, dtype="int8")
 SHAPES_AND_OPTIONS = (
@@ -63,5 +65,31 @@ def kernels(dtype, shapes):
         yield from ((*each, operation is fastq.minmax) for each in listings)
 
 
+def written():
+    """Write blocks of each format of GGUF, weighed and not."""
+    x, importance = np.zeros((2, 512), np.float32), np.ones(512, np.float32)
+    for name, given in itertools.product(WRITTEN, (None, importance)):
+        fastq.gguf.quantize(x, name, imatrix=given)
+
+
+def decoded():
+    """Decode blocks of each format of GGUF."""
+    for name, row in BLOCK_FORMATS.items():
+        fastq.gguf.dequantize(np.zeros((2, 2 * row.nbytes), np.uint8), name)
+
+
+def quantized():
+    """Quantize to each format, and back."""
+    for name in QTYPES:
+        fastq.dequantize(fastq.quantize(np.zeros((4, 512), np.float32), name))
+
+
+def names(calls):
+    """Return the names of the kernels that calls need."""
+    calls()
+    return [name for name, *_ in listings]
+
+
 if __name__ == "__main__":
-    print(json.dumps(list(kernels(sys.argv[1], int(sys.argv[2])))))
+    kind, *shapes = sys.argv[1:]
+    print(json.dumps(list(kernels(kind, int(*shapes))) if shapes else names(globals()[kind])))

@@ -14,10 +14,11 @@ import numpy as np
 from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
+from fastq.io.checkpoints.names import gguf_names
 from fastq.io.gguf import container, mixes
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField
 from fastq.io.gguf.mixes import Mix, TypeOverrides
-from fastq.io.imatrix import Imatrix, Wanted, weigh
+from fastq.io.imatrix import Imatrix, Names, Wanted, weigh
 from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, naming, run, some_of
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
@@ -119,8 +120,9 @@ def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
 
 def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
+    named = _entries_of(imatrix)
     wanted = {
-        spec.name: Wanted(((spec.name, None),), spec.shape, BLOCK_FORMATS[target.kind.name].group, _may_differ(spec))
+        spec.name: Wanted(named(spec.name), spec.shape, BLOCK_FORMATS[target.kind.name].group, _may_differ(spec))
         for spec, target in targets.items()
         if target.kind != spec.kind and target.kind.block > 1
         if BLOCK_FORMATS[target.kind.name].weighted or target.range == "mse"
@@ -132,6 +134,15 @@ def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say:
     for spec in targets:
         targets[spec] = targets[spec]._replace(weights=found.get(spec.name))
     return _fields(imatrix, path)
+
+
+def _entries_of(imatrix: Imatrix) -> Callable[[str], Names]:
+    """Return what gives the names of a tensor in a matrix: its own, its module's, or that of transformers."""
+    others: dict[str, Names] = {}
+    for entry in imatrix.values:
+        for name, expert in gguf_names(entry.removesuffix(".weight")):
+            others[name] = (*others.get(name, ()), (entry, None)) if expert is None else ()
+    return lambda name: ((name, None), (name.removesuffix(".weight"), None), *others.get(name, ()))
 
 
 def _may_differ(spec: GgufTensor) -> bool:

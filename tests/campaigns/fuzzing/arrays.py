@@ -192,12 +192,13 @@ class Place:
         return memory, view
 
 
-def place(random, layout, ndim, itemsize):
-    """A place of a kind of layout for arrays of a rank."""
+def place(random, sizes, layout, ndim, itemsize):
+    """A place of a kind of layout for arrays of a rank; `sizes` draws how far steps go and where memory begins."""
     straight, plain = tuple(range(ndim)), (1,) * ndim
     anywhere = tuple(random.sample(straight, ndim))
-    steps = tuple(random.choice([1, 1, -1, 2, -2, 3]) for _ in straight)
-    odd = random.randrange(1, 64)
+    wide = sizes.randint(2, 4)
+    steps = tuple(random.choice([1, 1, -1, wide, -wide, wide + 1]) for _ in straight)
+    odd = sizes.randrange(1, 64)
     if layout == "c":
         return Place(straight, plain)
     if layout == "fortran":
@@ -216,4 +217,4 @@ def place(random, layout, ndim, itemsize):
         return Place(straight, plain, odd // itemsize * itemsize)
     if layout == "swapped":
         return Place(straight, plain, swapped=True)
-    return Place(anywhere, steps, random.choice([0, odd]), random.random() < 0.3)
+    return Place(anywhere, steps, sizes.choice([0, odd]), random.random() < 0.3)

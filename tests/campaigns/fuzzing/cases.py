@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
-from fuzzing.combinations import CASES, Combination, combination, share_streamed, streams, weighted
+from fuzzing.combinations import CASES, ROWS, VARIANT, Combination, combination, share_streamed, streams, weighted
 from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
@@ -17,7 +17,6 @@ from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.granularity import as_granularity
-from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS
 from fastq.requests.importance import weighed_axis
 
@@ -115,20 +114,22 @@ def own_size(qtype):
 
 
 class Case:
-    """The case of a seed."""
+    """The case of a number: a seed, and from VARIANT on a variant of a seed's case, mostly with its kernels."""
 
-    def __init__(self, seed):
-        self.seed = seed
-        self.of: Combination = combination(seed // CASES)
-        random = Random(f"settings {seed // 8}")
-        self.threads, self.streamed = random.choice(THREADS), random.random() < 0.25
-        self.small_chunks = random.random() < 0.4
+    def __init__(self, number):
+        self.number = number
+        self.variant, self.seed = divmod(number, VARIANT)
+        self.of: Combination = combination(self.seed // CASES)
+        self.streamed = Random(f"streamed {self.seed // 8}").random() < 0.25
+        random = Random(f"settings {self.seed // 8} {self.variant // 8}")
+        self.threads, self.small_chunks = random.choice(THREADS), random.random() < 0.4
         self.noted = {}
 
     @cached_property
     def size(self):
-        random = Random(f"size {self.seed}")
-        if streams(self.of) and random.random() < STREAMED_CASES / CASES_OF_A_RUN / share_streamed(self.of.format):
+        random = Random(f"size {self.number}")
+        may_stream = streams(self.of) and not self.variant  # others would take longer than all else of the kind
+        if may_stream and random.random() < STREAMED_CASES / CASES_OF_A_RUN / share_streamed(self.of.format):
             return "streamed"
         return weighted(random, SIZES)
 
@@ -145,7 +146,7 @@ class Case:
 
     def call(self, repeat=0):
         """Draw the call: the same at each time, and with `repeat` one like it of other values."""
-        drawing = _Drawing(self, Random(f"case {self.seed}"), np.random.default_rng((self.seed, repeat)))
+        drawing = _Drawing(self, np.random.default_rng((self.number, repeat)))
         with np.errstate(all="ignore"):
             call = drawing.draw()
         self.noted = drawing.noted
@@ -153,30 +154,35 @@ class Case:
 
 
 class _Drawing:
-    """Draws one call. Python's generator makes all that a launch plan depends on, NumPy's the elements."""
+    """Draws one call.
 
-    def __init__(self, case, random, rng):
-        self.case, self.of, self.random, self.rng = case, case.of, random, rng
-        self.qtype = QTYPES.get(self.of.format)
+    `random` makes what kernels depend on, the same for all variants of a seed; `sizes` the rest that a launch plan
+    depends on; `rng` the elements. No more of `random` is drawn for one size than for another.
+    """
+
+    def __init__(self, case, rng):
+        self.case, self.of, self.rng = case, case.of, rng
+        self.random, self.sizes = Random(f"case {case.seed}"), Random(f"sizes {case.number}")
+        self.qtype = ROWS.get(self.of.format)
         self.noted = {}
         # formats whose scales are given refuse "keep" already
-        self.may_spoil = self.is_wrong = random.random() < WRONG and case.of.nan != "keep"
-        narrow = self.of.format in NARROWED and random.random() < 0.2
-        self.bits = random.randint(2, self.qtype.bits) if narrow else None
+        self.may_spoil = self.is_wrong = self.sizes.random() < WRONG and case.of.nan != "keep"
+        narrow = self.of.format in NARROWED and self.random.random() < 0.2
+        self.bits = self.random.randint(2, self.qtype.bits) if narrow else None
 
     def draw(self):
         return getattr(self, f"_{self.of.operation}")()
 
     def spoils(self, chance):
         """Whether an argument is to be wrong; one of a case is."""
-        spoils = self.may_spoil and self.random.random() < chance
+        spoils = self.may_spoil and self.sizes.random() < chance
         self.may_spoil &= not spoils
         return spoils
 
     # shapes, granularities
 
     def total(self):
-        size, random = self.case.size, self.random
+        size, random = self.case.size, self.sizes
         if size in _BOUNDS:
             low, high = _BOUNDS[size]
             return random.randint(low, high) if low == 0 else round(low * (high / low) ** random.random())
@@ -187,7 +193,7 @@ class _Drawing:
         ndim = self.random.choices(range(6), [3, 30, 35, 20, 8, 4])[0]
         if self.case.size == "streamed":
             ndim = min(ndim, 2)
-        return shape_of(self.random, self.total(), ndim)
+        return shape_of(self.sizes, self.total(), ndim)
 
     def granularity(self, shape, kinds=GRANULARITIES):
         random, ndim = self.random, len(shape)
@@ -207,7 +213,7 @@ class _Drawing:
             return Granularity(tuple(k - random.choice([0, ndim]) for k in chosen))
         size = random.choice([*self.of.blocks * 2, *BLOCK_SIZES])
         self.noted["block size"] = size
-        return Granularity(axis, BLOCK_SIZES[size](random) if size in BLOCK_SIZES else size)
+        return Granularity(axis, BLOCK_SIZES[size](self.sizes) if size in BLOCK_SIZES else size)
 
     def prescribed(self, shape):
         """A granularity that the format may have, and options that ask for it."""
@@ -228,10 +234,10 @@ class _Drawing:
     # arrays
 
     def kinds(self):
-        return self.random.sample(KINDS, self.random.choice([1, 1, 2, 3, 4]))
+        return self.sizes.sample(KINDS, self.sizes.choice([1, 1, 2, 3, 4]))
 
     def values(self, shape, dtype=None, unit=1.0, nans=None, infinities=0.03):
-        random, n = self.random, math.prod(shape)
+        random, n = self.sizes, math.prod(shape)
         kinds, policy = self.kinds(), self.of.nan
         if dtype is None:
             dtype = self.of.dtype
@@ -248,7 +254,7 @@ class _Drawing:
 
     def layout(self, ndim, itemsize):
         layout = self.random.choice(PLACED)
-        return layout, place(self.random, layout if layout in LAYOUTS else "c", ndim, itemsize)
+        return layout, place(self.random, self.sizes, layout if layout in LAYOUTS else "c", ndim, itemsize)
 
     def placed(self, call, array, name="layout", lists=True, repeats=None):
         """An array laid out in some way, which is noted under a name; `repeats` is how many axes may be broadcast."""
@@ -273,15 +279,15 @@ class _Drawing:
         """Add an output of a shape and dtype, one of several kinds; `over` is an array that it may lie upon."""
         random = self.random
         kind = random.choice(OUTPUTS)
-        where = place(random, kind if kind in LAYOUTS else "c", len(shape), np.dtype(dtype).itemsize)
+        where = place(random, self.sizes, kind if kind in LAYOUTS else "c", len(shape), np.dtype(dtype).itemsize)
         bad = random.choice(["shape", "dtype", "read_only"]) if self.spoils(0.5) else None
-        over_bytes = random.choice([0, 0, 0, 1, 64, 100])
+        over_bytes = self.sizes.choice([0, 0, 0, 1, 64, 100])
         if kind == "none":
             self.noted["out"] = kind
             return call
         if bad == "shape":
             shape = (*shape, 1)
-            where = place(random, "c", len(shape), 1)
+            where = place(random, self.sizes, "c", len(shape), 1)
         if bad == "dtype":
             dtype = np.int32
         out = None
@@ -304,7 +310,7 @@ class _Drawing:
 
     def scales(self, shape, dtype):
         """Positive finite scales; some invalid ones if the case must have a wrong argument."""
-        rng, random = self.rng, self.random
+        rng, random = self.rng, self.sizes
         info = np.finfo(np.float32) if dtype in ("float32", "bfloat16") else np.finfo(dtype)
         kind = random.choice(["known", "known", "any", "wide", "edge"])
         n = math.prod(shape)
@@ -367,7 +373,8 @@ class _Drawing:
 
     def as_given(self, call, array, name):
         """Parameters as callers may write them."""
-        kind = self.random.choice(GIVEN + GIVEN_ONE * 2 if array.size == 1 else GIVEN)
+        chosen = self.random.choice(GIVEN), self.random.choice(GIVEN + GIVEN_ONE * 2)
+        kind = chosen[array.size == 1]
         _, where = self.layout(array.ndim, array.itemsize)
         self.noted[name] = kind
         if array.dtype.isbuiltin != 1 and kind in ("python", "list"):
@@ -379,7 +386,7 @@ class _Drawing:
         if kind == "python":
             return array.item()
         if kind == "one":
-            return call.place(place(self.random, "c", 1, array.itemsize), array.reshape(1))
+            return call.place(place(self.random, self.sizes, "c", 1, array.itemsize), array.reshape(1))
         return call.place(where, array)
 
     def qparams(self, call, shape, dtype):
@@ -455,8 +462,8 @@ class _Drawing:
             axis = 0
         of = self.noted["importance"] = self.random.choice(IMPORTANCES)
         sizes = shape if of == "elements" else shape[axis : axis + 1]
-        draws = np.random.default_rng(self.random.randrange(1 << 30))
-        weights = draws.random(sizes) ** self.random.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
+        draws = np.random.default_rng(self.sizes.randrange(1 << 30))
+        weights = draws.random(sizes) ** self.sizes.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
         return weights.astype(self.random.choice(["float64", "float32", "float16"]))
 
     def with_noise(self, call):
@@ -640,17 +647,17 @@ class _Drawing:
         index = [self.pick(n, q.block_size if a == blocks else 0) for a, n in enumerate(q.shape)]
         lists = [a for a, item in enumerate(index) if isinstance(item, list | np.ndarray)]
         if lists:  # one, next to slices; now and then two
-            kept = self.random.sample(lists, 2 if len(lists) > 1 and self.random.random() < 0.1 else 1)
+            kept = self.sizes.sample(lists, 2 if len(lists) > 1 and self.sizes.random() < 0.1 else 1)
             index = [item if isinstance(item, slice) or a in kept else slice(None) for a, item in enumerate(index)]
-        if self.random.random() < 0.2:  # all of some neighbouring axes
-            first = self.random.randrange(len(index) + 1)
-            index[first : self.random.randint(first, len(index))] = [Ellipsis]
+        if self.sizes.random() < 0.2:  # all of some neighbouring axes
+            first = self.sizes.randrange(len(index) + 1)
+            index[first : self.sizes.randint(first, len(index))] = [Ellipsis]
         call.args = [q, tuple(index)]
         return call
 
     def pick(self, n, block_size):
         """What is taken of an axis of n elements, in blocks of some size or without blocks."""
-        random = self.random
+        random = self.sizes
         if random.random() < 0.02:
             return random.choice([n, -n - 1])
         if block_size and random.random() < 0.9:
@@ -670,7 +677,7 @@ class _Drawing:
         return slice(*ends or [None], random.choice([-3, -1, 2, 7])) if kind == "steps" else slice(*ends or [None])
 
     def _reshape(self):
-        random, call = self.random, Call([], {})
+        random, call = self.sizes, Call([], {})
         q = self.whole(call)
         sizes = list(q.shape)
         for _ in range(random.randint(1, 3)):
@@ -689,7 +696,7 @@ class _Drawing:
     def _explain(self):
         call = Call([], {})
         q = self.whole(call)
-        call.args = [q, tuple(self.random.randrange(-n, n) for n in q.shape)]
+        call.args = [q, tuple(self.sizes.randrange(-n, n) for n in q.shape)]
         return call
 
     def _calibrate(self):
@@ -703,14 +710,15 @@ class _Drawing:
         if channels > MOST_CHANNELS:
             g, channels = Granularity(), 1
             self.noted["granularity"] = "array"
-        bins = random.choice([n for n in BINS if n * channels <= BINS[-1]] or BINS[:1])
+        bins = self.sizes.choice([n for n in BINS if n * channels <= BINS[-1]] or BINS[:1])
         name = random.choice(METHODS)
-        how = {"minmax": {}, "percentile": {"percentile": random.choice([0.0, 50.0, 99.0, 99.999, 100.0])}}.get(name)
+        of_percent = self.sizes.choice([0.0, 50.0, 99.0, 99.999, 100.0])
+        how = {"minmax": {}, "percentile": {"percentile": of_percent}}.get(name)
         if name == "mse":
-            how = {"grid": random.choice([1, 3, 10])}
+            how = {"grid": self.sizes.choice([1, 3, 10])}
         if name == "entropy":
             coarse = [n for n in (2, 8, 32, 128) if channels * bins * n <= MOST_STEPS]
-            name, how = (name, {"quantized_bins": random.choice(coarse)}) if coarse else ("percentile", {})
+            name, how = (name, {"quantized_bins": self.sizes.choice(coarse)}) if coarse else ("percentile", {})
         self.noted |= {"bins": bins, "method": name}
         if self.spoils(0.2):
             name, how = random.choice([("entropy", {"quantized_bins": 3}), ("mse", {"grid": 0}), ("most", {})])
@@ -719,8 +727,8 @@ class _Drawing:
         kept_as = random.choice([*KEPT_AS] if isinstance(of.convention, str) else ["object", "pickle"])
         options = {"axis": g.axis, "symmetric": of.symmetric, "convention": of.convention, "nan": of.nan, "bins": bins}
         pieces = [self.placed(call, self.values(each)) for each in self.pieces(shape, g)]
-        one = self.is_wrong or random.random() < 0.3
-        parts = [0 if one else random.randrange(3) for _ in pieces]
+        one = self.is_wrong or self.sizes.random() < 0.3
+        parts = [0 if one else self.sizes.randrange(3) for _ in pieces]
         call.options = options | {"parts": parts, "kept_as": kept_as, "method": (name, how)}
         call.args = [pieces, self.dtype_argument()]
         self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
@@ -732,8 +740,8 @@ class _Drawing:
         free = [a for a in range(len(shape)) if a not in g.kept(len(shape))] if not self.is_wrong else []
         shapes = [shape]
         for _ in range(self.random.randint(0, 3) if free else 0):
-            axis = self.random.choice(free)
-            shapes.append(tuple(self.random.randint(0, n) if a == axis else n for a, n in enumerate(shape)))
+            axis = self.sizes.choice(free)
+            shapes.append(tuple(self.sizes.randint(0, n) if a == axis else n for a, n in enumerate(shape)))
         if shape and self.spoils(0.3):
             shapes.append((*(n + 1 for n in shape),))
         return shapes
@@ -766,11 +774,11 @@ class _Drawing:
             inside = x.clip(*(x.dtype.type(end // 2 if dtype in REALS else end) for end in (low, high)))
             x = np.where(np.isfinite(x), inside, x)
         known = {}
-        if random.random() < 0.4:
+        if self.sizes.random() < 0.4:
             some = x.reshape(-1)[:2].tolist()
             keys = [*some, *map(float, some), math.nan, math.inf, -math.inf, 3, 2.0, 0.1, np.float64(0.1), 1e39]
             numbers = [0, 1, 100] if target.kind in "iu" else [0.5, -1.0, math.inf]
-            known = {key: random.choice(numbers) for key in random.sample(keys, random.randint(1, 3))}
+            known = {key: self.sizes.choice(numbers) for key in self.sizes.sample(keys, self.sizes.randint(1, 3))}
         self.noted |= {"input dtype": dtype, "cast to": of.format, "cast rounding": of.cast_rounding}
         self.noted |= {"out of range": out_of_range}
         call.options = {"rounding": of.cast_rounding, "out_of_range": out_of_range, "scalar_map": known or None}
@@ -781,12 +789,12 @@ class _Drawing:
         random, stored = self.random, np.iinfo(self.of.format)
         codes = self.rng.integers(stored.min, stored.max, self.shape(), stored.dtype, endpoint=True)
         few = [stored.min, stored.max, 0, 5, 6, *codes.reshape(-1)[:2].tolist()]
-        if random.random() < 0.5:  # so that there are gaps
+        if self.sizes.random() < 0.5:  # so that there are gaps
             codes = np.where(self.rng.random(codes.shape) < 0.3, self.rng.choice(few, codes.shape), codes)
-        units = [random.choice([0.1, -3e-5, 1e30, 0.0, -0.0, 1 / 3, 7]) for _ in range(2)]
+        units = [self.sizes.choice([0.1, -3e-5, 1e30, 0.0, -0.0, 1 / 3, 7]) for _ in range(2)]
         kinds = random.choice([(np.float32, np.float32), (np.float64, np.float32), (float, float), (np.float32, float)])
         call = Call([], {"dtype": random.choice([None, "float32", "float64"])})
-        call.options["fill_value"] = random.sample(few, random.randrange(4))
+        call.options["fill_value"] = self.sizes.sample(few, self.sizes.randrange(4))
         self.noted |= {"input dtype": self.of.format}
         call.args = [self.placed(call, codes.astype(stored.dtype), lists=False)]
         call.args += [kind(unit) for kind, unit in zip(kinds, units, strict=True)]
@@ -799,6 +807,8 @@ class _Drawing:
         self.noted["nan"] = self.of.nan
         call.args = [self.placed(call, self.values(shape, infinities=0.2))]
         return call
+
+    _magnitudes = _minmax
 
     def _compare(self):
         shape, random = self.shape(), self.random
@@ -868,9 +878,9 @@ class _Drawing:
         bits = 8 * x.dtype.itemsize
         most = {"keepbits": of_width(bits)[0], "digits": most_digits(bits)}
         way = random.choice(["keepbits", "keepbits", "digits", "max_error"])
-        number = random.choice([0.0, 1e-6, 0.1, 3.0, math.inf])
+        number = self.sizes.choice([0.0, 1e-6, 0.1, 3.0, math.inf])
         if way in most:
-            number = most[way] + 1 if self.spoils(0.5) else random.randint(int(way == "digits"), most[way])
+            number = most[way] + 1 if self.spoils(0.5) else self.sizes.randint(int(way == "digits"), most[way])
         call.options = {way: number, "convention": random.choice(list(TIES))}
         call.args = [self.placed(call, x, lists=False)]
         return self.with_out(call, shape, x.dtype, over=call.args[0])
@@ -895,7 +905,7 @@ class _Drawing:
         self.noted |= {"format": self.of.format, "convention": convention}
         call = Call([], {"convention": convention} | ({} if g.axis is None else {"axis": g.axis}))
         many, few = g.parameters(shape), ()
-        unit = 2.0 ** random.randint(-34, 6)
+        unit = 2.0 ** self.sizes.randint(-34, 6)
         multiplier = self._multipliers(many if random.random() < 0.7 else few, unit)
         sums = rng.integers(-(2**31), 2**31, shape) >> rng.integers(0, 32, shape)
         between = (rng.integers(-2 * info.max, 2 * info.max, shape) / 2 / unit).clip(-(2**31), 2**31 - 1)
@@ -911,7 +921,7 @@ class _Drawing:
             bias = np.concatenate([bias.reshape(-1)] * 2) if self.spoils(0.3) else bias
             call.options["bias"] = self.as_given(call, bias, "bias")
         if random.random() < 0.3:
-            first, last = sorted(random.randint(info.min, info.max) for _ in range(2))
+            first, last = sorted(self.sizes.randint(info.min, info.max) for _ in range(2))
             call.options["clamp"] = (last + 2**16, first) if self.spoils(0.3) else (first, last)
         x = self.placed(call, acc, lists=False)
         numbers = self.as_given(call, multiplier, "scale"), self.as_given(call, zero_point, "zero point")
@@ -931,7 +941,7 @@ class _Drawing:
     def gguf_shape(self, width):
         ndim = self.random.choice([1, 1, 2, 3]) if self.case.size != "streamed" else 2
         rows = -(-self.total() // width)
-        shape = shape_of(self.random, rows, ndim)
+        shape = shape_of(self.sizes, rows, ndim)
         return (*shape[:-1], shape[-1] * width + (self.spoils(0.5)))
 
     def _gguf_quantize(self):
@@ -954,8 +964,8 @@ class _Drawing:
         kept = self.random.randrange(len(shape))
         rows = self.random.choice([(), (*shape[:kept], *(1,) * (len(shape) - 1 - kept))])
         weights = self.rng.random((*rows, shape[-1])).astype(np.float32)
-        if self.random.random() < 0.1 and weights.size:
-            weights.flat[-1] = self.random.choice([-1, np.nan, np.inf])
+        if self.sizes.random() < 0.1 and weights.size:
+            weights.flat[-1] = self.sizes.choice([-1, np.nan, np.inf])
         return weights
 
     def _gguf_dequantize(self):

@@ -11,10 +11,12 @@ from fuzzing.arrays import INTEGERS, REALS
 import fastq
 from fastq.formats.conventions import Convention
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.qtypes import CASTS as CAST_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
 
 CASES = 200  # of a combination
+VARIANT = 10**12  # from one variant of a case to the next, in the numbers of cases
 
 # how often each operation is drawn
 OPERATIONS = {
@@ -35,6 +37,7 @@ OPERATIONS = {
     "cast_value": 1,
     "unpack_array": 1,
     "minmax": 2,
+    "magnitudes": 1,
     "compare": 3,
     "pack": 1,
     "unpack": 1,
@@ -50,6 +53,7 @@ FORMATS = {
     name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1
     for name in QTYPES
 }
+ROWS = QTYPES | CAST_FORMATS
 SCALES = ("float32", "float32", "float64", "float16", "bfloat16")  # dtypes of raw scales, and of values asked for
 CASTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 CAST_ROUNDINGS = tuple(ROUND)
@@ -152,14 +156,14 @@ _FORMATS_OF = {
     "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "unpack_array": dict.fromkeys(CASTS[:6], 1),
-    "quantize_linear": _UNBLOCKED,
+    "quantize_linear": _UNBLOCKED | dict.fromkeys(CAST_FORMATS, 1),
     "dequantize_linear": _UNBLOCKED,
     "calibrate": _UNBLOCKED,
 }
 
 
 def _convention(random, format):
-    row = QTYPES.get(format)
+    row = ROWS.get(format)
     if row is None or ((row.element or row.block_size) and random.random() < 0.97):
         named = [name for name, c in fastq.CONVENTIONS.items() if format in c.formats]
         return random.choice([*named, "onnx"])
@@ -185,7 +189,7 @@ def combination(number):
     dtype = weighted(random, INPUTS)
     format, _ = in_turn(_FORMATS_OF.get(operation, FORMATS), place, operation)
     convention = _convention(random, format)
-    qtype = QTYPES.get(format)
+    qtype = ROWS.get(format)
     keeps = qtype is not None and (qtype.block_size or (qtype.float_format and qtype.float_format.nan is not None))
     row = convention if isinstance(convention, Convention) else fastq.CONVENTIONS[convention]
     symmetric = random.random() < 0.4
@@ -209,19 +213,39 @@ def combination(number):
     )
 
 
+# operations that have no use for a format, or none in some cases, and for an input dtype
+_WITHOUT = {
+    "format": {"minmax", "magnitudes", "compare", "binarize", "bitround", "bit_information", "unpack_array"},
+    "dtype": {"dequantize", "dequantize_method", "dequantize_linear", "part", "reshape", "explain", "nest_scale"}
+    | {"unpack_array", "pack", "unpack", "requantize", "gguf_dequantize"},
+}
+
+
 @functools.cache
 def covering_combinations():
-    """Numbers of combinations, few ones, that together have every operation, dtype and format."""
-    formats = {*FORMATS, *itertools.chain(*_FORMATS_OF.values())}
-    axes = {"operation": OPERATIONS, "dtype": INPUTS, "format": formats}
-    left = {(axis, value) for axis, values in axes.items() for value in values}
-    found, numbers = [], itertools.count()
+    """Numbers of combinations: few that together have every operation, dtype and format, then each pair of the two."""
+
+    def seen(of):
+        kinds = {("dtype", of.dtype), ("format", of.format), ("operation", of.operation)}
+        return {(axis, value) for axis, value in kinds if of.operation not in _WITHOUT.get(axis, ())}
+
+    def formats(of):
+        return {(of.operation, of.format)} if of.operation not in _WITHOUT["format"] else set()
+
+    formats_of = {name: _FORMATS_OF.get(name, FORMATS) for name in OPERATIONS if name not in _WITHOUT["format"]}
+    pairs = {(name, format) for name, each in formats_of.items() for format in each}
+    single = {("format", format) for _, format in pairs} | {("dtype", name) for name in INPUTS}
+    few = _covering(single | {("operation", name) for name in OPERATIONS}, seen)
+    return [*dict.fromkeys([*few, *_covering(pairs, formats)])]
+
+
+def _covering(values, of):
+    """The first combinations that have values which no earlier one has, until there are all."""
+    left, found, numbers = set(values), [], itertools.count()
     while left:
-        of = combination(number := next(numbers))
-        new = left & {(axis, getattr(of, axis)) for axis in axes}
-        if new:
-            found.append(number)
-            left -= new
+        new = left & of(combination(number := next(numbers)))
+        found += [number] * bool(new)
+        left -= new
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import fastq
 from fastq.formats.codebooks import LEAST_SCALE
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.formats.qtypes import CASTS, QTYPES, as_qtype
 
 MOST = 64  # elements
 INF = math.inf
@@ -27,6 +27,7 @@ _TYPES = {
     "float32": (24, -149, Fraction(2) ** 127 * (2 - Fraction(1, 2**23))),
     "float64": (53, -1074, Fraction(2) ** 1023 * (2 - Fraction(1, 2**52))),
 }
+_HALVES = "float16", "bfloat16"
 SMALLEST_NORMAL = {"float32": Fraction(1, 2**126), "float64": Fraction(1, 2**1022)}
 
 
@@ -156,7 +157,7 @@ def _row(convention):
 
 def operation_type(row, dtype):
     """The type of half precision to which operations are rounded after F, if any."""
-    return dtype.name if row.operation_type == "input" and dtype.name in ("float16", "bfloat16") else ""
+    return dtype.name if row.operation_type == "input" and dtype.name in _HALVES else ""
 
 
 def twice_rounded(value, ftype, half):
@@ -314,6 +315,7 @@ def _codes(x, p, nan, saturate):
             codes.append(_table_code(element, scale, qtype.codebook, ftype))
         elif form:
             ratio = twice_rounded(divide(element, rounded(number(scale), ftype)), ftype, half)
+            negative ^= element is not None and bool(scale < 0)
             zeros = (form.nan is None or row.zero_point_inside) and ratio == 0
             codes.append(float_code(ratio, negative and not zeros, form, saturate))
         else:
@@ -400,13 +402,22 @@ def _check_parameters(x, p):
             codes = -largest, largest
         else:
             codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
-        step, point = range_parameters(lo, hi, row, codes, p.symmetric, ftype)
+        step, point = range_parameters(lo, hi, row, codes, p.symmetric, ftype, _half_of_scales(row, x.dtype))
         _expect(f"scale {which}", scale, rounded(step, kept))
         _expect(f"zero_point {which}", zero, rounded(point, kept))
 
 
-def range_parameters(lo, hi, row, codes, symmetric, ftype):
-    """Scale and zero point of a range, by the formulas of a convention, in the type that it computes them in."""
+def _half_of_scales(row, dtype):
+    """The type of half precision to which the scales of a row are rounded, if any."""
+    name = dtype.name if row.stored_type == "input" else row.stored_type
+    return name if name in _HALVES else ""
+
+
+def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
+    """Scale and zero point of a range, by the formulas of a convention, in the type that it computes them in.
+
+    Scales are rounded to half precision, if one is named.
+    """
     ptype = "float64" if row.parameter_type == "float64" else ftype
     (first, last), smallest = codes, lo
     steps, middle = last - first + (row.divisor == "codes"), Fraction(round((first + last) / 2))
@@ -419,22 +430,26 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype):
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
-    few, normal = rounded(scale, ftype), SMALLEST_NORMAL[ftype]
+    scale = rounded(scale, half) if half else scale
+    few, (bits, least, _) = rounded(scale, ftype), _TYPES[half or ftype]
+    unit = Fraction(2) ** least
+    normal = unit * 2 ** (bits - 1)
     size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
     reaches = row.tiny_scale == "nearest" or scale >= normal
     if not reaches and rounded(few * (2 * halves + 1), ptype) < 2 * size:
-        scale = few + normal / 2 ** (_TYPES[ftype][0] - 1)
+        scale = few + unit
     scale = rounded(scale, ftype) if row.scale_rounded else scale
-    floor = rounded(SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor), ptype)
+    floor = SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
     size = abs(scale) if row.signed_scale else scale
     degenerate = size < floor or size == 0
     if degenerate and row.degenerate == "value":
         scale = smallest if symmetric else lo
         scale = Fraction(1) if abs(scale) < floor or scale == 0 else scale
     elif degenerate:
-        bits = _TYPES[ftype][0]
         known = {"floor": floor, "epsilon": Fraction(2, 2**bits)}
-        scale = known[row.degenerate] if row.degenerate in known else rounded(Fraction(row.degenerate), ptype)
+        number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
+        scale = _positive(number, half, unit) if half else rounded(number, ptype)
     degenerate = degenerate and row.degenerate != "floor"
     if symmetric:
         return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
@@ -450,6 +465,11 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype):
     else:
         point = rounded(add(code, -distance), ptype)
     return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+
+
+def _positive(value, half, least):
+    """A number in half precision, above 0 if it was."""
+    return max(rounded(min(value, _TYPES[half][2]), half), least) if value else value
 
 
 def _asymmetric_scale(lo, hi, steps, ptype):
@@ -500,15 +520,13 @@ def has_nan(x):
 
 
 def _knows_parameters(call, x):
-    """Whether parameters of ranges are known: of whole ranges, not rounded to half precision, of no block with NaN."""
+    """Whether parameters of ranges are known: of whole ranges, by operations in F, of no block with NaN."""
     if call.options.get("range", "minmax") != "minmax" or (call.options.get("nan") == "keep" and has_nan(x)):
         return False
     row, qtype = _row(call.options.get("convention", "onnx")), as_qtype(call.args[1])
     if qtype.element or qtype.block_size:
         return row.name == "onnx"
-    halves = "float16", "bfloat16"
-    in_half = x.dtype.name in halves and "input" in (row.operation_type, row.stored_type)
-    return not in_half and row.stored_type not in halves
+    return not operation_type(row, x.dtype)
 
 
 def _options_of(call):
@@ -583,6 +601,14 @@ def _minmax(call, ends):
     return True
 
 
+def _magnitudes(call, ends):
+    x = _plain(call.args[0])
+    for which, group in _groups(x, call.options["axis"], call.options["block_size"]).items():
+        sizes = [abs(element) for element in map(number, group) if element] or [Fraction(0)]
+        _expect(f"magnitudes {which}", [number(end[which]) for end in ends], [min(sizes), max(sizes)])
+    return True
+
+
 def _raw(call, qtype, shape):
     """Raw parameters as QParams."""
     given = call.args[1]
@@ -598,8 +624,10 @@ def _raw(call, qtype, shape):
 def _quantize_linear(call, codes):
     x, dtype, zero = _plain(call.args[0]), call.args[3], call.args[2]
     if dtype is None:
-        given = [a.dtype for a in (zero, call.out) if hasattr(a, "dtype")]
-        dtype = next((d.name for d in given if d.name in QTYPES), "uint8")
+        named = (zero, QTYPES), (call.out, QTYPES | CASTS)
+        dtype = next((a.dtype.name for a, rows in named if hasattr(a, "dtype") and a.dtype.name in rows), "uint8")
+    if as_qtype(dtype, casts=True).name in CASTS:
+        return False  # no QParams have it
     p = _stored(_raw(call, as_qtype(dtype), x.shape), compute_type(x.dtype))
     if p is None:
         return False
@@ -646,6 +674,7 @@ _CHECKS = {
     "dequantize": _dequantize,
     "dequantize_method": _dequantize,
     "minmax": _minmax,
+    "magnitudes": _magnitudes,
 }
 
 

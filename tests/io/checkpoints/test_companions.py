@@ -258,10 +258,10 @@ def test_several_schemes_of_a_model_of_sentence_transformers(whole, tmp_path):
 
 
 def test_the_report_is_there_before_the_table_is_read(whole, tmp_path, monkeypatch):
-    def ended(*args):
+    def ended(*args, **options):
         raise SystemExit(1)
 
-    monkeypatch.setattr("fastq.cli.convert.print_converted", ended)
+    monkeypatch.setattr("fastq.cli.report.print_table", ended)
     invoke("convert", whole, tmp_path / "q", "--scheme", "W8A8", "--report", tmp_path / "r.csv")
     assert (tmp_path / "r.csv").read_text().startswith("name,")
 

@@ -178,12 +178,18 @@ USAGE = [
     (["--scheme", "W5A5"], "scheme must be one of W2A16"),
     (["--scheme", "W4A16", "--dequantize"], "--dequantize and --scheme cannot be combined"),
     (["--scheme", "W4A16", "--dtype", "float32"], "--dtype needs --dequantize"),
-    (["--dequantize", "--group-size", "32"], "--dequantize can be combined with --dtype, --report and --force only"),
+    (
+        ["--dequantize", "--group-size", "32"],
+        "--dequantize can be combined with --dtype, --force and the options of the table only",
+    ),
     (
         ["--dequantize", "--convention", "compressed-tensors"],
-        "--dequantize can be combined with --dtype, --report and --force",
+        "--dequantize can be combined with --dtype, --force and the options of the table",
     ),
-    (["--dequantize", "--range", "minmax"], "--dequantize can be combined with --dtype, --report and --force only"),
+    (
+        ["--dequantize", "--range", "minmax"],
+        "--dequantize can be combined with --dtype, --force and the options of the table only",
+    ),
     (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
     (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
     (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
@@ -319,7 +325,7 @@ def test_nothing_is_said_of_going_on_where_nothing_was_begun(own, tmp_path, monk
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastq.cli.convert.write_report", full)
+    monkeypatch.setattr("fastq.cli.report.write_report", full)
     said = told("convert", own, tmp_path / "out", *REPORTED, tmp_path / "r.json")
     assert said == f"Error: {tmp_path / 'r.json'}: No space left on device\n"
 

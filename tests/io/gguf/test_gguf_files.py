@@ -148,15 +148,15 @@ def test_alignment_of_the_source_is_kept(here):
 
 
 def test_options_change_types(model):
-    options = r"--tensor-type blk\.0\.ffn=q5_1 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
+    options = r"--tensor-type blk\.0\.ffn=q5_0 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
     run("gguf", model, "out.gguf", "--type", "Q8_0", *options.split())
     types = {name: kind for name, (kind, _) in read("out.gguf")[1].items()}
     assert types == {
         "token_embd.weight": "F16",
         "output_norm.weight": "F32",
         "blk.0.attn_v.weight": "Q8_0",
-        "blk.0.ffn_down.weight": "Q5_1",
-        "blk.0.ffn_up.weight": "Q5_1",
+        "blk.0.ffn_down.weight": "Q5_0",
+        "blk.0.ffn_up.weight": "Q5_0",
         "blk.1.attn_v.weight": "Q8_0",
         "blk.1.ffn_down.weight": "Q8_0",
         "blk.1.ffn_up.weight": "Q4_0",
@@ -230,7 +230,7 @@ def test_files_of_types_that_are_decoded_alone(here):
     run("gguf", "--dequantize", "q.gguf", "out.gguf")
     run("gguf", "q.gguf", "q8.gguf", "Q8_0", "--allow-requantize")
     assert "IQ2_XXS" in run("inspect", "q.gguf")
-    assert "inf" in run("compare", "q.gguf", "out.gguf")
+    assert "equal" in run("compare", "q.gguf", "out.gguf")
     opened = fastq.load("q.gguf")
     for name, (blocks, kind) in tensors.items():
         expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[kind])
@@ -295,6 +295,46 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
         ("quantize.imatrix.entries_count", count),
         ("quantize.imatrix.chunks_count", 5),
     ]
+
+
+def test_names_of_modules_and_of_transformers_are_those_of_tensors(here):
+    """The same file, whatever an importance matrix calls its entries; a wrong name is told with the nearest one."""
+    path = gguf_models.write(here / "in.gguf", SMALL)
+    names = {"attn_v": "self_attn.v_proj", "ffn_down": "mlp.down_proj"}
+    rows = {each: np.random.default_rng(k).random(SMALL.tensors[f"blk.0.{each}.weight"][-1], np.float32)
+            for k, each in enumerate(names)}  # fmt: skip
+    spelled = {
+        "llama.cpp": {f"blk.0.{each}.weight": row for each, row in rows.items()},
+        "modules": {f"blk.0.{each}": row for each, row in rows.items()},
+        "transformers": {f"model.layers.0.{names[each]}.weight": row for each, row in rows.items()},
+        "modules of transformers": {f"model.layers.0.{names[each]}": row for each, row in rows.items()},
+    }
+    made = []
+    for entries in spelled.values():
+        np.savez("i.npz", **entries)
+        said = told("gguf", path, "o.gguf", "Q4_0", "--pure", "--imatrix", "i.npz", "--force", exit_code=0)
+        assert "has names that no tensor has" not in said
+        made.append({name: data.tobytes() for name, (_, data) in read("o.gguf")[1].items()})
+    assert all(each == made[0] for each in made)
+    run("gguf", path, "o.gguf", "Q4_0", "--pure", "--force")
+    assert {name: data.tobytes() for name, (_, data) in read("o.gguf")[1].items()} != made[0]
+    np.savez("i.npz", **spelled["modules"], **{"blk.0.fn_up": rows["attn_v"]})
+    said = told("gguf", path, "o.gguf", "Q4_0", "--pure", "--imatrix", "i.npz", "--force", exit_code=0)
+    assert "the nearest are blk.0.fn_up\n" in said
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_a_file_of_tensors_is_made_of_one_in_blocks(model, suffix):
+    """Every block as the gguf package decodes it, and all that is not in blocks as it is."""
+    run("gguf", model, "q.gguf", "Q5_0", "--pure")
+    out = f"plain{suffix}"
+    assert re.search(r"^\d tensors dequantized: [\d,]+ -> [\d,]+ bytes", run("dequantize", "q.gguf", out))
+    found, tensors = fastq.load(out), read("q.gguf")[1]
+    assert found.keys() == tensors.keys()
+    for name, (kind, data) in tensors.items():
+        blocks = kind not in ("F32", "F16")
+        expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]) if blocks else data
+        assert (found[name].dtype, found[name].tobytes()) == (expected.dtype, expected.tobytes())
 
 
 # The command

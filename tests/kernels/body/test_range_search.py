@@ -574,6 +574,11 @@ REFUSED = [
         ValueError,
         "range must be one of minmax, mse, mse-llm-compressor, or a fastq.MSERange, not <class",
     ),
+    (
+        {"range": (-1, 1)},
+        ValueError,
+        "for given ends pass qparams=fastq.choose_qparams(np.array([lo, hi], x.dtype), dtype)",
+    ),
     ({"range": "mse", "saturate": False}, ValueError, "saturate must be True for a search for ranges"),
 ]
 

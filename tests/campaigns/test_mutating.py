@@ -95,7 +95,7 @@ def test_any_beginning_of_the_sample_is_of_all_files():
 
 
 def test_each_reason_is_that_of_a_mutant():
-    """Whoever edits a statement that has one learns it at once: the name of a mutant has a checksum of its statement."""
+    """Whoever edits a statement with a reason learns it at once: a mutant's name has a checksum of its statement."""
     modules = {f"fastq.{name.partition(':')[0]}" for name in mutants.reasons()}
     files = [file for file in mutants.files() if module_of(file, ROOT) in modules]
     assert mutants.reasons().keys() <= {each.name for file in files for each in mutants_of(file, ROOT)}

@@ -148,15 +148,15 @@ def test_alignment_of_the_source_is_kept(here):
 
 
 def test_options_change_types(model):
-    options = r"--tensor-type blk\.0\.ffn=q5_1 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
+    options = r"--tensor-type blk\.0\.ffn=q5_0 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
     run("gguf", model, "out.gguf", "--type", "Q8_0", *options.split())
     types = {name: kind for name, (kind, _) in read("out.gguf")[1].items()}
     assert types == {
         "token_embd.weight": "F16",
         "output_norm.weight": "F32",
         "blk.0.attn_v.weight": "Q8_0",
-        "blk.0.ffn_down.weight": "Q5_1",
-        "blk.0.ffn_up.weight": "Q5_1",
+        "blk.0.ffn_down.weight": "Q5_0",
+        "blk.0.ffn_up.weight": "Q5_0",
         "blk.1.attn_v.weight": "Q8_0",
         "blk.1.ffn_down.weight": "Q8_0",
         "blk.1.ffn_up.weight": "Q4_0",

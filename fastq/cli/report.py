@@ -105,7 +105,7 @@ def entry_of(row: Converted) -> Entry:
     """Return the entry of a converted tensor, or of the sums of all tensors, which have no shape."""
     return {
         "name": row.name,
-        "shape": row.shape,
+        "shape": "" if row.shape is None else row.shape,
         "from": row.source,
         "to": row.target,
         "scheme": f"{row.target}, {row.remark}" if row.remark else row.target,

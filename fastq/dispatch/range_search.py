@@ -27,6 +27,7 @@ Array = NDArray[Any]
 Ends = tuple[Array, Array]
 
 _LANES = REGISTER_BITS // 32  # of a register at most
+_FEW, _MANY_ELEMENTS = 8, 256  # candidates that are tried before others, of parts of so many elements
 _ONE = np.ones(_LANES, np.float32)  # the weight of each element where there is no importance
 
 
@@ -47,7 +48,7 @@ class RangeSearch:
         self.apart, self.scale = request.searches_ends_apart, spec.range_scheme.scale_dtype
         self.shares = _shares(method, self.apart).astype(compute)
         self.stages = 1 if self.apart else len(self.shares)
-        self.lanes_each = _lanes_each(self.shares.shape[1], compute)
+        self.lanes_each = _lanes_each(self.shares.shape[1], compute, self.layout.block)
         lanes = self.shares.repeat(self.lanes_each, axis=1)
         self.candidates = lanes.shape[1]
         self.table = np.pad(lanes, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
@@ -167,9 +168,15 @@ def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
     return np.stack([1 - up, up, 1 - down, down])
 
 
-def _lanes_each(candidates: int, compute: np.dtype[Any]) -> int:
-    """Return how many lanes of a register each candidate has, so that few of them fill it."""
-    return max(1, REGISTER_BITS // (8 * compute.itemsize) >> (candidates - 1).bit_length())
+def _lanes_each(candidates: int, compute: np.dtype[Any], elements: int) -> int:
+    """Return how many lanes of a register each candidate has, so that few of them fill it.
+
+    Of more than it has lanes the first few may rule out the others, which costs as much as trying them where a part has
+    few elements.
+    """
+    lanes = REGISTER_BITS // (8 * compute.itemsize)
+    together = candidates if candidates <= lanes or elements < _MANY_ELEMENTS else _FEW
+    return max(1, lanes >> (together - 1).bit_length())
 
 
 def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:

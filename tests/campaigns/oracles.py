@@ -120,6 +120,8 @@ def at_random():
         for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
             same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
             same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
+        for rounding, scale in itertools.product((noise, {}), (1.0, 1e-39)):
+            same_bytes(*both("quantize_linear", y * np.float32(3e29), scale, dtype="bfloat16", **rounding))
     half = np.full(40, 0.5, np.float32)
     for first in (2**33 - 20, 2**35):
         drawn = Noise(1 << 63 | 7, first)

@@ -186,7 +186,7 @@ CASES = [
     ("quantize q.safetensors o.safetensors", 1, "it is quantized already; fastq dequantize restores it"),
     ("quantize model o.safetensors", 2, "'model' is a folder; fastq convert model OUT --scheme W8A16"),
     ("quantize in.gguf o.safetensors", 2, "'in.gguf' is a .gguf file; fastq gguf in.gguf OUT.gguf"),
-    ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize restores it"),
+    ("dequantize in.gguf o.gguf", 2, "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"),
     ("quantize org/model-1.5 o.safetensors", 2, "fastq downloads nothing: hf download org/model-1.5 --local-dir"),
     ("inspect https://host/w.npy", 2, "'https://host/w.npy' does not exist; fastq downloads nothing"),
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),

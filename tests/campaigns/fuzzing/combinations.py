@@ -11,6 +11,7 @@ from fuzzing.arrays import INTEGERS, REALS
 import fastq
 from fastq.formats.conventions import Convention
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.qtypes import CASTS as CAST_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
 
@@ -52,6 +53,7 @@ FORMATS = {
     name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1
     for name in QTYPES
 }
+ROWS = QTYPES | CAST_FORMATS
 SCALES = ("float32", "float32", "float64", "float16", "bfloat16")  # dtypes of raw scales, and of values asked for
 CASTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 CAST_ROUNDINGS = tuple(ROUND)
@@ -154,14 +156,14 @@ _FORMATS_OF = {
     "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "unpack_array": dict.fromkeys(CASTS[:6], 1),
-    "quantize_linear": _UNBLOCKED,
+    "quantize_linear": _UNBLOCKED | dict.fromkeys(CAST_FORMATS, 1),
     "dequantize_linear": _UNBLOCKED,
     "calibrate": _UNBLOCKED,
 }
 
 
 def _convention(random, format):
-    row = QTYPES.get(format)
+    row = ROWS.get(format)
     if row is None or ((row.element or row.block_size) and random.random() < 0.97):
         named = [name for name, c in fastq.CONVENTIONS.items() if format in c.formats]
         return random.choice([*named, "onnx"])
@@ -187,7 +189,7 @@ def combination(number):
     dtype = weighted(random, INPUTS)
     format, _ = in_turn(_FORMATS_OF.get(operation, FORMATS), place, operation)
     convention = _convention(random, format)
-    qtype = QTYPES.get(format)
+    qtype = ROWS.get(format)
     keeps = qtype is not None and (qtype.block_size or (qtype.float_format and qtype.float_format.nan is not None))
     row = convention if isinstance(convention, Convention) else fastq.CONVENTIONS[convention]
     symmetric = random.random() < 0.4

@@ -146,10 +146,13 @@ def test_progress_counts_all_bytes_and_variables(piece, monkeypatch):
     for command in (["inspect", "b.nc"], ["compare", "b.nc", "c.zarr"], ["inspect", "b.nc", "--header"]):
         seen, given = [], []
 
+        def advance(nbytes, count, seen=seen):
+            seen.append((nbytes, count))
+
         @contextlib.contextmanager
-        def bar(rows, seen=seen, given=given):
+        def bar(rows, given=given, advance=advance):
             given.extend(rows)
-            yield lambda nbytes, count, seen=seen: seen.append((nbytes, count))
+            yield advance
 
         monkeypatch.setattr("fastq.cli.files.progress_bar", bar)
         run(*command)

@@ -50,7 +50,7 @@ def join(context, builder, sig, a, b):
     return emit_shuffle(builder, a, list(range(sig.return_type.n)), b)
 
 
-@instruction(lambda x, kind: named_type(kind)(x, kind) if is_value(x) else None)
+@instruction(lambda x, kind: vec(x, kind) if is_value(x) and (vec := named_type(kind)) else None)
 def repeated(context, builder, sig, x, kind):
     """Fill the Vec type `kind` with a scalar, or with the lanes of a shorter Vec again and again."""
     if not isinstance(sig.args[0], Vec):

@@ -105,6 +105,18 @@ def test_what_one_side_lacks_is_said():
 
 
 @pytest.mark.usefixtures("here")
+def test_a_file_that_can_not_be_read_is_named_in_a_line(here):
+    (here / "junk.nc").write_text("junk")
+    said = (
+        "Error: junk.nc: xarray can't open it: did not find a match in any of xarray's currently installed IO backends"
+    )
+    for command in (["inspect", "junk.nc"], ["compare", "a.nc", "junk.nc"], ["pack", "junk.nc", "o.nc"]):
+        line = told(*command)
+        assert line.startswith(said)
+        assert line.count("\n") == 1
+
+
+@pytest.mark.usefixtures("here")
 def test_groups_are_read_and_other_commands_name_the_way(monkeypatch):
     tree = xarray.DataTree.from_dict({"/": decoded("a.nc"), "/model/more": decoded("a.nc")[["t"]]})
     tree.to_netcdf("groups.nc")

@@ -1,5 +1,6 @@
 """netCDF files and zarr stores among the files of `fastq inspect` and `fastq compare`: what xarray reads, in parts."""
 
+import contextlib
 import json
 import math
 import sys
@@ -135,3 +136,26 @@ def test_parts_are_whole_chunks():
             for part in parts:
                 assert one.at(part).size <= max(piece, math.prod(chunks))
                 assert all(cut.start % size == 0 for cut, size in zip(part, chunks or (1,) * len(shape), strict=True))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("piece", [1 << 20, 64])
+def test_progress_counts_all_bytes_and_variables(piece, monkeypatch):
+    """Part by part, so that the bar of a large variable does not stand still."""
+    monkeypatch.setattr(tensors, "PIECE", piece)
+    for command in (["inspect", "b.nc"], ["compare", "b.nc", "c.zarr"], ["inspect", "b.nc", "--header"]):
+        seen, given = [], []
+
+        def advance(nbytes, count, seen=seen):
+            seen.append((nbytes, count))
+
+        @contextlib.contextmanager
+        def bar(rows, given=given, advance=advance):
+            given.extend(rows)
+            yield advance
+
+        monkeypatch.setattr("fastq.cli.files.progress_bar", bar)
+        run(*command)
+        nbytes = sum(row.nbytes for row in given if row.has_numbers or command[0] == "inspect")
+        assert sum(count for _, count in seen) == len(given)
+        assert 0 <= nbytes - sum(done for done, _ in seen) < len(seen)  # each part is rounded down

@@ -118,8 +118,9 @@ def _bias(x: Array) -> None:
 
 def _requantize(acc: Array, convention: str, **scheme: Any) -> None:
     channels = acc.shape[scheme["axis"]] if scheme else ()
-    for bias, name in itertools.product((None, np.zeros(channels, acc.dtype)), ("int8", "uint8")):
-        requantize(acc, np.ones(channels), 0, name, bias=bias, convention=convention, **scheme)
+    biases, kinds = (None, np.zeros(channels, acc.dtype)), (np.float32, np.float64)
+    for bias, name, kind in itertools.product(biases, ("int8", "uint8"), kinds):
+        requantize(acc, np.ones(channels, kind), 0, name, bias=bias, convention=convention, **scheme)
 
 
 def _calibrate(x: Array, name: str, **options: Any) -> None:

@@ -655,7 +655,7 @@ def test_other_files_are_refused(tmp_path, content, name):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=r"^other\.json(\.gz)? holds no results of a scan: "):
         store.read(tmp_path / name)
-    assert "holds no results of a scan" in invoke("--json", tmp_path / name, exit_code=2)
+    assert "holds no results of a scan" in invoke("--keep", tmp_path / name, exit_code=2)
 
 
 REQUESTS = []  # of all pools that were asked
@@ -783,14 +783,14 @@ def test_workers_are_reused_and_started_again(monkeypatch):
 
 def test_a_file_of_other_settings_is_not_gone_on_with(tmp_path, scanned, monkeypatch):
     path = tmp_path / "results" / "scan.json"  # in a folder that is made
-    invoke("--json", path, "-t", "1", "--cells", "2", "--sizes", "10")
+    invoke("--keep", path, "-t", "1", "--cells", "2", "--sizes", "10")
     assert len(store.read(path)) == 2
-    invoke("--json", path, "-t", "1", "--cells", "3", "--sizes", "10")
+    invoke("--keep", path, "-t", "1", "--cells", "3", "--sizes", "10")
     assert len(store.read(path)) == 3
-    output = invoke("--json", path, "-t", "1", "--seed", "5", "--sizes", "10", exit_code=2)
+    output = invoke("--keep", path, "-t", "1", "--seed", "5", "--sizes", "10", exit_code=2)
     assert "was begun with settings {'seed': 0" in " ".join(output.split())
     monkeypatch.setattr(part("machine"), "cpu", lambda: {"cpu": "Another", "features": "x"})
-    output = invoke("--json", path, "-t", "1", "--cells", "3", "--sizes", "10", exit_code=2)
+    output = invoke("--keep", path, "-t", "1", "--cells", "3", "--sizes", "10", exit_code=2)
     assert "not Another, x: name another file" in " ".join(output.split())
 
 
@@ -881,7 +881,7 @@ def test_no_page_without_scans():
 @pytest.mark.slow("starts workers, which compile the kernels of two cells and loops of Numba")
 def test_a_small_scan(tmp_path):
     path = tmp_path / "scan.json"
-    output = invoke("--json", path, "--cells", "2", "--sizes", "10,17", "-o", "dequantize/int8/blocks*", "-t", "2")
+    output = invoke("--keep", path, "--cells", "2", "--sizes", "10,17", "-o", "dequantize/int8/blocks*", "-t", "2")
     scan = store.read(path)
     assert scan.failed == {}
     assert list(scan.timings) == [grid.GATE[0], grid.GATE[2]]
@@ -900,4 +900,4 @@ def test_results_name_no_folder_of_the_machine():
 
 
 def test_a_pattern_that_fits_nothing_is_refused(tmp_path):
-    assert "no cell fits nothing" in invoke("-o", "nothing", "--json", tmp_path / "scan.json", exit_code=2)
+    assert "no cell fits nothing" in invoke("-o", "nothing", "--keep", tmp_path / "scan.json", exit_code=2)

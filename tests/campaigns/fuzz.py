@@ -43,25 +43,32 @@ def failure_of(error):
     return text[-1500:]
 
 
+def counted(case, outcome):
+    """Return what is counted of a case: nothing where it needs what a wheel lacks."""
+    from fuzzing.combinations import VARIANT
+
+    if outcome == "lacking":
+        return ()
+    values = ((axis, value) for axis, values in case.axes.items() for value in values)
+    kind = "kind", "first" if case.number < VARIANT else "again"
+    return kind, ("outcome", outcome), (f"outcome of {case.of.operation}", outcome), *values
+
+
 def run_cases(numbers, report):
     """Run cases; report(kind, ...) is told each number before it is run, failures, and counts from time to time."""
     from fuzzing.check import Settings, check, settings
-    from fuzzing.combinations import VARIANT
 
     counts, now = Counter(), Settings()
     with settings():
         for done, number in enumerate(numbers, 1):
             report("case", number)
-            counts["kind", "first" if number < VARIANT else "again"] += 1
             try:
                 case, outcome = check(number, now)
             except Exception as error:
                 report("failure", number, failure_of(error))
                 counts["outcome", "different"] += 1
             else:
-                counts["outcome", outcome] += 1
-                counts[f"outcome of {case.of.operation}", outcome] += 1
-                counts.update((axis, value) for axis, values in case.axes.items() for value in values)
+                counts.update(counted(case, outcome))
             if done % BATCH == 0:
                 report("counts", [[*key, n] for key, n in counts.items()])
                 counts.clear()

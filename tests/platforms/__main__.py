@@ -34,6 +34,11 @@ print(f"Python {platform.python_version()}, NumPy {version('numpy')}, Numba {ver
 """
 
 
+def versions(python):
+    """Say which Python, NumPy and Numba a Python has."""
+    return subprocess.run([python, "-c", VERSIONS], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def commands(machine, done, seconds, jobs, variants=1, only=""):
     """The command of each kind of run; what was done is added up in files of a folder, but that of `only` a few."""
     fuzz = ["-m", "tests.campaigns.fuzz", "--covering", "--jobs", str(jobs), "--variants", str(variants)]
@@ -88,7 +93,7 @@ def run(machine, kinds, folder, done, seconds, jobs, *chosen):
             print(process.stdout)
             right &= process.returncode == 0
             lines[kind] = process.stdout.strip().rpartition("\n")[2].strip("= ")
-    return right, lines, subprocess.run([python, "-c", VERSIONS], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return right, lines, versions(python)
 
 
 def main():

@@ -140,7 +140,7 @@ def test_patterns_add_up_and_wrong_ones_are_tried_again(tmp_path, monkeypatch, c
             raise exhaustive.Wrong(f"{name} is wrong")
         yield 1000
 
-    jobs = [(patterns.KIND, name, functools.partial(work, name)) for name in "abc"]
+    jobs = [(patterns.HALVES, name, functools.partial(work, name)) for name in "abc"]
     monkeypatch.setattr(exhaustive, "jobs", lambda: [*jobs, ("quotients", "d", functools.partial(work, "d"))])
     monkeypatch.setattr(sys, "argv", ["patterns", "60", str(tmp_path / "patterns.json")])
     assert patterns.main() == 1

@@ -253,32 +253,31 @@ class Sources:
         if not self.read or not roots <= self.read.keys():
             return None
         try:
-            self.codes = self.codes or self._load(folder)
-            names = sorted(self._reached(roots))
+            names = sorted(self._reached(roots, folder))
             if any(_modified(self.read[name].path) != self.read[name].modified for name in names):
                 return None
         except (OSError, SyntaxError):
             return None
         return hashlib.sha256(repr([(name, self.codes[name].digest) for name in names]).encode()).digest()
 
-    def _reached(self, roots: set[str]) -> set[str]:
-        """Return modules and all that they import, with the packages that they are in."""
-        reached, ahead = set[str](), _with_packages(roots)
+    def _reached(self, roots: set[str], folder: Path) -> set[str]:
+        """Return modules and all that they import, with the packages that they are in; those not known are parsed."""
+        file = self._file(folder)
+        self.codes = self.codes or {name: Code(*row) for name, row in json.loads(file.load() or b"{}").items()}
+        known, reached, ahead = len(self.codes), set[str](), _with_packages(roots)
         while ahead := (ahead & self.read.keys()) - reached:
             reached |= ahead
+            self.codes |= {each: _parse(self.read[each], self.package.name) for each in ahead - self.codes.keys()}
             ahead = _with_packages(imported for each in ahead for imported in self.codes[each].imports)
+        if len(self.codes) > known:
+            file.save(json.dumps(self.codes).encode())
         return reached
 
-    def _load(self, folder: Path) -> dict[str, Code]:
-        """Return what parsing the sources gives, which is kept in a file."""
+    def _file(self, folder: Path) -> CachedFile:
+        """Return the file of the parsed sources."""
         read = [(name, source.checksum) for name, source in self.read.items()]
         key = hashlib.sha256(repr((sys.implementation.cache_tag, read)).encode()).digest()
-        file = CachedFile(folder, "sources", key)
-        if (content := file.load()) is not None:
-            return {name: Code(*row) for name, row in json.loads(content).items()}
-        codes = {name: _parse(source, self.package.name) for name, source in self.read.items()}
-        file.save(json.dumps(codes).encode())
-        return codes
+        return CachedFile(folder, "sources", key)
 
 
 def _with_packages(names: Iterable[str]) -> set[str]:

@@ -19,7 +19,7 @@ from numba.core.typing import make_concrete_template
 from numba.core.typing.templates import AbstractTemplate
 
 from fastq.engine.jit.options import OPTIONS, jit_enabled
-from fastq.engine.jit.tracing import traced_or_none
+from fastq.engine.jit.tracing import signature_of, traced_or_none
 from fastq.system import lazy
 from fastq.system.lazy import Held
 
@@ -104,6 +104,22 @@ class _Whole(_Library):
         return bytes(self._codegen._tm.emit_object(self._final_module))
 
 
+class _Typing:
+    """Numba's typing context for the type inference of one function, which asks for each call until nothing changes."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, callee: Any, args: tuple[types.Type, ...], named: dict[str, types.Type]) -> Any:
+        """Return the signature of a call."""
+        if named or type(callee) is not types.Function:
+            return self._context.resolve_function_type(callee, args, named)
+        return signature_of(self._context, callee, args)
+
+
 class Compiler(CompilerBase):  # type: ignore[misc]
     """Numba's compiler with these passes."""
 
@@ -118,6 +134,7 @@ class Compiler(CompilerBase):  # type: ignore[misc]
     def define_pipelines(self) -> list[PassManager]:
         """Return the one list of passes."""
         self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        self.state.typingctx = _Typing(self.state.typingctx)
         passes = PassManager("kernels")
         for each in _PASSES:
             passes.add_pass(each, each.__name__)

@@ -125,6 +125,22 @@ def _plain(item: Any) -> Any:
     return item._item if isinstance(item, _Named) else item._kind if isinstance(item, Value) else item
 
 
+_signatures: dict[tuple[types.Function, tuple[types.Type, ...]], Any] = {}
+
+
+def signature_of(context: Any, callee: Any, args: tuple[types.Type, ...]) -> Any:
+    """Return the signature of a call; that of an operator or a function of Numba is looked for once for these types.
+
+    Numba goes through all candidates each time that it comes by a call, which is nine times for each on average.
+    """
+    if type(callee) is not types.Function:  # of ours, which know theirs, or one that is compiled
+        return callee.get_call_type(context, args, {})
+    found = _signatures.get((callee, args))
+    if found is None:
+        found = _signatures[callee, args] = callee.get_call_type(context, args, {})
+    return found
+
+
 class _Trace:
     """The steps of one function, in their order; a step emits a value from those before it."""
 
@@ -172,7 +188,7 @@ class _Trace:
         kinds = tuple(map(self.kind_of, args))
         if callee is None or not isinstance(callee, types.Callable):
             raise UntraceableError
-        sig = callee.get_call_type(self.context, kinds, {})
+        sig = signature_of(self.context, callee, kinds)
         if sig is None or len(sig.args) != len(args):
             raise UntraceableError
         key = callee.get_impl_key(sig)

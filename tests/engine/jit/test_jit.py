@@ -2,6 +2,7 @@
 
 import gc
 import math
+import operator
 
 import numba
 import numpy as np
@@ -170,6 +171,48 @@ def test_traced_functions_branch_on_types(doubles):
         return result
 
     assert outer(7.0, 2) == (30.0 if doubles else 14.0)
+
+
+def test_numba_looks_for_the_signature_of_an_operator_once(monkeypatch):
+    """Type inference and tracing come by each call several times; then the two products of the loop are translated."""
+    from fastq.engine.jit.pipeline import compile_library
+
+    asked, before = [], numba.types.Function.get_call_type
+
+    def asks(function, context, args, kws):
+        asked.append(function.typing_key)
+        return before(function, context, args, kws)
+
+    @jit.traced
+    def product(x):
+        return x * x * x * x
+
+    def kernel(x, n):
+        total = x
+        for _ in range(n):
+            total = total * x
+            total = product(total) * x
+        return total
+
+    monkeypatch.setattr(numba.types.Function, "get_call_type", asks)
+    monkeypatch.setattr("fastq.engine.jit.tracing._signatures", {})
+    with jit_enabled():
+        compile_library(kernel, numba.float32, (numba.float32, numba.int64))
+    assert asked.count(operator.mul) == 1 + 2
+
+
+def test_what_a_function_is_given_later_is_found():
+    def twice(x):
+        raise NotImplementedError
+
+    def through(x):
+        return twice(x)
+
+    for kind, value in ((numba.types.Integer, 3), (numba.types.Float, 1.5)):
+        with pytest.raises(numba.TypingError):
+            jit.njit(through)(value)
+        jit.overload(twice, lambda x, kind=kind: (lambda x, kind=kind: x + x) if isinstance(x, kind) else None)
+        assert jit.njit(through)(value) == 2 * value
 
 
 def test_large_traced_functions_are_functions_of_their_own():

@@ -115,11 +115,11 @@ TO_QUANTIZE = files.Source(
         ".gguf": "fastq gguf {} OUT.gguf --type Q4_K_M quantizes it",
     },
 )
+WITH_BLOCKS = {".gguf": "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"}
 TO_DEQUANTIZE = files.Source(
-    *(".safetensors", ".npz"),
+    *(".safetensors", ".npz", ".gguf"),
     ways={
         files.FOLDER: "fastq convert {} OUT --dequantize restores a model directory",
-        ".gguf": "fastq gguf {} OUT.gguf --dequantize restores it",
         ".npy": "fastq quantize writes .safetensors and .npz",
     },
 )
@@ -184,17 +184,18 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
 
 @click.command(short_help="Restore floats from a quantized file.")
 @click.argument("source", metavar="IN", type=TO_DEQUANTIZE)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*SOURCES))
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(*SOURCES, hint=WITH_BLOCKS))
 @files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Restore tensors with the original names, shapes and dtypes from a quantized file.
 
-    IN is a file of `fastq quantize` or `QuantizedArray.save`. OUT is a .safetensors or .npz file, or a .npy file if IN
-    holds a single array. For model directories use fastq convert --dequantize, for GGUF files fastq gguf --dequantize.
+    IN is a file of `fastq quantize` or `QuantizedArray.save`, or a GGUF file, whose blocks become F32 under the names
+    that llama.cpp gives tensors. OUT is a .safetensors or .npz file, or a .npy file if IN holds a single array. For
+    model directories use fastq convert --dequantize, for a GGUF file as OUT fastq gguf --dequantize.
     """
     files.check_out({"IN": source}, out, force=force)
     with files.failures(files.called(source), out):
-        opened = open_source(source)
+        opened = open_gguf(source) if source.suffix == ".gguf" else open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
     before, after = source.stat().st_size, out.stat().st_size

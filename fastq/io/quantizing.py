@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,12 @@ import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.names import imatrix_names
 from fastq.io.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of, write_npy_header
+from fastq.io.gguf.container import GgufSource
 from fastq.io.imatrix import Imatrix, Say, Wanted, weigh
 from fastq.io.patterns import check_patterns, fits, nearest
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, write_file
 from fastq.io.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
-from fastq.io.tensors import OF_MODEL, PIECE, Tensor, is_shard, tensors_in
+from fastq.io.tensors import OF_MODEL, PIECE, Tensor, gguf_tensors, is_shard, tensors_in
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
 
@@ -212,17 +213,15 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
     return Converted(spec.name, spec.shape, spec.nbytes, after, "", "bits", size=spec.size)
 
 
-def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
+def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: Progress) -> int:
     """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
 
-    Raise ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as
-    it was.
+    Raise ValueError if nothing in a file of tensors is quantized by fastq, or it doesn't fit a .npy file; after any
+    error `out` is as it was.
     """
-    if is_shard(source):
-        raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
-    if KEY not in source.metadata:
-        raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
-    tensors = list(tensors_in(source))
+    tensors, kept = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source)), {}
+    if not isinstance(source, GgufSource):
+        kept = {key: value for key, value in source.metadata.items() if key != KEY}
     if out.suffix == ".npy":
         if len(tensors) != 1 or not tensors[0].is_quantized:
             raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
@@ -240,10 +239,19 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
             about = tensor.name, tensor.shape, tensor.nbytes, tensor.original
             tasks.append(Task(*about, [partial(_restored, tensor)], specs))
         else:
-            tasks.append(copied(as_safetensors(source.tensors[tensor.name]), source.raw))
-    kept = {key: value for key, value in source.metadata.items() if key != KEY}
+            spec = TensorSpec(tensor.name, tensor.scheme, tensor.shape, tensor.nbytes)
+            tasks.append(copied(as_safetensors(spec), source.raw))
     write_file(out, [[task] for task in tasks], kept, progress)
     return sum(tensor.is_quantized for tensor in tensors)
+
+
+def _quantized_in(source: TensorSource) -> Iterator[Tensor]:
+    """Return the tensors of a file that fastq quantized; raise ValueError for another one."""
+    if is_shard(source):
+        raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
+    if KEY not in source.metadata:
+        raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
+    return tensors_in(source)
 
 
 def _restored(tensor: Tensor) -> Piece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,20 @@ def way_to(path: Path) -> dict[str, Any]:
     return {"engine": "zarr", "consolidated": False} if path.is_dir() else {}
 
 
+def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
+    """Return the Datasets of all groups of a file or a store; raise ValueError if xarray can't open it."""
+    xarray = library()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
+            groups: dict[str, Any] = xarray.open_groups(path, **decoding, **way_to(path))
+    except ValueError as error:
+        raise ValueError(f"xarray can't open it: {str(error).partition('. ')[0]}") from error
+    return groups
+
+
 def variables_of(path: Path) -> Iterator[tuple[str, Variable]]:
     """Yield the variables of all groups of a file or a store, decoded except for times; their data is read later."""
-    for group, ds in library().open_groups(path, **_DECODED, **way_to(path)).items():
+    for group, ds in groups_of(path, **_DECODED).items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
         for name, variable in ((name, variable) for name, variable in ds.variables.items() if name not in descriptions):
             yield f"{group}/{name}".lstrip("/"), variable

@@ -368,12 +368,19 @@ def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array
 
 def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> packing.Packing:
     """Return the first packing within the bound."""
+    if bound is None:
+        return ways[0]
     for each in ways:
-        if bound is None or each.max_error <= bound:
+        if each.max_error <= bound:
             return each
     lo, hi = each.ends
     codes = f"{each.dtype} from {lo:.7g} to {hi:.7g}"
-    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}")
+    way = "fastq.xarray.bitround leaves it a float and takes any max_error"
+    if each.has_gap:
+        way = "like has its fill value among the codes of numbers"
+    elif each.half_step <= bound and each.scale.dtype == np.float32:
+        way = "most of that is the rounding of float32, which astype('float64') avoids"
+    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}; {way}")
 
 
 def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:

@@ -57,11 +57,22 @@ class Packing(NamedTuple):
 
     @property
     def max_error(self) -> float:
-        """Half a step plus the rounding of differences, products and sums, each half an eps."""
+        """Largest error of a value in the range: a number whose code is the fill value takes the next code."""
+        return self.nearest_error + (self.half_step if self.has_gap else 0.0)
+
+    @property
+    def nearest_error(self) -> float:
+        """Half a step plus the rounding of differences, quotients, products and sums, and of scale and offset."""
         if self.half_step < self.scale / 2:
             return self.half_step
-        largest = max(abs(self.offset), *map(abs, self.ends))
-        return self.half_step + 4 * float(largest) * float(np.finfo(self.scale.dtype).eps)
+        offset, ends = float(self.offset), self.ends
+        largest, reach = max(abs(offset), *map(abs, ends)), max(abs(end - offset) for end in ends)
+        return self.half_step + min(4 * largest, largest + 2 * reach) * float(np.finfo(self.scale.dtype).eps)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the fill value is among the codes of numbers."""
+        return self.fill is not None and self.codes[0] < self.fill < self.codes[1]
 
     @property
     def ends(self) -> list[float]:
@@ -76,7 +87,7 @@ class Packing(NamedTuple):
     def has(self, extremes: Array) -> bool:
         """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
         (lo, hi), (first, last) = map(float, extremes), self.ends
-        return not (first - lo > self.max_error or hi - last > self.max_error)
+        return not (first - lo > self.nearest_error or hi - last > self.nearest_error)
 
     def encoded(self, x: Array, missing: Missing | None) -> Array:
         """Return the stored integers: ``clamp(rint((x - offset) / scale))`` in the compute type, or the fill value."""
@@ -86,7 +97,7 @@ class Packing(NamedTuple):
         units = {"scale": float(self.scale), "offset": float(self.offset), "fill": self.fill or 0}
         cast = lazy.module("fastq.dispatch.casting").cast_floats
         codes: Array = cast(values, self.dtype, "half_even", code_range=self.codes, **units)[0]
-        if self.fill is not None and self.codes[0] < self.fill < self.codes[1]:  # numbers take the next code
+        if self.has_gap:  # numbers take the next code
             taken = (codes == self.fill) & ~np.isnan(values)
             beside = np.where((values > self.fill * self.scale + self.offset) ^ (self.scale < 0), 1, -1)
             codes[taken] += beside[taken].astype(self.dtype)

@@ -6,7 +6,7 @@ bytes are compared with the reference, or an ordinary quick test. A mutant that 
 mutants.toml has the reason where nothing could notice it. One that survives for no such reason fails the command: a
 test is missing, or the code is not needed.
 
-A first run records what each probe reaches, for an hour; then a mutant is judged by the probes that reach it, in a
+A first run records what each probe reaches, for many minutes; then a mutant is judged by the probes that reach it, in a
 separate process in which the changed module is imported, and only kernels that depend on the change are compiled again.
 Mutants are drawn from all modules, and a run goes on where the one before it stopped.
 

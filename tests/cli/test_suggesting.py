@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import source_models
 from commands import invoke, run
+from format_cases import dtype_of
 from gguf_files import read as read_gguf
 from gguf_files import write as write_gguf
 
@@ -97,10 +98,10 @@ def test_matrices_that_readers_fuse_get_one_scheme(stacked):
     run("convert", "model", "out", "--like", "like.json")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("sqnr", "scheme"), [("18", "W4A16"), ("19.8", "W4A16_ASYM"), ("20.4", "NVFP4A16")])
 def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):
-    x = np.random.default_rng(0).standard_normal((64, 256), np.float32).astype(dtype)
+    x = np.random.default_rng(0).standard_normal((64, 256), np.float32).astype(dtype_of(dtype))
     source_models.write(pathlib.Path("model"), {"l.o_proj.weight": x}, config={"dtype": dtype})
     (entry,) = json.loads(run("suggest", "model", "--sqnr", sqnr, "--json"))["tensors"]
     assert entry["scheme"] == scheme

@@ -278,7 +278,7 @@ def test_tasks_take_no_other_threads(threads):
 
 def test_tasks_leave_no_plan_for_other_parameters():
     """Those of a caller are made ready for tasks: a plan of that is not one for a call with the caller's."""
-    params = fastq.QParams(np.array(0.5), np.array(0, "u1"), "uint8", convention="tflite")
+    params = fastq.QParams(np.array(0.5), np.array(0, "i1"), "int8", convention="tflite")
     expected = fastq.reference.quantize(X, qparams=params).dequantize()
     cache.plans.clear()
     fastq.quantize(chunked(chunks=SHAPE), qparams=params).codes.compute()

@@ -98,7 +98,6 @@ REFUSED = {
         ("dequantize", name): "holds nothing that fastq quantized"
         for name in ("plain.npz", "plain.safetensors", "dequantize.npz")
     },
-    **{("dequantize", f): f"fastq gguf {f} OUT.gguf --dequantize restores it" for f in BLOCKS},
     **{("dequantize", f): f"fastq convert {f} OUT --dequantize restores a model directory" for f in MODELS},
     ("dequantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize restores the model",
     **{("suggest", name): "quantized already" for name in QUANTIZED},

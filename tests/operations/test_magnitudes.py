@@ -30,7 +30,7 @@ def test_magnitudes_are_those_of_the_reference(dtype, where, threads):
 
 def test_labels_of_channels_are_kept():
     xarray = pytest.importorskip("xarray", reason="no xarray")
-    x = xarray.DataArray(np.array([[1.0, -4.0], [0.0, 0.5]]), dims=("c", "n"), coords={"c": ["a", "b"]})
+    x = xarray.DataArray(np.float32([[1.0, -4.0], [0.0, 0.5]]), dims=("c", "n"), coords={"c": ["a", "b"]})
     smallest, largest = fastq.magnitudes(x, axis=0)
     assert smallest.to_dict()["data"] == [1.0, 0.5]
     assert largest.sel(c="a") == 4.0

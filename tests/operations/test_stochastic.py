@@ -169,6 +169,8 @@ def test_places_beyond_a_word():
         (2**33 - 4, (2**32, 9, 1)),
         (5, (2**31, 2**30, 2**29)),
         (8, (2**31, 2**30 + 1, 3)),
+        (8, (70, 14, 2)),
+        (7, (70, 14, 2)),
     ):
         noise = Noise(0x123456789ABCDEF0, first, steps)
         places = first + sum(step * index for step, index in zip(steps, np.indices(x.shape), strict=True))

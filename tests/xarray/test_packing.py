@@ -9,7 +9,9 @@ from catalogue import same_bytes
 
 import fastq
 from fastq.engine.runtime import boundary
+from fastq.formats.qtypes import as_qtype
 from fastq.system import cpu
+from fastq.xarray import packing
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 
@@ -174,8 +176,49 @@ def test_max_error():
     decoded = xarray.decode_cf(packed)
     assert np.nanmax(np.abs(decoded.t.values - ds.t.values)) <= 0.2
     assert np.nanmax(np.abs(decoded.rain.values - ds.rain.values)) <= 1e-3
-    with pytest.raises(ValueError, match=r"max_error of 't' is 1e-05, but int16 from 2\S+ to 3\S+ may be off by"):
+    with pytest.raises(ValueError, match=r"max_error of 't' is 1e-05, but int16 from 2\S+ to 3\S+ may be off by.*bitr"):
         fastq.xarray.pack(ds, max_error={"t": 1e-5})
+
+
+def test_max_error_where_the_rounding_of_floats_counts():
+    # contract 25.7
+    """A pressure near 1e5 Pa, where floats of float32 are 0.0078 apart: what is promised holds, and is not far off."""
+    x = np.linspace(99_000, 102_000, 5000, dtype=np.float32)
+    ds = xarray.Dataset({"sp": ("x", x)})
+    half = float(fastq.xarray.pack(ds).sp.attrs["scale_factor"]) / 2
+    for variable, most in (("float32", half + 0.013), ("float64", half + 1e-9)):
+        packed = fastq.xarray.pack(ds.astype(variable), max_error={"sp": most})
+        assert packed.sp.dtype == np.int16
+        assert np.abs(xarray.decode_cf(packed).sp.values.astype(np.float64) - x).max() <= most
+    with pytest.raises(ValueError, match=r"the rounding of float32, which astype\('float64'\) avoids"):
+        fastq.xarray.pack(ds, max_error={"sp": half + 1e-9})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_no_value_is_further_off_than_the_bound(kind, dtype):
+    # contract 25.7
+    """Ranges of any width around any number, and what NumPy decodes in their type and in float64."""
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        center = kind(rng.choice([0, 1e5, -1e5, 65536, 1e6, 273.15, 1, -7, 3e-5]) * (1 + 0.1 * rng.random()))
+        x = center + kind(10 ** rng.uniform(-4, 6)) * (rng.random(500) - rng.choice([0, 0.5, 1])).astype(kind)
+        way = packing.of_range(np.array([x.min(), x.max()]), as_qtype(dtype), False)
+        codes = way.encoded(x, None).view(way.dtype)
+        for type_of in (kind, np.float64):
+            decoded = codes.astype(type_of) * type_of(way.scale) + type_of(way.offset)
+            assert np.abs(x.astype(np.float64) - decoded.astype(np.float64)).max() <= way.max_error
+
+
+def test_a_number_whose_code_is_the_fill_value_is_up_to_a_step_off():
+    # contract 25.7, 25.8
+    attributes = {"scale_factor": np.float32(0.5), "add_offset": np.float32(20), "_FillValue": np.int8(5)}
+    like = xarray.Dataset({"t": ("x", np.zeros(3, np.int8), attributes)})
+    ds = xarray.Dataset({"t": ("x", np.linspace(-10, 50, 997, dtype=np.float32))})
+    with pytest.raises(ValueError, match=r"may be off by 0\.5; like has its fill value among the codes of numbers"):
+        fastq.xarray.pack(ds, like=like, max_error={"t": 0.3})
+    decoded = xarray.decode_cf(fastq.xarray.pack(ds, like=like, max_error={"t": 0.5001}))
+    assert 0.25 < np.abs(decoded.t.values - ds.t.values).max() <= 0.5
 
 
 def test_without_xarray(monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
-from fuzzing.combinations import CASES, VARIANT, Combination, combination, share_streamed, streams, weighted
+from fuzzing.combinations import CASES, ROWS, VARIANT, Combination, combination, share_streamed, streams, weighted
 from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
@@ -17,7 +17,6 @@ from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.granularity import as_granularity
-from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS
 from fastq.requests.importance import weighed_axis
 
@@ -164,7 +163,7 @@ class _Drawing:
     def __init__(self, case, rng):
         self.case, self.of, self.rng = case, case.of, rng
         self.random, self.sizes = Random(f"case {case.seed}"), Random(f"sizes {case.number}")
-        self.qtype = QTYPES.get(self.of.format)
+        self.qtype = ROWS.get(self.of.format)
         self.noted = {}
         # formats whose scales are given refuse "keep" already
         self.may_spoil = self.is_wrong = self.sizes.random() < WRONG and case.of.nan != "keep"

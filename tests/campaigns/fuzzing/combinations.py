@@ -11,6 +11,7 @@ from fuzzing.arrays import INTEGERS, REALS
 import fastq
 from fastq.formats.conventions import Convention
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.qtypes import CASTS as CAST_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
 
@@ -52,6 +53,7 @@ FORMATS = {
     name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1
     for name in QTYPES
 }
+ROWS = QTYPES | CAST_FORMATS
 SCALES = ("float32", "float32", "float64", "float16", "bfloat16")  # dtypes of raw scales, and of values asked for
 CASTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 CAST_ROUNDINGS = tuple(ROUND)
@@ -112,6 +114,7 @@ RANGES = (
         for grid, shrink, grow in ((1, 0.2, 1), (7, 0.8, 0.3), (20, 0.2, 0.1), (None, None, 0), (None, 0.8, None))
         for norm in NORMS
     ),
+    fastq.MSERange(shares=(1.05, 0.97, 0.8, 0.9, 0.5)),
 )
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
@@ -154,14 +157,14 @@ _FORMATS_OF = {
     "requantize": {"int8": 2, "uint8": 2, "int16": 1},
     "cast_value": dict.fromkeys(CASTS, 1),
     "unpack_array": dict.fromkeys(CASTS[:6], 1),
-    "quantize_linear": _UNBLOCKED,
+    "quantize_linear": _UNBLOCKED | dict.fromkeys(CAST_FORMATS, 1),
     "dequantize_linear": _UNBLOCKED,
     "calibrate": _UNBLOCKED,
 }
 
 
 def _convention(random, format):
-    row = QTYPES.get(format)
+    row = ROWS.get(format)
     if row is None or ((row.element or row.block_size) and random.random() < 0.97):
         named = [name for name, c in fastq.CONVENTIONS.items() if format in c.formats]
         return random.choice([*named, "onnx"])
@@ -187,7 +190,7 @@ def combination(number):
     dtype = weighted(random, INPUTS)
     format, _ = in_turn(_FORMATS_OF.get(operation, FORMATS), place, operation)
     convention = _convention(random, format)
-    qtype = QTYPES.get(format)
+    qtype = ROWS.get(format)
     keeps = qtype is not None and (qtype.block_size or (qtype.float_format and qtype.float_format.nan is not None))
     row = convention if isinstance(convention, Convention) else fastq.CONVENTIONS[convention]
     symmetric = random.random() < 0.4

@@ -15,7 +15,7 @@ import numpy as np
 import fastq
 from fastq.formats.codebooks import LEAST_SCALE
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.formats.qtypes import CASTS, QTYPES, as_qtype
 
 MOST = 64  # elements
 INF = math.inf
@@ -624,8 +624,10 @@ def _raw(call, qtype, shape):
 def _quantize_linear(call, codes):
     x, dtype, zero = _plain(call.args[0]), call.args[3], call.args[2]
     if dtype is None:
-        given = [a.dtype for a in (zero, call.out) if hasattr(a, "dtype")]
-        dtype = next((d.name for d in given if d.name in QTYPES), "uint8")
+        named = (zero, QTYPES), (call.out, QTYPES | CASTS)
+        dtype = next((a.dtype.name for a, rows in named if hasattr(a, "dtype") and a.dtype.name in rows), "uint8")
+    if as_qtype(dtype, casts=True).name in CASTS:
+        return False  # no QParams have it
     p = _stored(_raw(call, as_qtype(dtype), x.shape), compute_type(x.dtype))
     if p is None:
         return False

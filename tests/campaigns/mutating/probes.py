@@ -3,11 +3,11 @@
 All of this runs in a process that was forked before the package was imported.
 """
 
+import ast
 import contextlib
 import functools
 import itertools
 import math
-import re
 import sys
 import time
 from dataclasses import dataclass
@@ -49,6 +49,7 @@ FILES = (
     "unpacking",
     "range_search",
     "imatrix",
+    "what_is_said",
     "labelled",
     "layouts",
     "bit_layouts",
@@ -64,7 +65,7 @@ FILES = (
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "corners"
+WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "bitround", "corners"
 # whose kernels few cases of the fuzzer need
 ALONE = (
     "calibrator",
@@ -73,7 +74,6 @@ ALONE = (
     "range_search",
     "corners_of_memory",
     "row_lengths",
-    "bitround",
     "bit_information",
     "stochastic",
     "unpacking",
@@ -197,10 +197,20 @@ def file_of_tests(name):
 def files_about(module):
     """Names of the files of tests that have the name of a module in their own, or import a module of that name."""
     name = module.rpartition(".")[2]
-    imports = re.compile(rf"fastq[\w.]*\.{name}\b|from fastq[\w.]* import .*\b{name}\b")
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.relative_to(TESTS).parts[0] not in _NO_PROBES]
-    about = [path for path in files if name in path.stem or imports.search(path.read_text(encoding="utf-8"))]
+    about = [path for path in files if name in path.stem or name in _imported(path)]
     return [path.stem.removeprefix("test_") for path in about]
+
+
+@functools.cache
+def _imported(path):
+    """Last names of the modules of the package that a file imports."""
+    nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    for node in [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]:
+        names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+    modules = [name for name in names if (TESTS.parent / name.replace(".", "/")).with_suffix(".py").exists()]
+    return {name.rpartition(".")[2] for name in modules if name.startswith("fastq.")}
 
 
 def run_tests(names, around, *options):

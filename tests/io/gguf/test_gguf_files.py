@@ -148,15 +148,15 @@ def test_alignment_of_the_source_is_kept(here):
 
 
 def test_options_change_types(model):
-    options = r"--tensor-type blk\.0\.ffn=q5_1 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
+    options = r"--tensor-type blk\.0\.ffn=q5_0 --tensor-type (?=ffn_up)=Q4_0 --token-embedding-type f16"
     run("gguf", model, "out.gguf", "--type", "Q8_0", *options.split())
     types = {name: kind for name, (kind, _) in read("out.gguf")[1].items()}
     assert types == {
         "token_embd.weight": "F16",
         "output_norm.weight": "F32",
         "blk.0.attn_v.weight": "Q8_0",
-        "blk.0.ffn_down.weight": "Q5_1",
-        "blk.0.ffn_up.weight": "Q5_1",
+        "blk.0.ffn_down.weight": "Q5_0",
+        "blk.0.ffn_up.weight": "Q5_0",
         "blk.1.attn_v.weight": "Q8_0",
         "blk.1.ffn_down.weight": "Q8_0",
         "blk.1.ffn_up.weight": "Q4_0",
@@ -321,6 +321,20 @@ def test_names_of_modules_and_of_transformers_are_those_of_tensors(here):
     np.savez("i.npz", **spelled["modules"], **{"blk.0.fn_up": rows["attn_v"]})
     said = told("gguf", path, "o.gguf", "Q4_0", "--pure", "--imatrix", "i.npz", "--force", exit_code=0)
     assert "the nearest are blk.0.fn_up\n" in said
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_a_file_of_tensors_is_made_of_one_in_blocks(model, suffix):
+    """Every block as the gguf package decodes it, and all that is not in blocks as it is."""
+    run("gguf", model, "q.gguf", "Q5_0", "--pure")
+    out = f"plain{suffix}"
+    assert re.search(r"^\d tensors dequantized: [\d,]+ -> [\d,]+ bytes", run("dequantize", "q.gguf", out))
+    found, tensors = fastq.load(out), read("q.gguf")[1]
+    assert found.keys() == tensors.keys()
+    for name, (kind, data) in tensors.items():
+        blocks = kind not in ("F32", "F16")
+        expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]) if blocks else data
+        assert (found[name].dtype, found[name].tobytes()) == (expected.dtype, expected.tobytes())
 
 
 # The command

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
 from hard_rows import parameters
-from subprocesses import BEFORE_A_PAGE, run
+from subprocesses import BEFORE_A_PAGE, finish, start
 from table import Table, Work
 
 import fastq
@@ -319,7 +319,7 @@ def test_packed_rows_that_end_within_a_byte(code, threads, monkeypatch):
         if not qtype.element:
             same_bytes(fastq.pack(codes.astype(np.int64), code), packed)
             for place in (0, codes.size // 2, -1):
-                wrong = codes.astype(np.int16)
+                wrong = codes.astype(np.int64)
                 wrong.reshape(-1)[place] = qtype.qmax + 1
                 with pytest.raises(ValueError, match="codes must be from"):
                     fastq.pack(wrong, code)
@@ -382,17 +382,21 @@ for code, bits in (("int4", 4), ("uint3", 3), ("uint1", 1)):
 )
 
 
-AT_A_PAGE = {
+EVERY_DTYPE = "QUANTIZED = ('uint8', 'int16', 'float32', 'float64')"
+AT_A_PAGE = {  # in one process, which takes longer to start than they do
     "parameters": PARAMETERS_AT_A_PAGE,
     "runs": "QUANTIZED = ('float32',)" + RUNS_AT_A_PAGE,
-    "runs of every dtype": "QUANTIZED = ('uint8', 'int16', 'float32', 'float64')" + RUNS_AT_A_PAGE,
     "codes": ROWS_AT_A_PAGE,
 }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-@pytest.mark.slow("compiles 6 kernels", quick=lambda name: name != "runs of every dtype")
-@pytest.mark.parametrize("name", AT_A_PAGE)
-def test_nothing_behind_an_operand_is_read(name):
-    """Parameters are copied some at a time for rows taken as one, runs read by squares, rows of codes by registers."""
-    run(AT_A_PAGE[name])
+@pytest.mark.slow("compiles 6 kernels", quick=lambda parts: parts == AT_A_PAGE)
+@pytest.mark.parametrize("parts", [AT_A_PAGE, {"runs": EVERY_DTYPE + RUNS_AT_A_PAGE}], ids=["float32", "every dtype"])
+def test_nothing_behind_an_operand_is_read(parts):
+    """Parameters are copied some at a time for rows taken as one, runs read by squares, rows of codes by registers.
+
+    The last name in the output is that of the part that failed.
+    """
+    code = "".join(f"print({name!r}, flush=True)\n{part}\n" for name, part in parts.items())
+    assert finish(start(code), timeout=300).split() == [*parts]

@@ -29,7 +29,7 @@ from .rounds import Settings
 from .scan import command as scan_command
 from .scan import store as scan_results
 
-NOTHING_STORED = "there are no stored results: python -m bench run --full --json bench/results/NAME.json.gz"
+NOTHING_STORED = "there are no stored results: python -m bench run --full --keep bench/results/NAME.json.gz"
 
 
 def results_of(ctx: Any, param: Any, path: Path | None) -> Path:
@@ -234,7 +234,7 @@ def _number(value: Any) -> str:
 @click.option(
     "--seconds", type=float, default=scaling.SECONDS, show_default=True, help="Seconds for all sweeps together."
 )
-@click.option("--json", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
+@click.option("--keep", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
 def scaling_by_threads(
     threads: int, works: list[Any], sizes: tuple[int, ...], sweeps: int, seconds: float, json_file: Path | None
 ) -> None:

@@ -116,7 +116,7 @@ def measuring(command: Any) -> Any:
 
 @click.command()
 @measuring
-@click.option("--json", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
+@click.option("--keep", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
 @plot_option()
 @click.option("--every", is_flag=True, help="Also print a row for each contender.")
 @click.option("--full", is_flag=True, help="Measure all sizes in about half an hour, and the other sections.")

@@ -113,7 +113,7 @@ def measure_scan(
 )
 @threads_option
 @click.option(
-    "--json",
+    "--keep",
     "json_file",
     type=FILE,
     default="scan.json",

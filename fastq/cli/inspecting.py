@@ -34,6 +34,7 @@ from fastq.io.pipeline import (
     NO_ERRORS,
     Converted,
     Errors,
+    Progress,
     count_text,
     errors_in,
     naming,
@@ -95,8 +96,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
                 about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
                 is_read = tensor.has_numbers and not header
                 noted = dict.fromkeys(packing) | dict(tensor.about)
-                entries.append(about | noted | (asdict(tensor.extent()) if is_read else {}))
-                advance(tensor.nbytes, 1)
+                entries.append(about | noted | (asdict(tensor.extent(advance)) if is_read else {}))
+                advance(0 if is_read else tensor.nbytes, 1)
     if as_json:
         print_json({"tensors": entries})
         return
@@ -175,7 +176,7 @@ def _reason(tensor: Tensor) -> str:
 
 
 def _tried(
-    tensor: Tensor, measured_by: Callable[[Array], Tried], advance: Callable[[int, int], None]
+    tensor: Tensor, measured_by: Callable[[Array], Tried], advance: Progress
 ) -> tuple[dict[Scheme | str, Measured], float]:
     """Return what was measured of each scheme, and the sum of the squares of values."""
     with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
@@ -221,8 +222,8 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     shown = Shown.taken(given)
     if shown.report is not None:
         files.check_replaceable(shown.report, "--report", {"A": a, "B": b})
+    ours, theirs = map(_opened, (a, b))
     with files.failures(called(a), a):
-        ours, theirs = (tensors_of(path, say=note) for path in (a, b))
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
         code = IN_PART if at_least is None else TOO_FAR
@@ -245,6 +246,12 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
 
 
 # Which tensors are compared
+
+
+def _opened(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of one side; an error is about its file."""
+    with files.failures(called(path), path):
+        return tensors_of(path, say=note)
 
 
 def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:
@@ -288,29 +295,28 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 # What is measured
 
 
-def _compared(
-    x: Tensor, y: Tensor, quantized: bool, advance: Callable[[int, int], None], code: int
-) -> tuple[Entry, Converted]:
+def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
-        kind, measured, sums = (_in_parts if x.part or y.part else _at_once)(x, y, code)
+        kind, measured, sums = (_in_parts if x.part or y.part else _at_once)(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
-    advance(x.nbytes, 1)
+    advance(0, 1)
     kept = sums if counts else None
     row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, kept, size=math.prod(x.shape))
     about = x.name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes
     return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
 
 
-def _at_once(x: Tensor, y: Tensor, code: int) -> tuple[str, Comparison, Errors]:
+def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure a whole tensor: return the kind of its dtype, the measures and the sums."""
     numbers = x.values()
     values = as_float(numbers)
     measured = fastq.compare(values, as_float(y.codes()))
+    progress(x.nbytes, 0)
     return numbers.dtype.kind, measured, sums_of(measured, values)
 
 
-def _in_parts(x: Tensor, y: Tensor, code: int) -> tuple[str, Comparison, Errors]:
+def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
     kind, totals, apart = "f", [Totals.of_nothing(has_codes=False)], 0
     for part in x.parts():
@@ -320,6 +326,7 @@ def _in_parts(x: Tensor, y: Tensor, code: int) -> tuple[str, Comparison, Errors]
         apart += int(np.count_nonzero(gaps[0] != gaps[1]))
         there = ~(gaps[0] | gaps[1])
         totals += [totals_of(*(values[there] for values in pair))] if there.any() else []
+        progress(x.nbytes_of(numbers), 0)
     if apart:
         note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
     if len(totals) == 1:

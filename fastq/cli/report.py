@@ -105,7 +105,7 @@ def entry_of(row: Converted) -> Entry:
     """Return the entry of a converted tensor, or of the sums of all tensors, which have no shape."""
     return {
         "name": row.name,
-        "shape": row.shape,
+        "shape": "" if row.shape is None else row.shape,
         "from": row.source,
         "to": row.target,
         "scheme": f"{row.target}, {row.remark}" if row.remark else row.target,
@@ -169,7 +169,7 @@ def show(
     if shown.as_json:
         print_json(table)
     else:
-        total = totals if "bytes" in columns else None
+        total = totals | {"shape": ""} if "bytes" in columns else None
         print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
         print_line(text)
 

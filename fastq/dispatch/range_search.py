@@ -26,8 +26,9 @@ from fastq.system.cpu import REGISTER_BITS
 Array = NDArray[Any]
 Ends = tuple[Array, Array]
 
-_LANES = REGISTER_BITS // 32  # candidates that kernels read together at most
-_ONE = np.ones(1, np.float32)  # the weight of each element where there is no importance
+_LANES = REGISTER_BITS // 32  # of a register at most
+_FEW, _MANY_ELEMENTS = 8, 256  # candidates that are tried before others, if a part has this number of elements
+_ONE = np.ones(_LANES, np.float32)  # the weight of each element where there is no importance
 
 
 class RangeSearch:
@@ -47,19 +48,17 @@ class RangeSearch:
         self.apart, self.scale = request.searches_ends_apart, spec.range_scheme.scale_dtype
         self.shares = _shares(method, self.apart).astype(compute)
         self.stages = 1 if self.apart else len(self.shares)
-        self.table = np.pad(self.shares, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
-        work = view.size * self.candidates * self.stages
+        self.lanes_each = _lanes_each(self.shares.shape[1], compute, self.layout.block)
+        lanes = self.shares.repeat(self.lanes_each, axis=1)
+        self.candidates = lanes.shape[1]
+        self.table = np.pad(lanes, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
+        work = view.size * self.shares.shape[1] * self.stages
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
         searched = self._plan(spec, view, method, True) if in_cache and self._has_parts_for_all() else None
         plan = searched or self._plan(spec, view, method, False)
         assert plan is not None  # pieces of any size fit tiles
         self.plan, self.sums_of = plan, 0 if searched else self.threads
-
-    @property
-    def candidates(self) -> int:
-        """The number of ranges to try for each part."""
-        return int(self.shares.shape[1])
 
     def _has_parts_for_all(self) -> bool:
         return self.threads == 1 or self.layout.parameters >= 4 * self.threads
@@ -78,6 +77,7 @@ class RangeSearch:
             nan=spec.nan if spec.nan == "raise" else "zero",
             range_scheme=spec.range_scheme.name,
             norm=method.norm,
+            lanes_each=self.lanes_each,
         )
         stride = layout.parameters * candidates
         table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
@@ -118,7 +118,8 @@ class RangeSearch:
             found = np.asarray(shares[0], self.scale, order="C") if stage else None
             row = plan.with_args(table=self.table[stage:].ctypes.data, is_around=stage)
             run(row, x, None, found, None, errors, low, high)
-            best = np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)
+            sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
+            best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
             shares, moved = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares, moved | (best > 0)
         if self.apart:
             ends = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
@@ -165,6 +166,17 @@ def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
         return np.stack([np.pad(row, (0, max(map(len, rows)) - len(row)), "edge") for row in rows])
     up, down = method.ends_apart
     return np.stack([1 - up, up, 1 - down, down])
+
+
+def _lanes_each(candidates: int, compute: np.dtype[Any], elements: int) -> int:
+    """Return how many lanes of a register each candidate has, so that few of them fill it.
+
+    If there are more candidates than lanes, the first few may rule out the others, which costs as much as trying them
+    where a part has few elements.
+    """
+    lanes = REGISTER_BITS // (8 * compute.itemsize)
+    together = candidates if candidates <= lanes or elements < _MANY_ELEMENTS else _FEW
+    return max(1, lanes >> (together - 1).bit_length())
 
 
 def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:

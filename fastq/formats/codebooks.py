@@ -77,10 +77,9 @@ class Codebook:
         return first - (second - first) / 2, last + (last - previous) / 2
 
     @cached_property
-    def place(self) -> int:
-        """The exponent of the power of two below the step between the two largest numbers."""
-        *_, previous, last = (self.values[code] for code in self.order)
-        return math.frexp(last - previous)[1] - 1
+    def emax(self) -> int:
+        """The exponent of the largest magnitude."""
+        return math.frexp(self.max)[1] - 1
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:

@@ -59,11 +59,6 @@ class FloatFormat:
         """The exponent of the largest finite number."""
         return (self.largest >> self.mantissa) - self.bias
 
-    @cached_property
-    def place(self) -> int:
-        """The exponent of the step between the two largest numbers."""
-        return self.emax - self.mantissa
-
     def number(self, code: int) -> float:
         """Return the number of a code that is neither infinity nor NaN, in a format with a sign."""
         exponent, fraction = divmod(code & ((1 << self.exponent + self.mantissa) - 1), 1 << self.mantissa)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.system.arguments import as_float, as_int
+from fastq.system.arguments import as_float, as_int, as_items
 
 MOST_RANGES = 10_000  # most parts of a range, and most ranges that are tried
 NORMS = (1.0, 2.0)
+SHARES = 1e-4, 4.0  # the least and the largest p
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,16 @@ class MSERange:
         Largest share by which a range is widened, from 0 to 3.
     finer : int, optional
         Number of parts into which the distance between the best range and its neighbours is divided, from 1 (none is
-        tried) to 100. It is 1 if ``grid`` is given, if ``shrink`` and ``grow`` are 0, if both ends are moved, and for
-        formats with scales of their own.
+        tried) to 100. It is 1 if ``grid`` or ``shares`` is given, if ``shrink`` and ``grow`` are 0, if both ends are
+        moved, and for formats with scales of their own.
     signs : {1, 2}, optional
         2: a symmetric scale may be negative, so that the end of the range that is farther from 0 has the lowest code.
         Only of formats whose convention has such scales, where it is the default.
     norm : float
         Power of the errors that are summed: 2 for squares, 1 for magnitudes.
+    shares : sequence of float, optional
+        The p to try instead, after the whole range and in this order: at most 64, each from 0.0001 to 4; not with
+        `grid`, `shrink`, `grow` or `finer`.
 
     Raises
     ------
@@ -69,6 +73,7 @@ class MSERange:
     finer: int | None = None
     signs: int | None = None
     norm: float = 2.0
+    shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = {}
@@ -83,6 +88,11 @@ class MSERange:
         given["norm"] = as_float(self.norm, "norm", min(NORMS), max(NORMS))
         if given["norm"] not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {given['norm']}")
+        if self.shares is not None:
+            if self._spaced:
+                raise ValueError("shares can't be given with grid, shrink, grow or finer")
+            shares = as_items(self.shares, "shares", "a sequence of numbers")
+            given["shares"] = tuple(as_float(share, "shares", *SHARES) for share in shares)
         vars(self).update(given)
 
     def resolved(
@@ -90,25 +100,34 @@ class MSERange:
     ) -> MSERange:
         """Return the search with values from the table instead of None; other arguments as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
+        spaced, given = self._spaced, self.shares is not None
         may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
-        known = replace(default_of(qtype, apart, kind, block_size, weighed), signs=1 + may_be_negative)
+        known = self if given else default_of(qtype, apart, kind, block_size, weighed, spaced)
+        known = replace(known, signs=1 + may_be_negative)
         known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)
         found = replace(self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None})
         if found.signs == 2 and not may_be_negative:
             raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales of {qtype} below 0")
-        if found.finer != 1 and (apart or qtype.block_size):
+        if found.around.size > 1 and (apart or qtype.block_size):
             what = "a zero point that is any number" if apart else f"{qtype}, which has scales of its own"
             raise ValueError(f"finer must be 1 for {what}")
         if apart and found.ratios.size**2 > MOST_RANGES:
             raise ValueError(
-                f"grid={found.grid} gives {found.ratios.size} places for each end of a range, and at most "
-                f"{int(MOST_RANGES**0.5)} are tried"
+                f"range gives {found.ratios.size} places for each end of a range, and at most {int(MOST_RANGES**0.5)} "
+                "are tried"
             )
         return found
 
     @property
+    def _spaced(self) -> bool:
+        """Whether anything is given of ranges that lie equally far apart."""
+        return any(value is not None for value in (self.grid, self.shrink, self.grow, self.finer))
+
+    @property
     def ratios(self) -> NDArray[np.float64]:
-        """The p of all ranges: first that of the whole range, then from the largest to the smallest."""
+        """The p of all ranges: first that of the whole range, then `shares`, or from the largest to the smallest."""
+        if self.shares is not None:
+            return np.array([1.0, *self.shares])
         assert self.grid is not None
         assert self.shrink is not None
         assert self.grow is not None
@@ -119,6 +138,8 @@ class MSERange:
     @property
     def around(self) -> NDArray[np.float64]:
         """What is added to the best p: 0, then from the largest to the smallest."""
+        if self.shares is not None:
+            return np.zeros(1)
         assert self.grid is not None
         assert self.finer is not None
         j = np.arange(1 - self.finer, self.finer)
@@ -140,17 +161,23 @@ class _Default(NamedTuple):
     shrink: float
     grow: float
     finer: int = 1
+    shares: tuple[float, ...] = ()  # instead of these, where none of them is given
 
-    @property
-    def method(self) -> MSERange:
-        """The search for ranges."""
+    def method(self, spaced: bool) -> MSERange:
+        """Return the search for ranges, for such as lie equally far apart with `spaced`."""
+        if self.shares and not spaced:
+            return MSERange(shares=self.shares)
         return MSERange(self.grid, self.shrink, self.grow, self.finer)
 
 
 _SMALL, _CHANNELS, _ANY = 64, -1, 0
-_MANY_BITS = tuple(range(7, 17))
+_MANY_BITS = (*range(7, 17), "dynamic8")
 
 _TWICE = 16, 0.79, 0.2, 8  # with few codes or outliers, a small part of a range may be the best: 16 over all, 15 near
+
+# Rows of a few thousand elements lose by clamping, but may happen to fit a range that is a little smaller or larger;
+# their ends rule out those that are much smaller, which are the best where a channel has 10,000 elements or more.
+_NEAR_FIRST = (1.02, 1.013, 1.007, 0.993, 0.985, 0.97, 0.95, *(round(0.93**k, 3) for k in range(1, 17)))
 
 # The signal to noise ratio of the 37 matrices of a model, all-MiniLM-L6-v2, in dB: of minimum and maximum; of these
 # ranges; of 100 over all that are 0.31 to 1.9 of the whole one. Blocks are of 32 and of 128, channels are rows. Of
@@ -181,9 +208,10 @@ _TOGETHER = (
     _Default((5, 6), 1024, 70, 0.16, 0.07),  # 24.48, 24.86, 24.86; 30.75, 30.99, 30.98
     _Default((5, 6), _CHANNELS, 24, 0.5, 0.125, 8),  # 22.59, 23.46, 23.45; 28.64, 28.97, 28.96
     _Default((5, 6), _ANY, *_TWICE),  # a matrix 9.25, 14.53; 14.27, 19.51
+    _Default(("dynamic8",), 1024, 100, 0.01, 0.02),  # next to nothing is clamped: blocks of 256 38.92, 39.17, 39.24
     _Default(_MANY_BITS, 1024, 64, 0.05, 0.19),  # of 8 bits 44.96, 45.60, 45.62; 46.19, 46.93, 46.94
-    # of 8 bits 40.05, 40.10, 40.10; 41.63, 41.69, 41.69; those below are ruled out by the ends, in most rows
-    _Default(_MANY_BITS, _CHANNELS, 64, 0.79, 0.15),
+    # of 8 bits 40.05, 40.14, 40.10; 41.63, 41.73, 41.69
+    _Default(_MANY_BITS, _CHANNELS, 64, 0.79, 0.15, shares=_NEAR_FIRST),
     _Default(_MANY_BITS, _ANY, *_TWICE),  # a matrix 25.31, 25.31
 )
 # Where a few elements of a block count most, what fits these is best, however much of the range that is. The outputs of
@@ -202,12 +230,15 @@ _APART = (
 )
 
 
-def default_of(qtype: QType, apart: bool, kind: str, block_size: int, weighed: bool) -> MSERange:
-    """Return what is tried of a format for an "array", for "channels" or for "blocks" of a size, `weighed` or not."""
+def default_of(qtype: QType, apart: bool, kind: str, block_size: int, weighed: bool, spaced: bool = False) -> MSERange:
+    """Return what is tried of a format for an "array", for "channels" or for "blocks" of a size, `weighed` or not.
+
+    With `spaced` the ranges lie equally far apart.
+    """
     known = qtype.name if qtype.name in _NAMED else qtype.bits
     rows: tuple[_Default, ...] = _APART if apart else (*(_WEIGHED if weighed else ()), *_TOGETHER)
     sizes = (row for row in rows if known in row.formats)
-    return next(row.method for row in sizes if row.elements in _kinds(kind) or 0 < block_size <= row.elements)
+    return next(row.method(spaced) for row in sizes if row.elements in _kinds(kind) or 0 < block_size <= row.elements)
 
 
 def _kinds(kind: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quan
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_gguf
 from fastq.io.patterns import nearest
-from fastq.io.pipeline import count_text, listed, naming
+from fastq.io.pipeline import Progress, count_text, listed, naming
 from fastq.io.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.stores import ROUNDED, described, is_packed, is_store, variables_of
 from fastq.layouts.tensors import without_zero_scales
@@ -81,11 +81,24 @@ class Tensor:
         """Return the values of a part."""
         return self.values()[part] if self.part is None else self.part(part)
 
-    def extent(self) -> Extent:
-        """Return the statistics of the values; in parts there are no outlier channels."""
+    def nbytes_of(self, values: Array) -> int:
+        """Return the bytes in the file of the values of a part."""
+        return self.nbytes * values.size // max(math.prod(self.shape), 1)
+
+    def extent(self, progress: Progress) -> Extent:
+        """Return the statistics of the values; `progress` is called with the bytes of each part.
+
+        In parts there are no outlier channels.
+        """
         if self.part is None:
+            progress(self.nbytes, 0)
             return extent_of(self.values())
-        return reduce(Extent.with_more, (extent_of(self.at(part).ravel()) for part in self.parts()), NOTHING)
+        found = NOTHING
+        for part in self.parts():
+            values = self.at(part)
+            found = found.with_more(extent_of(values.ravel()))
+            progress(self.nbytes_of(values), 0)
+        return found
 
     def codes(self) -> Array | QuantizedArray:
         """Return codes and parameters if they have the tensor's shape, else the values."""
@@ -102,7 +115,7 @@ def tensors_of(
     be read, a folder has no such file, or two tensors have one name.
     """
     if is_store(path):
-        return _by_name([(path.name, (_variable(name, each) for name, each in variables_of(path)))])
+        return _by_name([(path.name, itertools.starmap(_variable, variables_of(path)))])
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder(path)
@@ -204,13 +217,10 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
-def _variable(name: str, variable: Any) -> Tensor:
-    """Return a variable of a netCDF file or a zarr store as a tensor."""
+def _variable(name: str, variable: Any, part: Callable[[Any], Array]) -> Tensor:
+    """Return a variable of a netCDF file or a zarr store, whose parts a function reads, as a tensor."""
     stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
     scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
-
-    def part(index: Any) -> Array:
-        return np.asarray(variable[index].values)
 
     def raw() -> NDArray[np.uint8]:
         return np.frombuffer("\0".join(map(str, part(()).ravel().tolist())).encode("utf-8", "replace"), np.uint8)

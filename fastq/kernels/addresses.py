@@ -28,10 +28,11 @@ def kernel_address(
     code: StorageFormat | None = None,
     scale_format: StorageFormat | None = None,
     norm: float = 2.0,
+    lanes_each: int = 1,
 ) -> int:
     """Return the address of a loop, by its name below `fastq.kernels`, for operands and what `KernelSpec` says.
 
     Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
     named where a dtype does not say them.
     """
-    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, together, norm)
+    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, together, norm, lanes_each)

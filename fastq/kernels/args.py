@@ -52,10 +52,11 @@ _FIELDS = [
     ("size", np.int64),  # codes in all, where rows are repacked; bits that are dropped where floats are rounded
     ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another
     ("partial_stride", np.int64),
-    # where ranges are searched for: how many are tried, the address of their shares of the whole range, numbers of the
-    # type to compute in, and how many of them are in a row; the address of the weights of elements, float32, and after
-    # how many elements they repeat, 0 if there is one for all; the number of searches, each around the best range of
-    # the one before, with another row of shares; whether errors are those around that range
+    # where ranges are searched for: how many are tried, times the lanes that each has; the address of their shares of
+    # the whole range, numbers of the type to compute in, one for each lane, and how many of them are in a row; the
+    # address of the weights of elements, float32, and after how many elements they repeat, 0 if there is one for all;
+    # the number of searches, each around the best range of the one before, with another row of shares; whether errors
+    # are those around that range
     *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period", "stages", "is_around")),
 ]
 KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)

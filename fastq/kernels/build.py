@@ -136,6 +136,7 @@ def kernel_address(
     block: int,
     together: bool,
     norm: float,
+    lanes_each: int,
 ) -> int:
     """Compile a loop for operands and what `KernelSpec` says; see `fastq.kernels.addresses`."""
     scale_kind = ""
@@ -147,7 +148,7 @@ def kernel_address(
     codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
     # no row of an AArch64 stores codes past the cache, and loops that do would spill its registers
     streams = hasattr(operands, "dst") and not (codes and TARGET.is_arm)
-    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, together, norm)
+    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, together, norm, lanes_each)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 

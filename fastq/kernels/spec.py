@@ -34,6 +34,7 @@ class KernelSpec(Constants):
     streams: bool = False  # whether large results go past the cache
     together: bool = True  # whether runs may be short enough to be visited together
     norm: float = 2.0  # which power of errors is summed where ranges are searched for
+    lanes_each: int = 1  # lanes of each of the ranges that are tried, which get elements that follow each other
 
     @property
     def nan_widens_range(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ from fastq.requests.values import Request
 from fastq.results import QParams
 from fastq.system.dtypes import Array
 
-STEP_BITS = 7  # errors are counted in units of 2**-7 steps, or of the next power of two below
+RANGE_BITS = 10  # the largest number of a format has 2**10 units, or up to twice as many
+MOST_BITS = 6  # of steps that count for that
 MOST_ERROR = 2.0**53  # a larger sum of units counts as this one
 
 
@@ -81,9 +83,10 @@ def least_error(
             found = [np.where(better, new, old) for new, old in zip(each, found, strict=True)]
         return found
 
-    found = best(_candidates(lo, hi, parameters.request, method), _units_of_one(parameters.of(lo, hi), lo.dtype))
+    unit = _units_of_one(parameters.of(lo, hi), parameters, lo.dtype)
+    found = best(_candidates(lo, hi, parameters.request, method), unit)
     if method.around.size > 1:
-        unit = _units_of_one(parameters.of(found[1], found[2]), lo.dtype)
+        unit = _units_of_one(parameters.of(found[1], found[2]), parameters, lo.dtype)
         found = best([_shared(found[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
     return found[1], found[2]
 
@@ -106,17 +109,18 @@ def _shared(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
 
 
 @np.errstate(over="ignore", under="ignore")
-def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
+def _units_of_one(p: QParams, parameters: RangeParameters, ftype: np.dtype[Any]) -> Array:
     """Return how many units an error of 1 has: a power of two for each range."""
-    form = p.dtype.float_format
+    first, last = parameters.request.coding.codes
+    form, bits = p.dtype.float_format, min(math.frexp(last - first)[1] - 1, MOST_BITS)
     steps = (blocks.steps(p) if p.dtype.block_size else np.abs(p.scale)).astype(ftype)
     if p.tensor_scale is not None:
         steps = np.asarray(steps * p.tensor_scale.astype(ftype))
-    place = form.place if form else -6 if p.dtype.block_size else 0
+    largest = form.emax if form else bits - 6 if p.dtype.block_size else bits
     info = np.finfo(ftype)
     exponents = np.where(np.isnan(steps), info.maxexp, np.maximum(np.frexp(steps)[1], info.minexp) - 1).astype(np.int64)
     return np.asarray(
-        np.ldexp(ftype.type(1), np.clip(STEP_BITS - place - exponents, info.minexp, info.maxexp - 1)).astype(ftype)
+        np.ldexp(ftype.type(1), np.clip(RANGE_BITS - largest - exponents, info.minexp, info.maxexp - 1)).astype(ftype)
     )
 
 

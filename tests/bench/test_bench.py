@@ -340,7 +340,7 @@ def test_a_process_that_hangs_is_absent():
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     path = tmp_path_factory.mktemp("bench") / "results.json"
-    output = invoke(command.run, *RUN, "-t", "1", "-c", "numpy,naive_numba,roofline", "--json", path)
+    output = invoke(command.run, *RUN, "-t", "1", "-c", "numpy,naive_numba,roofline", "--keep", path)
     return path, output
 
 
@@ -368,7 +368,7 @@ def test_run(measured):
 
 def test_time_that_is_up_is_said(tmp_path):
     path = tmp_path / "results.json"
-    output = invoke(command.run, *RUN, "-c", "numpy", "--seconds", "0", "--json", path)
+    output = invoke(command.run, *RUN, "-c", "numpy", "--seconds", "0", "--keep", path)
     assert all(m.absent == {"fastq": "out of time: the run had 0 s"} for m in results.read(path).measurements)
     assert "out of time" in output
 
@@ -629,7 +629,7 @@ def test_a_page_of_scaling_is_written_with_its_pictures(tmp_path, monkeypatch):
 def test_scaling_measures_each_case_in_every_sweep_that_there_is_time_for(tmp_path, monkeypatch, seconds, sweeps):
     monkeypatch.setattr(part("scaling"), "TURN", 0.001)
     path = tmp_path / "scaling.json"
-    options = ("-t", 3, "-o", "minmax,unpack", "--sizes", 10, "--sweeps", 2, "--seconds", seconds, "--json", path)
+    options = ("-t", 3, "-o", "minmax,unpack", "--sizes", 10, "--sweeps", 2, "--seconds", seconds, "--keep", path)
     output = invoke(part("checkout").main, "scaling", *options)
     assert output.count("minmax/float32/int8/tensor/2^10\n") == sweeps
     rows = results.read(path).sections["scaling"] if sweeps else []

@@ -351,6 +351,10 @@ CALLS = {
         [functools.partial(of_a_search, api) for api in (fastq, reference)],
         {"grid": 10, "shrink": 0.8, "grow": 0.1, "finer": 2, "signs": 1, "norm": 2.0},
     ),
+    "MSERange, shares": (
+        [functools.partial(of_a_search, api) for api in (fastq, reference)],
+        {"shares": (0.9, 1.1), "signs": 1, "norm": 2.0},
+    ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),
         {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2},

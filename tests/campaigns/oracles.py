@@ -21,7 +21,7 @@ from fastq import reference
 from fastq.dispatch.cache import call, plans
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.reference.noise import numbers
-from fastq.requests.noise import Noise
+from fastq.requests.noise import Noise, noise_of
 from fastq.system import tuning
 
 APIS = fastq, reference
@@ -116,12 +116,16 @@ def bits():
 def at_random():
     noise = {"rounding": "stochastic", "rng": 3}
     x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
-    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1]):
+    permuted = x[:5985].reshape(9, 19, 35).transpose(1, 0, 2)  # the slowest axis takes steps; rows begin at odd places
+    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1], permuted):
         for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
             same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
             same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
-        for rounding, scale in itertools.product((noise, {}), (1.0, 1e-39)):
-            same_bytes(*both("quantize_linear", y * np.float32(3e29), scale, dtype="bfloat16", **rounding))
+    halves = (np.arange(0x3F80, 0x4380, dtype=np.uint32) << 16 | 0x8000).view(np.float32)
+    odd = 0x3F800000 + 2 * (2**15 - numbers(noise_of("stochastic", 3), (1000,))) - 1  # half a part from going up
+    casts = x * np.float32(3e29), halves, odd.astype(np.uint32).view(np.float32)
+    for y, rounding, scale in itertools.product(casts, (noise, {}), (1.0, 1e-39)):
+        same_bytes(*both("quantize_linear", y, scale, dtype="bfloat16", **rounding))
     half = np.full(40, 0.5, np.float32)
     for first in (2**33 - 20, 2**35):
         drawn = Noise(1 << 63 | 7, first)

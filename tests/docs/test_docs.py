@@ -113,7 +113,10 @@ def test_commands_have_these_arguments(line, tmp_path, monkeypatch):
     name, *arguments = COMMANDS[line]
     monkeypatch.chdir(tmp_path)
     for word in arguments:
-        if re.fullmatch(r"\w[\w-]*\.[a-z]+", word):
+        if word.endswith(".zarr"):
+            (tmp_path / word).mkdir()
+            (tmp_path / word / "zarr.json").touch()
+        elif re.fullmatch(r"\w[\w-]*\.[a-z]+", word):
             (tmp_path / word).touch()
         elif re.fullmatch(r"\w[\w/-]*", word):
             (tmp_path / word).mkdir(parents=True, exist_ok=True)

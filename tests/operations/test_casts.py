@@ -136,6 +136,22 @@ def test_numbers_at_random_by_fractions(name):
     assert found.view(np.uint16).tolist() == expected
 
 
+@BOTH
+def test_the_least_number_that_goes_up(name):
+    # contract 9.2
+    r = numbers(noise_of("stochastic", 5), (4096,)).astype(np.int64)
+    unit, base = 2.0 ** -FLOAT_FORMATS[name].mantissa, np.arange(4096) % 64
+    for less in (0, 0.25, 0.5, 0.75, 1):  # 2**-15 units from going up; ties go to even
+        parts = 2**15 - r - less
+        x = 1 + base * unit + parts * 2.0**-15 * unit
+        expected = 1 + base * unit + (np.rint(parts) + r >= 2**15) * unit
+        found = fastq.quantize_linear(x.astype(np.float32), 1.0, dtype=name, **AT_RANDOM)
+        if name == "bfloat16" and less % 0.5 == 0:  # what float32 holds
+            np.testing.assert_array_equal(found.astype(np.float64), expected)
+        found = fastq.quantize_linear(x, 1.0, dtype=name, **AT_RANDOM)
+        np.testing.assert_array_equal(found.astype(np.float64), expected)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_numbers_belong_to_places_whatever_the_memory_and_the_threads(layout, threads):
     # contract 9.3

@@ -9,7 +9,17 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine.simd.arithmetic import Emit, emit_extreme
-from fastq.engine.simd.vector import Vec, emit_shuffle, instruction, is_value, lane_count, lane_type, llvm_type
+from fastq.engine.simd.vector import (
+    Vec,
+    emit_shuffle,
+    instruction,
+    is_value,
+    lane_count,
+    lane_type,
+    llvm_type,
+    named_type,
+    splat,
+)
 
 
 @instruction(lambda x: x.dtype(x))
@@ -38,6 +48,24 @@ odd = _shuffled("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
 def join(context, builder, sig, a, b):
     """Return the lanes of a, then those of b."""
     return emit_shuffle(builder, a, list(range(sig.return_type.n)), b)
+
+
+@instruction(lambda x, kind: vec(x, kind) if is_value(x) and (vec := named_type(kind)) else None)
+def repeated(context, builder, sig, x, kind):
+    """Fill the Vec type `kind` with a scalar, or with the lanes of a shorter Vec again and again."""
+    if not isinstance(sig.args[0], Vec):
+        return splat(builder, x, llvm_type(sig.return_type))
+    return emit_shuffle(builder, x, [k % sig.args[0].n for k in range(sig.return_type.n)])
+
+
+@instruction(lambda x, count: x(x, count) if isinstance(x, Vec) and isinstance(count, types.IntegerLiteral) else None)
+def sum_neighbours(context, builder, sig, x, count):
+    """Give each lane the sum of its group of `count` lanes, a literal and a power of two."""
+    distance = 1
+    while distance < sig.args[1].literal_value:
+        x = builder.fadd(x, emit_shuffle(builder, x, [k ^ distance for k in range(sig.return_type.n)]))
+        distance *= 2
+    return x
 
 
 def emit_columns(builder, values):

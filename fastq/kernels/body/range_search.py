@@ -21,7 +21,8 @@ from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 
-STEP_BITS = 7  # a unit is 2**-7 steps between codes, or the next power of two below
+RANGE_BITS = 10  # the largest number of a format has 2**10 units, or up to twice as many
+MOST_BITS = 6  # of steps that count for that, so that a step of 16 bit codes has units, too
 PIECE = 64  # elements whose errors are summed in float32 first, which is exact below 2**24
 LARGEST = {types.float32: 2.0**128 - 2.0**104, types.float64: 1.7976931348623157e308}
 LANES = v.REGISTER_BITS // 32  # candidates of a group at most
@@ -55,20 +56,20 @@ def _least(spec, operands, args, tried, i, end):
         first += n
         if first >= args.candidates:
             break
-        group = _next_group(spec, operands, args, tried, group, first)
+        group = _next_group(spec, operands, args, tried, group.unit, first)
     return chosen
 
 
 @njit
 def _errors_below(spec, operands, args, group, i, end, least):
     """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
-    errors = _no_errors(spec, operands)
-    while i < end and v.any_lane(v.maximum(group.bound, errors) < least):
+    errors, known = _no_errors(spec, operands), group.bound
+    while i < end and v.any_lane(known < least):
         stop = _end_of_piece(args, i, end)
         errors = _add_errors(spec, operands, args, group, i, stop, errors)
+        known = v.maximum(group.bound, v.sum_neighbours(errors, spec.lanes_each))
         i = stop
-    errors = v.maximum(group.bound, errors)
-    return v.minimum(errors, v.full_like(MOST_ERROR, errors))  # of NaN that, in this order
+    return v.minimum(known, v.full_like(MOST_ERROR, known))  # of NaN that, in this order
 
 
 @njit
@@ -89,7 +90,7 @@ def add_candidates(spec, operands, args, p, i, end):
         first += n
         if first >= args.candidates:
             break
-        group = _next_group(spec, operands, args, tried, group, first)
+        group = _next_group(spec, operands, args, tried, group.unit, first)
     return 0
 
 
@@ -122,11 +123,12 @@ class _Tried(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """As many candidates as a register has lanes, a lane each; past the last one it is repeated."""
+    """As many candidates as fill a register with `lanes_each` lanes for each; past the last one it is repeated."""
 
     scale: Any  # their parameters
     zero_point: Any
     prepared: Any  # the prepared scales
+    in_units: Any  # these, so that values are in units
     ready: Any  # whether all of these can be used
     unit: Any  # how many units an error of 1 has, by the step of the whole range; 0 if that is infinite
     bound: Any  # what the errors are at least: that of either end of the range, which is an element
@@ -147,41 +149,63 @@ def _no_errors(spec, operands):
 def _first_group(spec, operands, args, tried):
     """Compute the parameters of the first candidates of a range, of which one is the whole range, or what was found."""
     lo, hi = tried.lo, tried.hi
-    group = _group(spec, operands, args, tried, 0, lo)
-    unit, zero = _units_of_one(spec, args, v.first(group.scale), lo), v.constant(0, lo)
-    return _with(group, zero if lo - lo != zero or hi - hi != zero else unit, group.bound)
+    scale, zero_point = _parameters(spec, operands, args, tried, 0)
+    unit, zero = _units_of_one(spec, args, v.first(scale), lo), v.constant(0, lo)
+    unit = zero if lo - lo != zero or hi - hi != zero else unit
+    return _group(spec, args, scale, zero_point, unit, _no_errors(spec, operands))
 
 
 @njit
-def _next_group(spec, operands, args, tried, group, first):
+def _next_group(spec, operands, args, tried, unit, first):
     """Compute the parameters of the candidates from `first` on, and what their errors are at least.
 
     Where importance counts nothing is known of that.
     """
-    group = _group(spec, operands, args, tried, first, group.unit)
+    scale, zero_point = _parameters(spec, operands, args, tried, first)
+    group = _group(spec, args, scale, zero_point, unit, _no_errors(spec, operands))
     if not group.ready or args.period > 0:
         return group
-    lanes = compute_lanes(spec, operands.scale, 1)
-    at_low = _units(spec, v.full(tried.lo, lanes), group.prepared, group.unit)
-    at_high = _units(spec, v.full(tried.hi, lanes), group.prepared, group.unit)
     one = types.float32(1)
-    at_low, at_high = _add_power(spec, at_low, one, group.bound), _add_power(spec, at_high, one, group.bound)
-    return _with(group, group.unit, v.maximum(at_low, at_high))
+    at_low = _add_power(spec, _units_of(spec, _searched(spec, tried.lo), group), one, group.bound)
+    at_high = _add_power(spec, _units_of(spec, _searched(spec, tried.hi), group), one, group.bound)
+    return _group(spec, args, scale, zero_point, unit, v.maximum(at_low, at_high))
 
 
 @traced
-def _with(group, unit, bound):
-    return group._replace(unit=unit, bound=bound)
-
-
-@njit
-def _group(spec, operands, args, tried, first, unit):
-    """Compute the parameters of the candidates of a range from `first` on."""
+def _parameters(spec, operands, args, tried, first):
+    """Compute scales and zero points of the candidates of a range from `first` on."""
     low, high = _ends(spec, args, tried, first, compute_lanes(spec, operands.scale, 1))
-    scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
+    return range_parameters(spec, low, high, args, operands.scale)
+
+
+@traced
+def _group(spec, args, scale, zero_point, unit, bound):
+    """Prepare the parameters of candidates, for values and for values in units.
+
+    These are the same numbers times a power of two, as nothing overflows or underflows with the scales that are usable.
+    """
     s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
-    ready = not v.any_lane(formulas.needs_division(spec, scale))
-    return _Group(scale, zero_point, s, ready, unit, _no_errors(spec, operands))
+    step = _step(spec, args, scale, v.lane_type(s.scale))
+    smallest, largest = v.constant(2.0**-80, step), v.constant(2.0**100, step)
+    ready = v.any_lane((step > smallest) & (step < largest) ^ True) ^ True
+    return _Group(scale, zero_point, s, _in_units(spec, s, unit), ready, unit, bound)
+
+
+@traced
+def _prepared_for_search(spec, s):
+    """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
+    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
+
+
+@traced
+def _in_units(spec, s, unit):
+    """Return prepared scales that give values in units."""
+    if spec.scale_kind == "tensor":
+        return s._replace(zero_point=s.zero_point * unit)
+    s = s._replace(scale=s.scale * unit)
+    if spec.rule.quotient == "range":
+        return s._replace(zero_point=s.zero_point * unit, factor=s.factor * unit)
+    return s._replace(zero_point=s.zero_point * unit) if spec.rule.zero == "offset" else s
 
 
 @traced
@@ -208,18 +232,23 @@ def _ends_apart(spec: Any) -> bool:
 
 
 @traced
-def _units_of_one(spec, args, scale, like):
-    """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite.
-
-    For float codes the step is that between the largest ones.
-    """
-    dtype = v.lane_type(like)
-    place = spec.code.row.place if spec.code is not None else 0
-    word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
+def _step(spec, args, scale, dtype):
+    """Return the magnitude of scales, in units of values."""
     step = v.absolute(v.convert(scale, dtype))
-    if spec.scale_kind == "tensor":
-        step = step * args.tensor
-    exponent = STEP_BITS - place - ((v.bitcast(step, word) >> mantissa) - bias)
+    return step * args.tensor if spec.scale_kind == "tensor" else step
+
+
+@traced
+def _units_of_one(spec, args, scale, like):
+    """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite."""
+    dtype = v.lane_type(like)
+    word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
+    step, steps = _step(spec, args, scale, dtype), v.convert(args.highest - args.lowest, dtype)
+    exponent = RANGE_BITS - ((v.bitcast(step, word) >> mantissa) - bias)
+    if spec.code is None:
+        exponent = exponent - v.minimum((v.bitcast(steps, word) >> mantissa) - bias, v.constant(MOST_BITS, exponent))
+    else:
+        exponent = exponent - spec.code.row.emax
     bounded = v.minimum(v.maximum(exponent, v.constant(1 - bias, exponent)), v.constant(bias, exponent))
     units = v.bitcast(v.convert((bounded + bias) << mantissa, word), dtype)
     return v.select(formulas.is_infinite(scale), v.constant(0, step), units)
@@ -228,20 +257,70 @@ def _units_of_one(spec, args, scale, like):
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
+class _Piece(NamedTuple):
+    """Elements that follow each other, as pointers."""
+
+    values: Any  # in the type to compute in
+    in_units: Any
+    count: Any
+    whole: Any  # how many of them are visited `lanes_each` at a time
+
+
 @njit
 def _add_errors(spec, operands, args, group, i, end, errors):
     """Add the errors of the elements i..end, a piece, under each candidate of a group."""
     if not group.ready:
         return _add_errors_by_division(spec, operands, args, group, i, end, errors)
+    kind, n = formulas.compute_type(spec, operands.scale), end - i
+    piece = _Piece(_values(spec, operands, i), v.scratch(PIECE, kind), n, n - n % spec.lanes_each)
+    _fill(spec, operands, piece, i, group.unit)
+    done = 0
     if args.period == 0:
-        even, odd = _short_sums(spec, operands, group, i, end)
-        if not v.any_lane(v.maximum(even, odd) >= v.constant(2.0**24, even)):
-            return errors + v.convert(even, types.float64) + v.convert(odd, types.float64)
-    weights, step, first = _weights(args, i)
-    for k in range(end - i):
-        units = _units(spec, _element(spec, operands, i + k), group.prepared, group.unit)
-        errors = _add_power(spec, units, weights[step * (first + k)], errors)
+        first, second = _short_sums(spec, piece, group)
+        if not v.any_lane(v.maximum(first, second) >= v.constant(2.0**24, first)):
+            errors, done = errors + v.convert(first, types.float64) + v.convert(second, types.float64), piece.whole
+    weights, step, at = _weights(args, i)
+    for k in range(done, piece.whole, spec.lanes_each):
+        weight = _side_by_side(spec, weights, step * (at + k), errors)
+        errors = _add_power(spec, _units_from(spec, piece, group, k), weight, errors)
+    for k in range(piece.whole, n):
+        units = _in_first_lanes(spec, _units_of(spec, piece.values[k], group))
+        errors = _add_power(spec, units, weights[step * (at + k)], errors)
     return errors
+
+
+def _are_converted(spec, src, scale) -> bool:
+    """Return whether elements are others than those in memory."""
+    magnitudes = spec.code is not None and not formulas.is_by_table(spec)
+    return src.dtype != formulas.computes_in(spec, scale) or spec.nan == "zero" or magnitudes
+
+
+@traced
+def _values(spec, operands, i):
+    """Return where the elements from i on are in the type to compute in: in memory, or on the stack."""
+    if _are_converted(spec, operands.src, operands.scale):
+        return v.scratch(PIECE, formulas.compute_type(spec, operands.scale))
+    return v.advance(operands.src, i)  # LLVM would call memcpy, which takes as long as a block of 32
+
+
+@njit
+def _fill(spec, operands, piece, i, unit):
+    """Convert the elements from i on, as many as a piece has."""
+    lanes, k = compute_lanes(spec, operands.scale, 1), 0
+    while k + v.count(lanes) <= piece.count:
+        _convert(spec, operands, piece, i, k, unit, v.lanes_like(lanes, operands.src))
+        k += v.count(lanes)
+    while k < piece.count:
+        _convert(spec, operands, piece, i, k, unit, v.dtype_of(operands.src))
+        k += 1
+
+
+@traced
+def _convert(spec, operands, piece, i, k, unit, kind):
+    x = _searched(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
+    if _are_converted(spec, operands.src, operands.scale):
+        v.store(piece.values, k, x)
+    v.store(piece.in_units, k, x * unit)
 
 
 @njit
@@ -252,24 +331,31 @@ def _weights(args, i):
 
 
 @njit
-def _short_sums(spec, operands, group, i, end):
-    """Sum errors in float32: those of every second element, so that no sum waits for the one before."""
-    s, unit = group.prepared, group.unit
-    even = odd = v.full_like(v.constant(0, unit), _element(spec, operands, i))
-    while i + 2 <= end:
-        x, y = _element(spec, operands, i), _element(spec, operands, i + 1)
-        even = _add_short(spec, _units(spec, x, s, unit), even)
-        odd = _add_short(spec, _units(spec, y, s, unit), odd)
-        i += 2
-    if i < end:
-        even = _add_short(spec, _units(spec, _element(spec, operands, i), s, unit), even)
-    return even, odd
+def _short_sums(spec, piece, group):
+    """Sum errors in float32: two sums, so that no one waits for the one before."""
+    first = second = v.full_like(v.constant(0, group.unit), group.prepared.scale)
+    n, k = spec.lanes_each, 0
+    while k + 2 * n <= piece.whole:
+        first = _add_short(spec, _units_from(spec, piece, group, k), first)
+        second = _add_short(spec, _units_from(spec, piece, group, k + n), second)
+        k += 2 * n
+    if k < piece.whole:
+        first = _add_short(spec, _units_from(spec, piece, group, k), first)
+    return first, second
 
 
-@njit
-def _element(spec, operands, i):
-    x = to_compute(spec, load_elements(operands.src, i, v.dtype_of(operands.src)), operands.scale)
-    return v.full(x, compute_lanes(spec, operands.scale, 1))
+@traced
+def _side_by_side(spec, where, k, like):
+    """Load as many numbers as a candidate has lanes, for each candidate."""
+    kind = where.dtype if spec.lanes_each == 1 else v.Vec(where.dtype, spec.lanes_each)
+    return v.repeated(v.load(where, k, kind), v.Vec(where.dtype, like.n))
+
+
+@traced
+def _in_first_lanes(spec, x):
+    """Keep the first of the lanes that a candidate has, the others become 0."""
+    number = v.ramp(v.Vec(types.int32, x.n))
+    return v.select((number & v.constant(spec.lanes_each - 1, number)) == v.constant(0, number), x, v.constant(0, x))
 
 
 @njit
@@ -277,38 +363,52 @@ def _add_errors_by_division(spec, operands, args, group, i, end, errors):
     like = v.pointer(0, formulas.compute_type(spec, operands.scale))
     weights, step, first = _weights(args, i)
     for k in range(end - i):
-        x = _element(spec, operands, i + k)
+        x = to_compute(spec, load_elements(operands.src, i + k, v.dtype_of(operands.src)), operands.scale)
+        x = v.full(x, compute_lanes(spec, operands.scale, 1))
         value = apply_op(spec, x, group.scale, group.zero_point, args, like)
-        units = v.rint((x - value) * group.unit)
+        units = _in_first_lanes(spec, v.rint((x - value) * group.unit))
         errors = _add_power(spec, units, weights[step * (first + k)], errors)
     return errors
 
 
 @traced
-def _units(spec, x, s, unit):
+def _units_from(spec, piece, group, k):
+    """Return the errors of elements of a piece from number k on, of as many as a candidate has lanes."""
+    like = group.prepared.scale
+    return _units(spec, _side_by_side(spec, piece.values, k, like), _side_by_side(spec, piece.in_units, k, like), group)
+
+
+@traced
+def _units_of(spec, x, group):
+    """Return the errors of one element."""
+    like = group.prepared.scale
+    return _units(spec, v.full_like(x, like), v.full_like(x * group.unit, like), group)
+
+
+@traced
+def _searched(spec, x):
+    """Return the magnitudes of values where their errors are those of the numbers: of float codes."""
+    return x if spec.code is None or formulas.is_by_table(spec) else v.absolute(x)
+
+
+@traced
+def _units(spec, x, in_units, group):
     """Return the errors of the round trip of `x` in whole units, without regard to their sign."""
+    s = group.prepared
     if spec.code is None:
-        return v.rint((formulas.value_of_steps(spec, formulas.scaled_round_to_float(spec, x, s), s) - x) * unit)
-    if formulas.is_by_table(spec):
-        number = v.convert(decode(encode(float_ratio_prepared(spec, x, s), spec.code), spec.code), v.lane_type(x))
-    else:  # the error of a magnitude is that of the number
-        x = v.absolute(x)
-        number = round_magnitude(_magnitude_ratio(spec, x, s), spec.code)
-    return v.rint((v.convert(formulas.dequantize_value(spec, number, s), v.lane_type(x)) - x) * unit)
+        steps = formulas.scaled_round_to_float(spec, x, s)
+    elif formulas.is_by_table(spec):
+        steps = v.convert(decode(encode(float_ratio_prepared(spec, x, s), spec.code), spec.code), v.lane_type(x))
+    else:
+        steps = round_magnitude(_magnitude_ratio(spec, x, s), spec.code)
+    give = formulas.dequantize_value if spec.scale_kind else formulas.value_of_steps  # there is no other base than 0
+    return v.rint(v.convert(give(spec, steps, group.in_units), v.lane_type(x)) - in_units)
 
 
 @traced
 def _magnitude_ratio(spec, x, s):
-    """Divide magnitudes by a prepared scale, to be rounded to float codes."""
-    if spec.scale_kind:
-        return x * s.factor
-    return in_half(spec, formulas.quotient(v.minimum(x, v.constant(spec.code.row.max, x) * s.scale), s))
-
-
-@traced
-def _prepared_for_search(spec, s):
-    """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
-    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
+    """Divide magnitudes by a prepared scale, to be rounded to float codes; they are not far beyond those."""
+    return x * s.factor if spec.scale_kind else in_half(spec, formulas.quotient(x, s))
 
 
 @traced

@@ -114,6 +114,7 @@ RANGES = (
         for grid, shrink, grow in ((1, 0.2, 1), (7, 0.8, 0.3), (20, 0.2, 0.1), (None, None, 0), (None, 0.8, None))
         for norm in NORMS
     ),
+    fastq.MSERange(shares=(1.05, 0.97, 0.8, 0.9, 0.5)),
 )
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {

@@ -41,6 +41,8 @@ def check(x, dtype, **options):
 
 def shares(method):
     """The p of a method, by its definition."""
+    if method.shares is not None:
+        return [1, *method.shares]
     some = [Fraction(j, method.grid) for j in range(-method.grid + 1, 3 * method.grid + 1) if j]
     some = [p for p in some if Fraction(-method.shrink) <= p <= Fraction(method.grow) or float(p) == -method.shrink]
     return [1, *(float(1 + p) for p in sorted(some, reverse=True))]
@@ -48,6 +50,8 @@ def shares(method):
 
 def around(method):
     """What is added to the best p."""
+    if method.shares is not None:
+        return [0]
     parts = method.finer or 1
     some = [Fraction(k, method.grid * parts) for k in range(1 - parts, parts) if k]
     return [0, *map(float, sorted(some, reverse=True))]
@@ -69,7 +73,7 @@ def row_of(options):
     return fastq.CONVENTIONS[row] if isinstance(row, str) else row
 
 
-def searched(part, dtype, method, place=0, weights=None, **options):
+def searched(part, dtype, method, emax, weights=None, **options):
     """Parameters of one part by the contract: all candidates through `reference.fake_quantize`, errors as fractions."""
     row = row_of(options)
     apart, signed = row.zero_point != "integer", dtype in row.searched_signed and method.signs != 1
@@ -84,8 +88,7 @@ def searched(part, dtype, method, place=0, weights=None, **options):
             if signed and ends[1] > -ends[0]:
                 p = p.with_values(-p.scale, p.zero_point)
             if best is None:
-                step = Fraction(float(np.abs(p.scale))) * Fraction(2) ** place
-                unit = Fraction(2) ** (exact.exponent(step) - 7)
+                unit = Fraction(2) ** (exact.exponent(Fraction(float(np.abs(p.scale)))) + emax - 10)
             error = error_in_units(part, reference.fake_quantize(part, qparams=p), counted, unit, method)
             if best is None or error < best[0]:
                 best = error, p_of_range, p
@@ -103,37 +106,38 @@ def error_in_units(part, values, counted, unit, method):
 
 FLOAT_ZERO = Convention("hqq", zero_point="float", zero_point_inside=True, schemes=("asymmetric",))
 ORACLE = [
-    ("int8", 0, {"symmetric": True}, COARSE),
-    ("uint4", 0, {}, MSERange(grid=50, shrink=0.14, grow=0.16)),
-    ("int4", 0, {"symmetric": True}, MSERange(grid=40, shrink=0.5, grow=0.05, norm=1)),
-    ("int2", 0, {"symmetric": True}, MSERange(grid=30, shrink=1, grow=0)),
-    ("uint8", 0, {"convention": "torch"}, COARSE),
-    ("float8_e4m3fn", 5, {}, MSERange(grid=8, shrink=0, grow=1)),
-    ("float4_e2m1fn", 1, {}, MSERange(grid=20, shrink=0.15, grow=0.6)),
-    ("uint3", 0, {"convention": FLOAT_ZERO}, MSERange(grid=20, shrink=0.2, grow=0.1)),
-    ("int4", 0, {"symmetric": True, "convention": "compressed-tensors"}, MSERange(grid=30, shrink=0.3, grow=0.1)),
+    ("int8", 6, {"symmetric": True}, COARSE),
+    ("uint4", 3, {}, MSERange(grid=50, shrink=0.14, grow=0.16)),
+    ("int4", 3, {"symmetric": True}, MSERange(grid=40, shrink=0.5, grow=0.05, norm=1)),
+    ("int2", 1, {"symmetric": True}, MSERange(grid=30, shrink=1, grow=0)),
+    ("uint8", 6, {"convention": "torch"}, COARSE),
+    ("int4", 3, {"symmetric": True}, MSERange(shares=(0.7, 1.1, 0.9, 0.65, 0.95, 0.6))),
+    ("float8_e4m3fn", 8, {}, MSERange(grid=8, shrink=0, grow=1)),
+    ("float4_e2m1fn", 2, {}, MSERange(grid=20, shrink=0.15, grow=0.6)),
+    ("uint3", 2, {"convention": FLOAT_ZERO}, MSERange(grid=20, shrink=0.2, grow=0.1)),
+    ("int4", 3, {"symmetric": True, "convention": "compressed-tensors"}, MSERange(grid=30, shrink=0.3, grow=0.1)),
     (
         "int4",
-        0,
+        3,
         {"symmetric": True, "convention": "compressed-tensors"},
         MSERange(grid=30, shrink=0.3, grow=0.1, signs=1),
     ),
-    ("int8", 0, {"symmetric": True, "convention": "compressed-tensors"}, COARSE),
-    ("int3", 0, {"symmetric": True}, MSERange(grid=12, shrink=0.75, grow=0.2, finer=5)),
-    ("uint8", 0, {"convention": "torch"}, MSERange(grid=7, shrink=0.5, grow=0.2, finer=3, norm=1)),
-    ("float4_e2m1fn", 1, {}, MSERange(grid=9, shrink=0.7, grow=0.2, finer=4)),
+    ("int8", 6, {"symmetric": True, "convention": "compressed-tensors"}, COARSE),
+    ("int3", 2, {"symmetric": True}, MSERange(grid=12, shrink=0.75, grow=0.2, finer=5)),
+    ("uint8", 6, {"convention": "torch"}, MSERange(grid=7, shrink=0.5, grow=0.2, finer=3, norm=1)),
+    ("float4_e2m1fn", 2, {}, MSERange(grid=9, shrink=0.7, grow=0.2, finer=4)),
 ]
 
 
 @pytest.mark.parametrize("weighed", [False, True])
-@pytest.mark.parametrize(("dtype", "place", "options", "method"), ORACLE)
-def test_the_reference_is_what_fractions_say(dtype, place, options, method, weighed):
+@pytest.mark.parametrize(("dtype", "emax", "options", "method"), ORACLE)
+def test_the_reference_is_what_fractions_say(dtype, emax, options, method, weighed):
     # contract 6.1, 6.5 and 6.6
     weights = np.random.default_rng(1).random(70) ** 6 if weighed else None
     for part in X.reshape(30, 70)[:4]:
         same_parameters(
             reference.choose_qparams(part, dtype, range=method, importance=weights, **options),
-            searched(part, dtype, method, place, weights, **options),
+            searched(part, dtype, method, emax, weights, **options),
         )
 
 
@@ -395,7 +399,7 @@ def test_both_ends_where_a_zero_point_may_be_any_number():
     both, all_of_it = check(X, "uint4", range="mse", **options), fastq.choose_qparams(X, "uint4", **options)
     assert squared_error(X, both) < 0.85 * squared_error(X, all_of_it)
     for api in (fastq, reference):
-        with pytest.raises(ValueError, match="grid=500 gives 251 places for each end of a range, and at most 100"):
+        with pytest.raises(ValueError, match="range gives 251 places for each end of a range, and at most 100"):
             api.quantize(X, "uint4", range=MSERange(grid=500, shrink=0.5, grow=0), **options)
 
 
@@ -547,6 +551,30 @@ def test_formats_with_scales_of_their_own_have_none_between(dtype, options):
             api.choose_qparams(X, dtype, range=MSERange(finer=2), **options)
 
 
+def test_shares_are_tried_in_their_order():
+    """Those of a table, too, unless ranges that lie equally far apart are asked for."""
+    # contract 6.2
+    x = X.reshape(3, 700)
+    some = 1.04, 0.9, 0.7, 0.96, 0.8
+    found = check(x, "int8", axis=0, symmetric=True, range=MSERange(shares=some)).scale
+    whole = fastq.choose_qparams(x, "int8", axis=0, symmetric=True).scale
+    assert all(np.isclose(p, (1, *some), 1e-6).any() for p in found / whole)
+    for dtype in ("int8", "uint8"):
+        method = default_of(QTYPES[dtype], False, "channels", 0, False)
+        assert method.shares
+        same_parameters(check(x, dtype, axis=0, range=method), check(x, dtype, axis=0, range="mse"))
+        assert default_of(QTYPES[dtype], False, "channels", 0, False, spaced=True).shares is None
+
+
+@pytest.mark.parametrize("length", [1, 255, 257, 3000])
+def test_a_few_candidates_first(length):
+    """Of more than a register has lanes, where runs are long; with a rest that does not fill the lanes of one."""
+    x = np.random.default_rng(length).standard_t(2, (5, length)).astype(np.float32)
+    for grid in (2, 4, 8, 30):
+        for importance in (None, np.random.default_rng(0).random(length)):
+            check(x, "int8", axis=0, range=MSERange(grid=grid, shrink=0.9, grow=0.3), importance=importance)
+
+
 def test_a_grid_that_is_given_is_all():
     same_parameters(
         check(X, "int3", axis=0, range=MSERange(grid=16, shrink=0.79, grow=0.2)),
@@ -597,6 +625,9 @@ def test_refusals(options, error, match):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
+        ({"shares": (0.5, 0)}, r"shares must be from 0\.0001 to 4\.0, not 0"),
+        ({"shares": [1] * 65}, "shares must be a sequence of numbers, at most 64"),
+        ({"shares": (0.5,), "shrink": 0.1}, "shares can't be given with grid, shrink, grow or finer"),
         ({"grid": 0}, "grid must be from 1 to 10000, not 0"),
         ({"shrink": 1.5}, r"shrink must be from 0\.0 to 1\.0, not 1\.5"),
         ({"grow": -0.5}, r"grow must be from 0\.0 to 3\.0, not -0\.5"),

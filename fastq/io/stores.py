@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from xarray import Variable
+
+    from fastq.system.dtypes import Array
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
 V2 = ".zgroup"
@@ -53,12 +56,22 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
     return groups
 
 
-def variables_of(path: Path) -> Iterator[tuple[str, Variable]]:
-    """Yield the variables of all groups of a file or a store, decoded except for times; their data is read later."""
+def variables_of(path: Path) -> Iterator[tuple[str, Variable, Callable[[Any], Array]]]:
+    """Yield the variables of all groups of a file or a store, decoded except for times, and what reads their values."""
     for group, ds in groups_of(path, **_DECODED).items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
         for name, variable in ((name, variable) for name, variable in ds.variables.items() if name not in descriptions):
-            yield f"{group}/{name}".lstrip("/"), variable
+            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_values, path, group, name)
+        ds.close()
+
+
+def _values(path: Path, group: str, name: str, index: Any) -> Array:
+    """Return the values of a variable at an index.
+
+    The file is opened and closed: netCDF fails to open one of which the garbage collector has yet to close another.
+    """
+    with library().open_dataset(path, group=group, **_DECODED, **way_to(path)) as ds:
+        return np.asarray(ds.variables[name][index].values)
 
 
 def described(variable: Variable) -> dict[str, Any]:

@@ -11,16 +11,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fastq import reference
 from fastq.formats.qtypes import QTYPES
 
 from ..verify import MEASURES_AGREE, TIES_AT_MOST
 from .arrays import Array, repeated
-from .calls import Results
+from .calls import Results, codes_of
 from .grid import GRANULARITIES, WORKS, Cell
 
 AGREE = 1e-6  # of parameters and values, but at ties
-NOT_ROUNDED = ("dequantize", "dequantize_linear", "gguf.dequantize", "minmax")  # which have no ties
+NEXT_CODES = {"requantize": 0.05}  # TensorFlow Lite rounds twice, and so to the next code up to 2**-6 from a tie
+# which have no ties
+NOT_ROUNDED = ("dequantize", "dequantize_linear", "gguf.dequantize", "minmax", "xarray.unpack_array")
 
 
 def disagreement(cell: Cell, right: Results, log2: int, results: Sequence[Array], ties: float = TIES_AT_MOST) -> str:
@@ -29,7 +30,7 @@ def disagreement(cell: Cell, right: Results, log2: int, results: Sequence[Array]
     A share `ties` of the elements may have the next code.
     """
     function, times = WORKS[cell.work].function, GRANULARITIES[cell.granularity].times(log2)
-    ties = 0.0 if function in NOT_ROUNDED else ties
+    ties = 0.0 if function in NOT_ROUNDED else max(ties, NEXT_CODES.get(function, 0.0))
     if function == "compare":
         return _of_measures(cell.elements(log2), right, times, results[0], ties)
     if function in ("choose_qparams", "minmax"):
@@ -80,10 +81,7 @@ def _codes(cell: Cell, array: Array) -> Array:
         return array
     if qtype is None or work.function in ("binarize", "pack"):
         return np.unpackbits(np.ascontiguousarray(array).view(np.uint8)).astype(bool)
-    if qtype.packed:
-        shape = (*array.shape[:-1], array.shape[-1] * 8 // qtype.bits)
-        return reference.unpack(np.ascontiguousarray(array), qtype, shape=shape)
-    return array.view(np.uint8) if qtype.element else array
+    return codes_of(cell, array)
 
 
 def _agree(got: Array, right: Array, ties: float) -> bool:
@@ -92,6 +90,6 @@ def _agree(got: Array, right: Array, ties: float) -> bool:
         return bool((got == right).all())
     wanted = right.astype(np.float64)
     far = np.abs(got.astype(np.float64) - wanted)
-    near = far <= AGREE * np.maximum(np.abs(wanted), AGREE)  # not of NaN
+    near = (far <= AGREE * np.maximum(np.abs(wanted), AGREE)) | (np.isnan(wanted) & np.isnan(got))
     few = np.mean(~near) <= ties
     return bool(few and (right.dtype.kind not in "iu" or far.max() <= 1))

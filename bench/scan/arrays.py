@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastq import QParams, QuantizedArray, reference
 from fastq.formats.qtypes import QTYPES
 
-from ..data import SEED, dtype_of, empty
+from ..data import SEED, ZERO_POINT, dtype_of, empty
 from .grid import BLOCK_FORMATS, GRANULARITIES, OF_CODES_WORKS, PIECE, WORKS, Cell
 
 Array = NDArray[Any]
@@ -146,7 +146,10 @@ def piece(cell: Cell, log2: int) -> Operands:
     if WORKS[cell.work].parameters != "given":
         return made
     named = granularity(cell) | non_default_arguments(cell, "convention", "nan")
-    made = replace(made, qparams=reference.choose_qparams(x, cell.format, **named))
+    p = reference.choose_qparams(x, cell.format, **named)
+    if cell.work == "requantize":  # has one zero point for all channels
+        p = p.with_values(p.scale, np.full_like(p.zero_point, ZERO_POINT))
+    made = replace(made, qparams=p)
     if cell.work == "compare":
         made = replace(made, approximation=reference.quantize(x, qparams=made.qparams).codes)
     return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ from fastq.formats import gguf
 from fastq.formats.conventions import CONVENTIONS, DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK, ScaledFormat
-from fastq.formats.qtypes import QTYPES
+from fastq.formats.qtypes import CASTS, QTYPES
 
 from .. import cases
 from ..cases import Pass
+from ..data import SEED
 
 PIECE = 16  # log2 of the elements that larger arrays repeat
 ROWS_AT_LEAST = 4
@@ -102,6 +104,7 @@ GRANULARITIES = {
     "first blocks": Granularity(0, 32, (0, 8, 128)),
     "first blocks, few": Granularity(0, 32, (0, 1, 4)),
 }
+WITHOUT_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if not row.block_size)
 PLAIN_SHAPES = ("array", "rows", "odd rows", "short rows")  # for works that know no granularity
 IN_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if row.block_size == BLOCK)
 
@@ -131,6 +134,7 @@ LAYOUTS = {
 
 # --- works ------------------------------------------------------------------------------------------------------------
 
+FORMATS = QTYPES | CASTS
 _ALL = tuple(QTYPES)
 _WITHOUT_BLOCKS = tuple(name for name, row in QTYPES.items() if not row.block_size)
 _SCHEMES = tuple(name for name in _WITHOUT_BLOCKS if not QTYPES[name].element and QTYPES[name].bits > 1)
@@ -145,6 +149,8 @@ _OWN_DTYPE = tuple(
 _BY_CONVENTION = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _BY_ANY_CONVENTION = (*_BY_CONVENTION, "float8_e4m3fn")  # codes that are floats have no scheme to choose
 _WITH_NAN = ("int8", "uint4", "float8_e4m3fn", "float8_e5m2fnuz", "float6_e2m3fn", "nf4", "mxfp4", "mxint8", "nvfp4")
+# codes in bytes and packed ones, in one piece and in blocks, steps and floats
+_AT_RANDOM = ("int8", "uint8", "int16", "int4", "float8_e4m3fn", "float4_e2m1fn", "mxfp4", "mxint8", "nvfp4")
 _NAN_GIVEN = tuple(name for name in _WITH_NAN if name in _WITHOUT_BLOCKS)  # given scales of blocks cannot mark it
 
 
@@ -152,7 +158,8 @@ class Work(NamedTuple):
     """A family of calls: a public function, where its parameters come from, and what the axes may be for it.
 
     `reads` and `writes` name what moves: values, codes (as they are stored), bytes (one code per element), bits (one
-    code per bit), parameters. `conventions` and `nans` are those that the call names, of works that take them.
+    code per bit), parameters. `conventions` and `nans` are those that the call names, of works that take them;
+    `options` are the same in all calls.
     """
 
     function: str
@@ -165,8 +172,15 @@ class Work(NamedTuple):
     out: bool = True
     conventions: tuple[str, ...] = (DEFAULT,)
     nans: tuple[str, ...] = ("raise",)
+    options: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def at_random(self) -> bool:
+        """Whether codes are rounded at random, so that those of an array are not those of its piece repeated."""
+        return "rng" in self.options
 
 
+RANDOM = MappingProxyType({"rounding": "stochastic", "rng": SEED})
 _OTHERS = tuple(name for name in CONVENTIONS if name != DEFAULT)
 _REFUSED, _TAKEN = ("raise", "zero"), ("zero", "keep")  # values have NaN where it is not refused
 
@@ -194,10 +208,45 @@ WORKS = {
     "compare values": Work(
         "compare", NO_FORMAT, (NO_FORMAT,), "values values", "", granularities=PLAIN_SHAPES, out=False
     ),
+    "quantize at random": Work("quantize", "own", _AT_RANDOM, "values", "codes parameters", options=RANDOM),
+    "quantize_linear at random": Work(
+        "quantize_linear",
+        "given",
+        tuple(name for name in _AT_RANDOM if name in _WITHOUT_BLOCKS),
+        "values parameters",
+        "codes",
+        options=RANDOM,
+    ),
+    "cast": Work("quantize_linear", NO_FORMAT, tuple(CASTS), "values", "codes", granularities=PLAIN_SHAPES),
+    "cast at random": Work(
+        "quantize_linear", NO_FORMAT, tuple(CASTS), "values", "codes", granularities=PLAIN_SHAPES, options=RANDOM
+    ),
+    "requantize": Work(
+        "requantize",
+        "given",
+        ("int8", "uint8", "int16"),
+        "values parameters",
+        "codes",
+        ("int32",),
+        WITHOUT_BLOCKS,
+    ),
+    "unpack_array": Work(
+        "xarray.unpack_array",
+        NO_FORMAT,
+        ("int8", "uint8", "int16", "uint16"),
+        "bytes",
+        "values",
+        ("float32", "float64"),
+        PLAIN_SHAPES,
+        False,
+    ),
     "pack": Work("pack", NO_FORMAT, _PACKED, "bytes", "codes", (OF_CODES,), PLAIN_SHAPES, False),
     "unpack": Work("unpack", NO_FORMAT, _PACKED, "codes", "bytes", (OF_CODES,), PLAIN_SHAPES, False),
     "bitround": Work(
         "bitround", NO_FORMAT, (NO_FORMAT,), "values", "values", ("float16", "float32", "float64"), PLAIN_SHAPES
+    ),
+    "bit_information": Work(
+        "bit_information", NO_FORMAT, (NO_FORMAT,), "values", "", ("float16", "float32", "float64"), PLAIN_SHAPES, False
     ),
     "gguf.quantize": Work(
         "gguf.quantize", "own", tuple(BLOCK_FORMATS), "values", "codes", granularities=("array", "blocks 32")
@@ -240,7 +289,7 @@ OF_CODES_WORKS = tuple(name for name, row in WORKS.items() if row.reads.split()[
 LADDER = (12, 18, 22, 25)  # log2 of the sizes that every cell is measured at
 AXES: dict[str, tuple[str, ...]] = {
     "work": tuple(WORKS),
-    "format": (*QTYPES, *BLOCK_FORMATS, NO_FORMAT),
+    "format": (*FORMATS, *BLOCK_FORMATS, NO_FORMAT),
     "granularity": tuple(GRANULARITIES),
     "dtype": (*FLOATS, *INTEGERS, OF_CODES),
     "layout": tuple(LAYOUTS),
@@ -336,10 +385,12 @@ class Cell(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Return whether plain peers do the same: ONNX's convention and no NaN taken.
+        """Return whether plain peers do the same: ONNX's convention, no NaN taken, and nothing random.
 
         `binarize` compares with 0, to which NaN is a value like any other.
         """
+        if WORKS[self.work].at_random:
+            return False
         return self.convention == DEFAULT and (self.nan == "raise" or WORKS[self.work].function == "binarize")
 
     @property
@@ -375,7 +426,7 @@ class Cell(NamedTuple):
 
     def _sizes(self, log2: int) -> dict[str, float]:
         elements, granularity = self.elements(log2), GRANULARITIES[self.granularity]
-        qtype, blocks = QTYPES.get(self.format), BLOCK_FORMATS.get(self.format)
+        qtype, blocks = FORMATS.get(self.format), BLOCK_FORMATS.get(self.format)
         bits = blocks.nbytes * 8 / BLOCK if blocks else qtype.bits if qtype else 0
         return {
             "values": elements * ITEMSIZES.get(self.dtype, 0),

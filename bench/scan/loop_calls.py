@@ -13,8 +13,9 @@ from numba import get_num_threads
 
 from fastq.formats.qtypes import QTYPES
 
-from ..data import KEEPBITS
-from .arrays import Array, Operands
+from ..data import KEEPBITS, SCALE
+from .arrays import Array, Operands, dtype_of
+from .calls import OFFSET
 from .grid import NO_FORMAT, WORKS, Cell
 from .loops import (
     ELEMENTS,
@@ -33,6 +34,7 @@ from .loops import (
     keep_signs,
     pack_pairs,
     round_bits,
+    unpack_codes,
     unpack_pairs,
 )
 from .views import LoopView, PlainInputs, loop_view, plain_inputs
@@ -166,6 +168,12 @@ def _bitround(inputs: PlainInputs) -> Call:
     return lambda: round_bits(x.view(words), dropped, rounded.view(words)) or rounded
 
 
+def _unpack_array(inputs: PlainInputs) -> Call:
+    codes, kind = inputs.operands.first, dtype_of(inputs.cell.dtype)
+    values, numbers = np.ones_like(codes, kind), (kind.type(SCALE), kind.type(OFFSET), inputs.qtype.qmin)
+    return lambda: unpack_codes(codes, *numbers, values) or values
+
+
 def _pack(inputs: PlainInputs) -> Call:
     codes, shape = inputs.operands.first.view(np.uint8), inputs.operands.shape
     packed = np.ones((*shape[:-1], -(-shape[-1] // 2)), np.uint8)
@@ -185,6 +193,7 @@ _LOOPS: dict[str, Callable[[PlainInputs], Call]] = {
     "compare": _compare,
     "binarize": _binarize,
     "bitround": _bitround,
+    "xarray.unpack_array": _unpack_array,
     "pack": _pack,
     "unpack": _unpack,
 }
@@ -198,8 +207,8 @@ def _numba_takes(cell: Cell, first: Array) -> bool:
         return False
     if work.function in ("pack", "unpack"):
         return cell.format in FOUR_BITS
-    if cell.format == NO_FORMAT:
-        return True
+    if cell.format not in QTYPES:
+        return cell.format == NO_FORMAT
     qtype, moves = QTYPES[cell.format], {*work.reads.split(), *work.writes.split()}
     return not (qtype.element or qtype.block_size) and (qtype.fills_storage or not moves & {"codes", "bytes"})
 

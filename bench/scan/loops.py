@@ -303,6 +303,16 @@ def round_bits(words, dropped, rounded):
 
 
 @njit(parallel=True)
+def unpack_codes(codes, scale, offset, gap, values):
+    real = values.dtype.type
+    for i in prange(codes.shape[0]):
+        for j in range(codes.shape[1]):
+            for k in range(codes.shape[2]):
+                code = codes[i, j, k]
+                values[i, j, k] = real(np.nan) if code == gap else real(code) * scale + offset
+
+
+@njit(parallel=True)
 def keep_signs(x, nothing, packed):
     for i in prange(packed.shape[0]):
         for j in range(packed.shape[1]):
@@ -318,6 +328,7 @@ def keep_signs(x, nothing, packed):
 ELEMENTS = {
     "quantize": encode,
     "quantize_linear": encode,
+    "requantize": encode,
     "fake_quantize": encode_and_decode,
     "dequantize": decode,
     "dequantize_linear": decode,

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES
+from fastq import reference
+from fastq.formats.qtypes import CASTS, QTYPES
 
 from .arrays import Array, Operands, dtype_of, empty, grouped
+from .calls import call_of
 from .grid import OF_CODES_WORKS, WORKS, Cell
 from .loop_calls import FOUR_BITS, numba_loop
 
@@ -45,6 +47,8 @@ def _encoded(x: Array, scale: Array, zero: Any, cell: Cell) -> Array:
 
 
 def _quantize(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Call:
+    if cell.format in CASTS:
+        return lambda: view.astype(dtype_of(cell.format))
     parameters = partial(_given, view, axes, o) if o.qparams else partial(_of_range, view, axes, cell)
     return lambda: _encoded(view, *parameters(), cell).astype(QTYPES[cell.format].storage)
 
@@ -91,6 +95,10 @@ def _binarize(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Ca
     return lambda: np.packbits(view > 0, axis=-1)
 
 
+def _unpack_array(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Call:
+    return call_of(reference, cell, o)
+
+
 def _pack(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Call | None:
     if cell.format not in FOUR_BITS or view.shape[-1] % 2:
         return None
@@ -120,6 +128,8 @@ _EXPRESSIONS: dict[str, Callable[..., Call | None]] = {
     "minmax": _minmax,
     "compare": _compare,
     "binarize": _binarize,
+    "requantize": _quantize,
+    "xarray.unpack_array": _unpack_array,
     "pack": _pack,
     "unpack": _unpack,
 }

@@ -116,9 +116,12 @@ class PlainInputs(NamedTuple):
         """Return memory for codes or values, in the order of `out` where one is given."""
         floats = self.real if self.first.dtype.kind in "iu" else self.first.dtype
         name = WORKS[self.cell.work].function
-        dtype = {"quantize": self.qtype.storage, "quantize_linear": self.qtype.storage, "fake_quantize": floats}.get(
-            name, dtype_of(self.cell.dtype)
-        )
+        dtype = {
+            "quantize": self.qtype.storage,
+            "quantize_linear": self.qtype.storage,
+            "requantize": self.qtype.storage,
+            "fake_quantize": floats,
+        }.get(name, dtype_of(self.cell.dtype))
         out = self.operands.out
         return np.ones(self.operands.shape, dtype) if out is None else np.ones_like(out, dtype)
 

@@ -222,8 +222,8 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     shown = Shown.taken(given)
     if shown.report is not None:
         files.check_replaceable(shown.report, "--report", {"A": a, "B": b})
+    ours, theirs = map(_opened, (a, b))
     with files.failures(called(a), a):
-        ours, theirs = (tensors_of(path, say=note) for path in (a, b))
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
         code = IN_PART if at_least is None else TOO_FAR
@@ -246,6 +246,12 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
 
 
 # Which tensors are compared
+
+
+def _opened(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of one side; an error is about its file."""
+    with files.failures(called(path), path):
+        return tensors_of(path, say=note)
 
 
 def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:

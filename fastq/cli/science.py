@@ -19,7 +19,7 @@ import fastq
 from fastq.cli import files
 from fastq.cli.tables import Entry, print_table
 from fastq.io.pipeline import count_text
-from fastq.io.stores import MARKS, NETCDF, PACKED, ROUNDED, V2, ZARR, library, shortest, way_to
+from fastq.io.stores import MARKS, NETCDF, PACKED, ROUNDED, V2, ZARR, groups_of, library, shortest, way_to
 
 SRC = files.Source(*NETCDF, files.FOLDER, files.ZARR_STORE)
 WAYS = "keepbits", "digits", "max_error", "information"
@@ -179,15 +179,14 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 @contextlib.contextmanager
 def _opened(source: Path) -> Iterator[Any]:
     """Open a file or a store without decoding, in chunks if dask is installed."""
-    xarray, how = library(), way_to(source)
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
-    groups = xarray.open_groups(source, **AS_STORED, **how)
+    groups = groups_of(source, **AS_STORED)
     for group in groups.values():
         group.close()
     if len(groups) > 1:
         names = ", ".join(sorted(name for name in groups if name != "/"))
         raise ValueError(f"it has groups, and only the root group would be written: {names}")
-    with xarray.open_dataset(source, chunks=chunks, **AS_STORED, **how) as ds:
+    with library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source)) as ds:
         yield ds
 
 

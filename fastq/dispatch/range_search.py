@@ -27,7 +27,7 @@ Array = NDArray[Any]
 Ends = tuple[Array, Array]
 
 _LANES = REGISTER_BITS // 32  # of a register at most
-_FEW, _MANY_ELEMENTS = 8, 256  # candidates that are tried before others, of parts of so many elements
+_FEW, _MANY_ELEMENTS = 8, 256  # candidates that are tried before others, if a part has this number of elements
 _ONE = np.ones(_LANES, np.float32)  # the weight of each element where there is no importance
 
 
@@ -171,8 +171,8 @@ def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
 def _lanes_each(candidates: int, compute: np.dtype[Any], elements: int) -> int:
     """Return how many lanes of a register each candidate has, so that few of them fill it.
 
-    Of more than it has lanes the first few may rule out the others, which costs as much as trying them where a part has
-    few elements.
+    If there are more candidates than lanes, the first few may rule out the others, which costs as much as trying them
+    where a part has few elements.
     """
     lanes = REGISTER_BITS // (8 * compute.itemsize)
     together = candidates if candidates <= lanes or elements < _MANY_ELEMENTS else _FEW

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from xarray import Variable
+
+    from fastq.system.dtypes import Array
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
 V2 = ".zgroup"
@@ -41,12 +45,33 @@ def way_to(path: Path) -> dict[str, Any]:
     return {"engine": "zarr", "consolidated": False} if path.is_dir() else {}
 
 
-def variables_of(path: Path) -> Iterator[tuple[str, Variable]]:
-    """Yield the variables of all groups of a file or a store, decoded except for times; their data is read later."""
-    for group, ds in library().open_groups(path, **_DECODED, **way_to(path)).items():
+def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
+    """Return the Datasets of all groups of a file or a store; raise ValueError if xarray can't open it."""
+    xarray = library()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
+            groups: dict[str, Any] = xarray.open_groups(path, **decoding, **way_to(path))
+    except ValueError as error:
+        raise ValueError(f"xarray can't open it: {str(error).partition('. ')[0]}") from error
+    return groups
+
+
+def variables_of(path: Path) -> Iterator[tuple[str, Variable, Callable[[Any], Array]]]:
+    """Yield the variables of all groups of a file or a store, decoded except for times, and what reads their values."""
+    for group, ds in groups_of(path, **_DECODED).items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
         for name, variable in ((name, variable) for name, variable in ds.variables.items() if name not in descriptions):
-            yield f"{group}/{name}".lstrip("/"), variable
+            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_values, path, group, name)
+        ds.close()
+
+
+def _values(path: Path, group: str, name: str, index: Any) -> Array:
+    """Return the values of a variable at an index.
+
+    The file is opened and closed: netCDF fails to open one of which the garbage collector has yet to close another.
+    """
+    with library().open_dataset(path, group=group, **_DECODED, **way_to(path)) as ds:
+        return np.asarray(ds.variables[name][index].values)
 
 
 def described(variable: Variable) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def tensors_of(
     be read, a folder has no such file, or two tensors have one name.
     """
     if is_store(path):
-        return _by_name([(path.name, (_variable(name, each) for name, each in variables_of(path)))])
+        return _by_name([(path.name, itertools.starmap(_variable, variables_of(path)))])
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder(path)
@@ -217,13 +217,10 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
-def _variable(name: str, variable: Any) -> Tensor:
-    """Return a variable of a netCDF file or a zarr store as a tensor."""
+def _variable(name: str, variable: Any, part: Callable[[Any], Array]) -> Tensor:
+    """Return a variable of a netCDF file or a zarr store, whose parts a function reads, as a tensor."""
     stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
     scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
-
-    def part(index: Any) -> Array:
-        return np.asarray(variable[index].values)
 
     def raw() -> NDArray[np.uint8]:
         return np.frombuffer("\0".join(map(str, part(()).ravel().tolist())).encode("utf-8", "replace"), np.uint8)

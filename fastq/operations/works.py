@@ -233,6 +233,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((quantize,), "float32", "int4", (SYMMETRIC[3] | RANDOM,)),
         Calls((quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[1] | RANDOM,)),
         Calls((quantize,), "float32", "mxfp4", (COLUMNS | RANDOM,)),
+        Calls((_linear,), "float32", "bfloat16", ({}, RANDOM)),
     ),
     "textbook": (
         Calls(
@@ -251,7 +252,7 @@ WORKS: dict[str, tuple[Calls, ...]] = {
     ),
     "frameworks": (
         Calls((_range_of, _fake_given), "float32", "uint8", ({"convention": "torch-fake-quantize"},)),
-        Calls((_linear,), "float32", "float8_e4m3fn float8_e5m2", ({"saturate": False},)),
+        Calls((_linear,), "float32", "float8_e4m3fn float8_e5m2 bfloat16", ({"saturate": False},)),
         Calls((_bias,), "int32", "-", shapes=((64,), *SHAPES[2:5])),
         Calls((_requantize,), "int32", "tflite tflite-single ruy-x86 onnxruntime", (WHOLE, ROWS, COLUMNS)),
     ),

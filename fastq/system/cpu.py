@@ -43,7 +43,8 @@ class Level(NamedTuple):
 _V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe"
 _V3_FEATURES = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
 _V4 = "avx512f avx512bw avx512cd avx512dq avx512vl"
-_V4_FEATURES = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+# kernels have whole registers anyway: decision D75
+_V4_FEATURES = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,-prefer-256-bit"
 
 LEVELS = (  # the best one of a machine comes first
     # with shifts of bytes, which all CPUs of v4 have but Skylake, Cascade Lake and Cooper Lake: decision D74

@@ -221,6 +221,7 @@ CASES = [
     ("compare less.safetensors in.safetensors --json", IN_PART, "ids: only in in.safetensors"),
     ("compare less.safetensors in.safetensors --at-least 1", TOO_FAR, "ids: only in in.safetensors"),
     ("compare in.safetensors renamed-q.safetensors", IN_PART, "no quantized tensor is among the 1 that were compared"),
+    ("compare in.safetensors cut.safetensors", 1, f"{ERROR}cut.safetensors is not a readable .safetensors file: "),
     ("compare in.safetensors renamed.safetensors", 1, "has no tensor whose name is in in.safetensors"),
     ("compare mask.safetensors mask.safetensors", 0, "mask: not measured: BOOL, the same bytes in both"),
     ("compare mask.safetensors other.safetensors", IN_PART, "mask: not measured: BOOL, and the bytes differ"),

@@ -365,6 +365,7 @@ WRONG = [
     ("fake_quantize", (ARRAY, "int8"), {"symmetric": 1}, "symmetric must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "int8"), {"saturate": 1}, "saturate must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "uint1"), {"convention": RESERVING}, "'own' leaves too few of uint1"),
+    ("quantize", (ARRAY, "int8"), {}, "fastq.quantize can't be called in compiled code, which has no QuantizedArray"),
 ]
 
 

@@ -105,6 +105,18 @@ def test_what_one_side_lacks_is_said():
 
 
 @pytest.mark.usefixtures("here")
+def test_a_file_that_can_not_be_read_is_named_in_a_line(here):
+    (here / "junk.nc").write_text("junk")
+    said = (
+        "Error: junk.nc: xarray can't open it: did not find a match in any of xarray's currently installed IO backends"
+    )
+    for command in (["inspect", "junk.nc"], ["compare", "a.nc", "junk.nc"], ["pack", "junk.nc", "o.nc"]):
+        line = told(*command)
+        assert line.startswith(said)
+        assert line.count("\n") == 1
+
+
+@pytest.mark.usefixtures("here")
 def test_groups_are_read_and_other_commands_name_the_way(monkeypatch):
     tree = xarray.DataTree.from_dict({"/": decoded("a.nc"), "/model/more": decoded("a.nc")[["t"]]})
     tree.to_netcdf("groups.nc")
@@ -140,22 +152,18 @@ def test_parts_are_whole_chunks():
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("piece", [1 << 20, 64])
-def test_progress_counts_all_bytes_and_variables(piece, monkeypatch):
+@pytest.mark.parametrize("line", ["inspect b.nc", "compare b.nc c.zarr", "inspect b.nc --header"])
+def test_progress_counts_all_bytes_and_variables(line, piece, monkeypatch):
     """Part by part, so that the bar of a large variable does not stand still."""
+    seen, given = [], []
+
+    @contextlib.contextmanager
+    def bar(rows):
+        given.extend(rows)
+        yield lambda nbytes, count: seen.append((nbytes, count))
+
     monkeypatch.setattr(tensors, "PIECE", piece)
-    for command in (["inspect", "b.nc"], ["compare", "b.nc", "c.zarr"], ["inspect", "b.nc", "--header"]):
-        seen, given = [], []
-
-        def advance(nbytes, count, seen=seen):
-            seen.append((nbytes, count))
-
-        @contextlib.contextmanager
-        def bar(rows, given=given, advance=advance):
-            given.extend(rows)
-            yield advance
-
-        monkeypatch.setattr("fastq.cli.files.progress_bar", bar)
-        run(*command)
-        nbytes = sum(row.nbytes for row in given if row.has_numbers or command[0] == "inspect")
-        assert sum(count for _, count in seen) == len(given)
-        assert 0 <= nbytes - sum(done for done, _ in seen) < len(seen)  # each part is rounded down
+    monkeypatch.setattr("fastq.cli.files.progress_bar", bar)
+    run(*line.split())
+    assert sum(count for _, count in seen) == len(given)
+    assert 0 <= sum(row.nbytes for row in given) - sum(done for done, _ in seen) < len(seen)  # parts are rounded down

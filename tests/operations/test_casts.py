@@ -141,7 +141,7 @@ def test_the_least_number_that_goes_up(name):
     # contract 9.2
     r = numbers(noise_of("stochastic", 5), (4096,)).astype(np.int64)
     unit, base = 2.0 ** -FLOAT_FORMATS[name].mantissa, np.arange(4096) % 64
-    for less in (0, 0.25, 0.5, 0.75, 1):  # parts of a unit, of which there are 2**15, from going up; ties go to even
+    for less in (0, 0.25, 0.5, 0.75, 1):  # 2**-15 units from going up; ties go to even
         parts = 2**15 - r - less
         x = 1 + base * unit + parts * 2.0**-15 * unit
         expected = 1 + base * unit + (np.rint(parts) + r >= 2**15) * unit

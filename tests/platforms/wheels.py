@@ -2,8 +2,8 @@
 
 NAME is a level of instructions, whose machine code runs on this CPU, or an emulated machine of the laboratory. Usual
 calls are made with nothing but the wheel, and nothing is compiled; the same calls are made of this checkout. With a
-level calls are also fuzzed and compared with the reference, and every float32 is quantized, each for some minutes; of
-what a call needs and the wheel lacks, nothing is counted. The last line of a name has the counts: calls with the same
+level calls are also fuzzed and compared with the reference, and every float32 is quantized, each for some minutes;
+calls that need code that the wheel lacks do not count. The last line of a name has the counts: calls with the same
 bytes, others, and calls that could not be made.
 """
 

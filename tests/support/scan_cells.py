@@ -19,7 +19,7 @@ LOOP_DTYPES = [dtype for dtype in grid.AXES["dtype"] if dtype not in ("float16",
 LOOP_LAYOUTS = [layout for layout in grid.LAYOUTS if layout not in ("swapped", "unaligned")]
 INTEGERS = ("int8", "uint8", "int16", "uint16")
 FORMATS = {"minmax": ("none",), "compare values": ("none",), "pack": ("int4",), "unpack": ("uint4",)}
-FORMATS |= {"binarize": ("uint8", "int8"), "bitround": ("none",)}
+FORMATS |= {"binarize": ("uint8", "int8"), "bitround": ("none",), "requantize": ("int8", "uint8", "int16")}
 
 
 def cells_of_loops(work):

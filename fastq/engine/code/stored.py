@@ -274,7 +274,7 @@ class Sources:
         return reached
 
     def _file(self, folder: Path) -> CachedFile:
-        """Return the file of what parsing the sources gives."""
+        """Return the file of the parsed sources."""
         read = [(name, source.checksum) for name, source in self.read.items()]
         key = hashlib.sha256(repr((sys.implementation.cache_tag, read)).encode()).digest()
         return CachedFile(folder, "sources", key)

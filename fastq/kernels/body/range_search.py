@@ -258,7 +258,7 @@ def _units_of_one(spec, args, scale, like):
 
 
 class _Piece(NamedTuple):
-    """Elements that follow each other, as pointers to the stack."""
+    """Elements that follow each other, as pointers."""
 
     values: Any  # in the type to compute in
     in_units: Any
@@ -272,7 +272,7 @@ def _add_errors(spec, operands, args, group, i, end, errors):
     if not group.ready:
         return _add_errors_by_division(spec, operands, args, group, i, end, errors)
     kind, n = formulas.compute_type(spec, operands.scale), end - i
-    piece = _Piece(v.scratch(PIECE, kind), v.scratch(PIECE, kind), n, n - n % spec.lanes_each)
+    piece = _Piece(_values(spec, operands, i), v.scratch(PIECE, kind), n, n - n % spec.lanes_each)
     _fill(spec, operands, piece, i, group.unit)
     done = 0
     if args.period == 0:
@@ -287,6 +287,20 @@ def _add_errors(spec, operands, args, group, i, end, errors):
         units = _in_first_lanes(spec, _units_of(spec, piece.values[k], group))
         errors = _add_power(spec, units, weights[step * (at + k)], errors)
     return errors
+
+
+def _are_converted(spec, src, scale) -> bool:
+    """Return whether elements are others than those in memory."""
+    magnitudes = spec.code is not None and not formulas.is_by_table(spec)
+    return src.dtype != formulas.computes_in(spec, scale) or spec.nan == "zero" or magnitudes
+
+
+@traced
+def _values(spec, operands, i):
+    """Return where the elements from i on are in the type to compute in: in memory, or on the stack."""
+    if _are_converted(spec, operands.src, operands.scale):
+        return v.scratch(PIECE, formulas.compute_type(spec, operands.scale))
+    return v.advance(operands.src, i)  # LLVM would call memcpy, which takes as long as a block of 32
 
 
 @njit
@@ -304,7 +318,8 @@ def _fill(spec, operands, piece, i, unit):
 @traced
 def _convert(spec, operands, piece, i, k, unit, kind):
     x = _searched(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
-    v.store(piece.values, k, x)
+    if _are_converted(spec, operands.src, operands.scale):
+        v.store(piece.values, k, x)
     v.store(piece.in_units, k, x * unit)
 
 

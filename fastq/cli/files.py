@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 import os
@@ -59,7 +60,10 @@ def choice(name: str, names: Iterable[str], *more: str, **options: Any) -> Calla
 
 RANGE_HELP = "minmax uses the range of all values; mse searches near it for the range with the least squared error."
 range_option = choice("--range", METHODS, "method", help=RANGE_HELP)
-IMATRIX_HELP = "Weights of the columns for the search of --range mse: a file of llama-imatrix, .safetensors or .npz."
+IMATRIX_HELP = (
+    "Weights of the columns for the search of --range mse, which is implied: a file of llama-imatrix, .safetensors or"
+    " .npz."
+)
 imatrix_option = click.option("--imatrix", type=EXISTING, metavar="FILE", help=IMATRIX_HELP)
 nan_option = choice("--nan", ["raise", "zero"], help='"raise" stops at NaN, "zero" treats it as 0.')
 like_option = functools.partial(click.option, type=EXISTING, metavar="FILE")
@@ -279,11 +283,13 @@ def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[C
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
     console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
-    hidden = not console.is_terminal
+    hidden, kernels = not console.is_terminal, itertools.count(1)
     # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
     with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
-        told.append(told[-1] if progress.disable else lambda: update(now="compiling, once", refresh=True))
+        told.append(
+            told[-1] if progress.disable else lambda: update(now=f"compiling, once: {next(kernels)}", refresh=True)
+        )
         try:
             yield functools.partial(update, now="")
         finally:

@@ -28,12 +28,18 @@ from fastq.io.records import Scheme
 from fastq.io.tensors import tensors_of
 from fastq.system.arguments import did_you_mean, shown
 
-GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
 IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
 LONGEST_VALUE = 60  # most characters of a field's value in a table
 CONVERSION = "name", "shape", "from", "bytes_before", "to", "bytes", "bits", "sqnr_db"
 CONVERSION_FIELDS = "name", "shape", "from", "to", *FIGURES, "imatrix"
+
+
+def _gguf_file(ctx: click.Context, param: click.Parameter, path: Path) -> Path | None:
+    """Return OUT of `fastq gguf`; for a type in its place the error says that OUT is missing."""
+    if str(path).upper() in MIXES | FLOAT_MIXES:
+        raise click.BadParameter(f"{str(path)!r} is a TYPE, which follows OUT")
+    return files.with_suffix(".gguf")(ctx, param, path)
 
 
 class Format(click.Choice[str]):
@@ -263,7 +269,7 @@ type_option = functools.partial(click.option, callback=_type_name, metavar="TYPE
 
 @click.command(short_help="Quantize a GGUF file.")
 @click.argument("source", metavar="IN", type=IN)
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=GGUF)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=_gguf_file)
 @click.argument("mix", metavar="[TYPE]", required=False)
 @click.option(
     "--type",

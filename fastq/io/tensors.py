@@ -18,7 +18,7 @@ from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.encoding import CompressedWeight, StoredWeight
 from fastq.io.checkpoints.finding import StoredWeights, stored_weights
-from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
+from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, folder_within, quantization_in, read_json
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_gguf
 from fastq.io.patterns import nearest
@@ -126,7 +126,7 @@ def tensors_of(
     if others := sorted(each.name for each in path.glob("*.gguf")) if path.is_dir() else []:
         say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
     if not files:
-        raise ValueError(f"there is no {listed(SOURCES)} file in it")
+        raise ValueError(f"there is no {listed(SOURCES)} file in it{folder_within(path, SOURCES)}")
     return _by_name((file.name, _tensors_of_file(file, path, as_stored)) for file in files)
 
 

@@ -111,7 +111,16 @@ def test_a_folder_is_inspected(here):
     assert "two tensors are called 'a'; the second is in c.safetensors" in told("inspect", "sub")
     os.link("in.safetensors", "twice.safetensors")
     assert told("inspect", ".").startswith("Error: .: two tensors are called 'ids'")
-    assert told("inspect", "empty") == "Error: empty: there is no .npy, .npz or .safetensors file in it\n"
+    none = "there is no .npy, .npz or .safetensors file in it"
+    assert told("inspect", "empty") == f"Error: empty: {none}\n"
+    os.makedirs("cache/snapshots/one")
+    save_file({"a": W}, "cache/snapshots/one/model.safetensors")
+    at = os.path.join("cache", "snapshots", "one")
+    assert told("inspect", "cache") == f"Error: cache: {none}, but {at} has one\n"
+    assert told("convert", "cache", "out", "--scheme", "W4A16") == "Error: cache: it has no config.json\n"
+    os.makedirs("cache/snapshots/one/deep/deeper")
+    os.rename("cache/snapshots/one/model.safetensors", "cache/snapshots/one/deep/deeper/model.safetensors")
+    assert told("inspect", "cache") == f"Error: cache: {none}\n"
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 5), (0, 2, 3), (5,), (2, 3, 4)])

@@ -148,6 +148,7 @@ CASES = [
         "--dequantize can be combined with F32, F16 or BF16 only",
     ),
     ("gguf in.gguf o.npy --type Q8_0", 2, "Invalid value for 'OUT': 'o.npy' does not end in .gguf"),
+    ("gguf in.gguf q4_k_m", 2, "Invalid value for 'OUT': 'q4_k_m' is a TYPE, which follows OUT"),
     ("gguf note.txt o.gguf --type Q8_0", 2, "Invalid value for 'IN': 'note.txt' does not end in .gguf"),
     ("gguf in.gguf taken.gguf --type Q8_0", 2, "'OUT': 'taken.gguf' exists; --force replaces it"),
     ("gguf in.gguf o.gguf --type Q8_0 --tensor-type Q8_0", 2, "'Q8_0' is not PATTERN=TYPE"),

@@ -114,7 +114,7 @@ def test_a_bar_says_that_something_is_compiled(tmp_path):
     cold = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     terminal = Terminal("quantize", "w.npy", "q.safetensors", columns=120, **cold)
     assert terminal.finish() == 0, terminal.text
-    assert "compiling, once" in terminal.text
+    assert "compiling, once: 1" in terminal.text
     assert "compiling" not in "\n".join(terminal.lines)
     again = Terminal("quantize", "w.npy", "q.safetensors", "--force", columns=120, **cold)
     assert again.finish() == 0, again.text

@@ -53,6 +53,20 @@ OTHER_FORMS = {"original", "onnx", "openvino", "coreml", "gguf", "metal"}  # fol
 LARGEST = 1 << 26  # most bytes of a folder without weights that is copied
 
 
+def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> str:
+    """Return the end of a message about a folder without some files: the first folder within it that has them.
+
+    It lies at most two levels down, as in a package or in a cache of the Hugging Face hub. The companion is a file that
+    it must have, too. Return an empty string if there is no such folder.
+    """
+    for levels in ("*", "*/*"):
+        files = sorted(file for suffix in suffixes for file in path.glob(f"{levels}/*{suffix}"))
+        found = [file.parent for file in files if (file.parent / companion).exists()]
+        if found:
+            return f", but {found[0]} has one"
+    return ""
+
+
 class ModelFolder:
     """A model directory: `config` of config.json, `shards` by file names, and `files`, the file of each tensor.
 
@@ -72,6 +86,7 @@ class ModelFolder:
             reasons = [f": {why}" for name, why in INSTEAD.items() if (path / name).is_file()]
             if not any(path.glob("*.safetensors")):
                 reasons += [f", but {name}: {advice}" for name, advice in self._other_weights()]
+            reasons.append(folder_within(path, [".safetensors"], CONFIG))
             raise ValueError(f"it has no {CONFIG}{next(iter(reasons), '')}")
         self.config = read_json(path / CONFIG)
         self.quantization = quantization_in(path, self.config)

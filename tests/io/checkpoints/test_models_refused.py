@@ -73,6 +73,15 @@ def only(name):
     return change
 
 
+def moved_to(name):
+    def change(folder):
+        (folder / name).mkdir(parents=True)
+        for file in [each for each in folder.iterdir() if each.is_file()]:
+            file.rename(folder / name / file.name)
+
+    return change
+
+
 V_PROJ = f"{LAYER}.self_attn.v_proj.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
 DAMAGED = {
@@ -80,6 +89,7 @@ DAMAGED = {
     "has no config.json: it is an adapter; merge_and_unload of peft merges": other_folder("adapter_config.json"),
     "has no config.json: it is a pipeline of diffusers, which does not read": other_folder("model_index.json"),
     "has no config.json: it is in the layout of its makers; take the files that": other_folder("params.json"),
+    f"{os.sep}within has one": moved_to("within"),
     "has no config.json, but m.gguf: fastq gguf reads it": only("m.gguf"),
     "has no config.json, but pytorch_model.bin: load it with transformers, and": only("pytorch_model.bin"),
     "it is a model of diffusers, which does not read compressed-tensors": writing(

@@ -123,6 +123,20 @@ def test_refusals(x, options, error, message):
         fastq.zarr.cast_value(np.array(x), **({"dtype": "uint8"} | options))
 
 
+@pytest.mark.parametrize("stream_from", [1 << 40, 1 << 8])
+def test_a_wrong_value_is_refused_wherever_it_is(stream_from, small_cache):
+    # contract 24.3
+    """In registers, after the last one, and in lines that go past the cache."""
+    small_cache(stream_from=stream_from)
+    for size, wrong in itertools.product((4999, 5056), ((300, "out of range"), (np.nan, "NaN or infinite"))):
+        x = np.ones(size, np.float32)
+        same_bytes(fastq.zarr.cast_value(x, "uint8"), x.astype(np.uint8))
+        for place in (0, 1, 2500, size - 1):
+            x[:], x[place] = 1, wrong[0]
+            with pytest.raises(ValueError, match=wrong[1]):
+                fastq.zarr.cast_value(x, "uint8")
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [(300.0, r"x has 300\.0, which is out of range of uint8"), (np.nan, "x has nan, which integers lack")],

@@ -131,7 +131,7 @@ _signatures: dict[tuple[types.Function, tuple[types.Type, ...]], Any] = {}
 def signature_of(context: Any, callee: Any, args: tuple[types.Type, ...]) -> Any:
     """Return the signature of a call; that of an operator or a function of Numba is looked for once for these types.
 
-    Numba goes through all candidates each time that it comes by a call, which is nine times for each on average.
+    Numba goes through all candidates each time that it comes by a call, nine times on average: decision D76.
     """
     if type(callee) is not types.Function:  # of ours, which know theirs, or one that is compiled
         return callee.get_call_type(context, args, {})

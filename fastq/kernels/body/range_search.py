@@ -2,6 +2,10 @@
 
 Errors are counted in whole units, powers of two that depend on the range alone. Sums of whole numbers below 2**53 are
 exact in float64, and larger ones count as that: so no order of elements, number of threads or chunks shows in them.
+
+The bound is that of instructions. A register of errors takes two loads and, for integers, ten operations:
+two clamp, three divide, two round, one multiplies by the scale, one subtracts, one squares and adds. float8 takes 13, a
+codebook of 16 numbers 28 and one of 256 about 100, for the bisection. Blocks of 32 take as long again for parameters.
 """
 
 from __future__ import annotations

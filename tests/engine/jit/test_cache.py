@@ -173,7 +173,10 @@ def test_digests_are_found_again(tmp_path, digests, monkeypatch):
 def test_sources_that_are_missing_or_wrong_have_no_digest(tmp_path):
     package = copy_of_the_package(tmp_path)
     assert digest(package, tmp_path, "kernels.nothing") is None
-    (package / "kernels" / "rule.py").write_text("def")
+    (package / "kernels" / "ggml" / "search.py").write_text("def")
+    assert digest(package, tmp_path, "kernels.traversal.runs")  # imports no such module
+    assert digest(package, tmp_path, "kernels.ggml.quantize") is None
+    (package / "kernels" / "args.py").write_text("def")
     assert digest(package, tmp_path, "kernels.traversal.runs") is None
     shutil.rmtree(package)
     assert digest(package, tmp_path, "kernels.traversal.runs") is None

@@ -443,16 +443,19 @@ def test_sums_beyond_all_units_count_alike():
 @pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1, "block_size": 32}], ids=str)
 def test_threads_and_order_do_not_show(threads, options):
     # contract 6.8
-    """Also of parts that several threads share."""
-    x = RNG.standard_t(3, (3, 9000)).astype(np.float32)
-    expected = fastq.choose_qparams(x, "int8", range=COARSE, **options)
-    for n in (1, 2, 3, 4):
-        threads(n)
-        same_parameters(fastq.choose_qparams(x, "int8", range=COARSE, **options), expected)
-        same_parameters(fastq.choose_qparams(np.asfortranarray(x), "int8", range=COARSE, **options), expected)
-    if not options:
-        shuffled = RNG.permutation(x.reshape(-1))
-        same_parameters(fastq.choose_qparams(shuffled, "int8", range=COARSE), expected)
+    """Also of parts that several threads share, and of more ranges than registers have lanes."""
+    x = 1000 * RNG.standard_t(3, (3, 9000)).astype(np.float32)  # steps are more than 128, the unit is less than 1
+    for method in (COARSE, MSERange(grid=40, shrink=0.9, grow=0.3)):
+        of = {"range": method, "bits": 3} | options  # the best range is not the whole one
+        threads(1)
+        expected = check(x, "int8", **of)
+        for n in (1, 2, 3, 4):
+            threads(n)
+            same_parameters(fastq.choose_qparams(x, "int8", **of), expected)
+            same_parameters(fastq.choose_qparams(np.asfortranarray(x), "int8", **of), expected)
+        if not options:
+            shuffled = RNG.permutation(x.reshape(-1))
+            same_parameters(fastq.choose_qparams(shuffled, "int8", **of), expected)
 
 
 # --- operations -------------------------------------------------------------------------------------------------------

@@ -150,7 +150,8 @@ def _converted(ds: Any, convert: functools.partial[Any]) -> Any:
     except (TypeError, ValueError) as error:
         name = str(error).partition(" ")[0]
         blamed = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
-        raise click.BadParameter(str(error), param_hint=f"'{blamed}'") from error
+        text = str(error).replace("fastq.xarray.", "fastq ")
+        raise click.BadParameter(text, param_hint=f"'{blamed}'") from error
 
 
 def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:

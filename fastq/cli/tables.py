@@ -43,10 +43,11 @@ COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is 
 SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # names shown for rows that become one
 STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
 STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error", "mse", "max_relative_error"), ".3g")
+STYLES |= dict.fromkeys(("scale_factor", "add_offset"), ",.9g")  # all digits of a float32, not of its float64 in zarr
 # columns in the order in which a narrow terminal omits them
 DISPENSABLE = (
-    *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "max_abs_error", "outliers", "infinite", "bits"),
-    *("from", "a", "_FillValue", "nan", "lo", "hi", "bytes", "bytes_b", "shape", "add_offset"),
+    *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "outliers", "infinite", "bits", "bytes_b", "from", "a"),
+    *("_FillValue", "add_offset", "scale_factor", "max_abs_error", "bytes", "nan", "lo", "hi", "shape"),
 )
 LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
 

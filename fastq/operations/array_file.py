@@ -30,7 +30,7 @@ from fastq.operations.file_parts import (
 from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
 from fastq.system import atomic
-from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
+from fastq.system.arguments import MOST_AXES, as_shape, is_lazy, native, shown, without_duplicates
 from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY, VERSION = "fastq", 1
@@ -48,6 +48,9 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
     arrays = {"scale": params.scale, "tensor_scale": params.tensor_scale, "zero_point": params.zero_point}
     if isinstance(content, QuantizedArray):
         arrays["codes"], meaning["shape"] = content.codes, content.shape
+    if any(map(is_lazy, arrays.values())):
+        raise TypeError(f"a {type(content).__name__} of dask is not loaded implicitly: save its compute()")
+    if isinstance(content, QuantizedArray):
         _check(content.qparams, content.codes, content.shape)
     else:
         rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)

@@ -330,7 +330,7 @@ class Calibrator:
         """
         arguments = {name: getattr(self, name) for name in _ARGUMENTS}
         content = calibrator_file.Content(arguments, self._seen, self._compute.name)
-        calibrator_file.write(as_path_to_write(path), content)
+        calibrator_file.write(as_path_to_write(path, ".calibrator"), content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibrator:

@@ -48,14 +48,15 @@ def as_path(path: Any) -> Path:
     return found
 
 
-def as_path_to_write(path: Any) -> Path:
-    """Return the path of a file to write in a format of fastq.
+def as_path_to_write(path: Any, usual: str) -> Path:
+    """Return the path of a file to write in a format of fastq, whose usual suffix is given.
 
     Raise ValueError as `as_path`, or if the suffix stands for another format.
     """
     found = as_path(path)
     if (suffix := found.suffix.lower()) in _OF_OTHER_FORMATS:
-        raise ValueError(f"path must not end with {suffix}: the file that is written has another format, {shown(path)}")
+        why = f"the file that is written has another format, that of {usual}"
+        raise ValueError(f"path must not end with {suffix}: {why}, not {shown(path)}")
     return found
 
 

@@ -337,7 +337,7 @@ class QuantizedArray:
         TypeError, ValueError, OSError
             If path is not as described or can't be written, or codes and parameters don't fit.
         """
-        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path)
+        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path, ".safetensors")
         lazy.module("fastq.operations.array_file").write(found, self)
 
     def explain(self, index: int | tuple[int, ...] | None = None) -> Explanation:

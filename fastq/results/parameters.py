@@ -160,7 +160,7 @@ class QParams:
         TypeError, ValueError, OSError
             If path is not as described or can't be written.
         """
-        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path)
+        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path, ".safetensors")
         lazy.module("fastq.operations.array_file").write(found, self)
 
     @classmethod

@@ -119,7 +119,10 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
     """Return the option and the number for each variable."""
     given = {way: number for way, number in ways.items() if number is not None}
     of_all = [(way, number) for way, number in given.items() if not is_a(number, Mapping)]
-    if not given or len(of_all) > 1:
+    if len(of_all) > 1:
+        (first, _), (second, _) = of_all[:2]
+        raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
+    if not given:
         raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
     named: dict[Any, tuple[str, Any]] = {}
     for way, numbers in given.items():

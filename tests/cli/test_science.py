@@ -118,7 +118,7 @@ def test_what_pack_refuses(source):
             "--max-error",
             "rian=1",
         ): "'--max-error': max_error names 'rian', which is not a float variable: did you mean rain",
-        ("--max-error", "t=1e-9"): "max_error",
+        ("--max-error", "t=1e-9"): "; fastq bitround leaves it a float",
         ("--dtype", "int4"): "int4",
     }.items():
         assert message in refused("pack", source, out, *options)
@@ -171,7 +171,7 @@ def test_what_is_there_is_replaced_by_force_alone(source):
         (["b.nc", "--digits", "x"], "'x' is not NUMBER, nor NAME=NUMBER"),
         (["b.nc", "--digits", 3, "--digits", "t=2"], "one number for all variables, or NAME=NUMBER"),
         (["b.nc", "--digits", "t=3", "--digits", "t=2"], "or NAME=NUMBER once for each of some variables"),
-        (["b.nc", "--digits", 3, "--keepbits", 2], "must be a number for all variables"),
+        (["b.nc", "--digits", 3, "--keepbits", 2], "'--digits': digits must be given by the names of variables"),
         (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is not a float variable"),
         (["b.nc", "--digits", 9], "digits of 't' must be from 1 to 7"),
     ],

@@ -53,6 +53,22 @@ def test_columns_without_a_number_are_left_out_first(capsys):
     assert "bytes" in DISPENSABLE[5:]
 
 
+def test_eighty_columns_show_what_science_asks_for(capsys):
+    """Of a packed variable its range and gaps, of two files the largest error; a scale has the digits of a float32."""
+    known = {"shape": (48, 80, 120), "bytes": 921_600, "scheme": "int16, packed"}
+    packing = {"scale_factor": 0.00026487436844035983, "add_offset": 286.538818359375, "_FillValue": -32_768}
+    extent = {"lo": 277.9, "hi": 295.2, "nan": 43_200, "infinite": 0, "outliers": None}
+    rows = [{"name": name, **known, **packing, **extent} for name in ("t2m", "longitude")]
+    columns = ("name", "shape", "scheme", *packing, "bytes", *extent)
+    told = " ".join(printed(capsys, rows, 80, columns))
+    assert all(text in told for text in ("int16, packed", "277.9", "295.2", "43,200"))
+    assert "0.000264874368 " in " ".join(printed(capsys, rows, 200, columns))
+    errors = {"a": "float32", "b": "int16, packed", "sqnr_db": 131.4, "max_abs_error": 0.000122, "mean_abs_error": 6e-5}
+    sizes = {"clipped": None, "bytes_a": 1_843_200, "bytes_b": 921_600}
+    rows = [{"name": name, **known, **errors, **sizes} for name in ("t2m", "longitude")]
+    assert "0.000122" in " ".join(printed(capsys, rows, 80, ("name", "shape", *errors, *sizes)))
+
+
 def test_a_pipe_gets_all(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = printed(capsys, [entry(name) for name in NAMES], None)

@@ -318,6 +318,11 @@ REFUSED = [
     (lambda: fastq.quantize_linear(X, da.ones(())), TypeError, r"pass scale\.compute\(\)"),
     (lambda: fastq.Calibrator("int8").update(chunked()), TypeError, "see fastq.dask"),
     (lambda: np.asarray(fastq.quantize(chunked(), "int8")), TypeError, r"call its compute\(\)"),
+    (
+        lambda: fastq.quantize(chunked(), "int8").save("q"),
+        TypeError,
+        r"a QuantizedArray of dask .*save its compute\(\)",
+    ),
     (lambda: fastq.dask.quantize(X, "int8"), TypeError, "x must be a dask array, .*from_array"),
     (lambda: fastq.dask.dequantize_linear(X, 1.0), TypeError, "codes must be a dask array"),
     (lambda: fastq.dask.QuantizedArray(X, fastq.choose_qparams(X, "int8"), SHAPE), TypeError, "codes must be a dask"),

@@ -121,7 +121,7 @@ def test_groups_are_read_and_other_commands_name_the_way(monkeypatch):
     tree = xarray.DataTree.from_dict({"/": decoded("a.nc"), "/model/more": decoded("a.nc")[["t"]]})
     tree.to_netcdf("groups.nc")
     assert {"t", "model/more/t"} <= rows_of("inspect", "groups.nc").keys()
-    way = "fastq pack and fastq bitround take it, fastq inspect shows it"
+    way = "fastq pack and fastq bitround take it, fastq inspect shows it, xarray.open_dataset reads it"
     for name, command in (("a.nc", ["suggest", "a.nc"]), ("c.zarr", ["quantize", "c.zarr", "o.npz"])):
         line = refused(*command)
         assert name in line

@@ -108,7 +108,7 @@ def test_files(engine, tmp_path):
     ("options", "error", "message"),
     [
         ({}, TypeError, "one of keepbits, digits, max_error and information must be a number for all variables"),
-        ({"keepbits": 3, "digits": 2}, TypeError, "one of keepbits, digits"),
+        ({"keepbits": 3, "digits": 2}, TypeError, "digits must be given by .* since keepbits is a number for all"),
         ({"keepbits": {"t": 3}, "digits": {"t": 2}}, TypeError, "digits names 't', as keepbits does"),
         ({"keepbits": {"flag": 3}}, TypeError, "keepbits names 'flag', which stays as it is: by its flag_values"),
         ({"keepbits": {"codes": 3}}, TypeError, "'codes', which stays as it is: by its encoding it is packed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import itertools
 import json
 import math
@@ -280,7 +281,27 @@ def counted(things: Sequence[T], noun: str) -> Iterator[T]:
 
 
 @contextlib.contextmanager
-def _bar(*columns: bars.ProgressColumn, total: int, **fields: Any) -> Iterator[Callable[..., None]]:
+def tasks_shown() -> Iterator[None]:
+    """Show how many tasks of dask are done, if it is installed, as `progress_bar` does."""
+    if importlib.util.find_spec("dask") is None:
+        yield
+        return
+    callback: Any = importlib.import_module("dask.callbacks").Callback
+    columns = bars.TextColumn("tasks"), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
+    total = 0
+    with _bar(*columns, total=None) as update:
+
+        def begin(graph: Any, state: dict[str, Any]) -> None:
+            nonlocal total
+            total += sum(len(state[kind]) for kind in ("ready", "waiting"))
+            update(total=total)
+
+        with callback(start_state=begin, posttask=lambda *_: update(advance=1)):
+            yield
+
+
+@contextlib.contextmanager
+def _bar(*columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
     console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
     columns = *columns, bars.TextColumn("{task.fields[now]}")

@@ -114,10 +114,10 @@ def _convert(
     if files.is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
     with files.failures(source, out), _opened(source) as ds:
-        made = _converted(ds, convert)
-        names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
-        with scratch, scratch as folder:  # removed twice, since a signal may come while it is removed
+        with files.tasks_shown(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
+            made = _converted(ds, convert)
+            names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
             _write(made, source, Path(folder) / out.name, names, level)
             _put(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]

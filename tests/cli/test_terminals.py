@@ -121,6 +121,19 @@ def test_a_bar_says_that_something_is_compiled(tmp_path):
     assert "compiling" not in again.text
 
 
+def test_a_bar_counts_the_tasks_of_dask():
+    """Those of the ranges, then those that write."""
+    xarray = pytest.importorskip("xarray", reason="no xarray")
+    pytest.importorskip("netCDF4", reason="no netCDF4")
+    data = {"t": (("y", "x"), np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32))}
+    xarray.Dataset(data).to_netcdf("a.nc", encoding={"t": {"chunksizes": (10, 50)}})
+    terminal = Terminal("pack", "a.nc", "b.nc")
+    assert terminal.finish() == 0, terminal.text
+    (shown,) = [line for line in terminal.lines if line.startswith("tasks")]
+    done, total = re.search(r"(\d+)/(\d+)", shown).groups()
+    assert done == total != "0"
+
+
 @pytest.mark.slow("compiles in an empty cache")
 def test_a_command_in_a_pipe_says_once_that_it_compiles(tmp_path):
     np.save("w.npy", np.ones((4, 64), np.float32))

@@ -10,10 +10,11 @@ import numpy as np
 
 from fastq.dispatch.cache import Call
 from fastq.dispatch.callers import in_own_thread
+from fastq.dispatch.refusal import count_of
 from fastq.formats.granularity import Granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
-from fastq.results.measures import MissingValues, Totals
+from fastq.results.measures import Totals
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -77,8 +78,10 @@ def totals(
         asked = asked._replace(operands=(x, q, p.scale, p.zero_point), qparams=p, shape=x.shape)
     try:
         return cast(Totals, in_own_thread(asked.made))
-    except MissingValues as error:  # of this chunk
-        return Totals.of_nothing(has_codes, *error.args)
+    except ValueError:
+        if missing := count_of(np.isnan, x):  # of this chunk
+            return Totals.of_nothing(has_codes, missing)
+        raise
 
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:

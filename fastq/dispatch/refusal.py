@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
-from fastq.results.measures import MissingValues
+from fastq.results.measures import missing_values
 
 Array = NDArray[Any]
 
@@ -19,20 +19,20 @@ _PIECE = 1 << 18  # elements looked at together
 def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
     """Raise a ValueError if NaN was met that the caller wants refused."""
     if status & HAS_NAN and nan == "raise":
-        count = _count(np.isnan, x)
+        count = count_of(np.isnan, x)
         raise ValueError(f"x has {count} NaN; pass nan='zero' to treat them as 0.0")
 
 
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
     """Raise a ValueError if the array whose errors are measured has NaN."""
     if status & HAS_NAN:
-        raise MissingValues(_count(np.isnan, x))
+        raise missing_values(count_of(np.isnan, x))
 
 
 def refuse_infinite_values(status: int, x: Array) -> None:
     """Raise a ValueError if an infinite value was met that has no place in a histogram."""
     if status & HAS_INFINITE_RANGE:
-        raise ValueError(f"x has {_count(np.isinf, x)} infinite values, which have no place in a histogram; clip x")
+        raise ValueError(f"x has {count_of(np.isinf, x)} infinite values, which have no place in a histogram; clip x")
 
 
 def refuse_range(status: int, x: Array, *_: object, nan: str) -> None:
@@ -45,14 +45,14 @@ def refuse_infinite(status: int, x: Array) -> None:
     """Raise a ValueError if a range had no finite scale: of infinite values, or of finite ones too far apart."""
     if not status & HAS_INFINITE_RANGE:
         return
-    if count := _count(np.isinf, x):
+    if count := count_of(np.isinf, x):
         raise ValueError(f"x has {count} infinite values: their range has no scale; clip x, or pass qparams")
     lo, hi = _reduce(np.fmin, x), _reduce(np.fmax, x)
     raise ValueError(f"x has a range too wide for a finite scale, in {lo}..{hi}; clip x, or pass qparams")
 
 
 @np.errstate(invalid="ignore")  # signalling NaN of bfloat16
-def _count(test: np.ufunc, x: Array) -> int:
+def count_of(test: np.ufunc, x: Array) -> int:
     """Count the elements that pass a test; piece by piece, so that temporaries stay small."""
     return sum(int(np.count_nonzero(test(x[index]))) for index in _pieces(x.shape))
 

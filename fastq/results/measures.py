@@ -96,12 +96,10 @@ class Comparison:
         return card
 
 
-class MissingValues(ValueError):
-    """The refusal of NaN in the array whose errors are measured; its argument is their number."""
-
-    def __str__(self) -> str:
-        advice = "leave them out of both arrays, as x[~np.isnan(x)]"
-        return f"x has {self.args[0]} NaN, whose errors cannot be measured; {advice}"
+def missing_values(count: int) -> ValueError:
+    """Return the refusal of NaN in the array whose errors are measured."""
+    advice = "leave them out of both arrays, as x[~np.isnan(x)]"
+    return ValueError(f"x has {count} NaN, whose errors cannot be measured; {advice}")
 
 
 class Totals(NamedTuple):
@@ -155,7 +153,7 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
     """
     columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
     if missing := sum(columns["missing"]):
-        raise MissingValues(missing)
+        raise missing_values(missing)
     if not sum(columns["size"]):
         raise ValueError("x is empty: there is no error to measure")
     found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}

@@ -50,7 +50,7 @@ class MSERange:
         Power of the errors that are summed: 2 for squares, 1 for magnitudes.
     shares : sequence of float, optional
         The p to try instead, after the whole range and in this order: at most 64, each from 0.0001 to 4; not with
-        `grid`, `shrink`, `grow` or `finer`.
+        ``grid``, ``shrink``, ``grow`` or ``finer``.
 
     Raises
     ------
@@ -125,7 +125,7 @@ class MSERange:
 
     @property
     def ratios(self) -> NDArray[np.float64]:
-        """The p of all ranges: first that of the whole range, then `shares`, or from the largest to the smallest."""
+        """The p of all ranges: first that of the whole range, then ``shares``, or from the largest to the smallest."""
         if self.shares is not None:
             return np.array([1.0, *self.shares])
         assert self.grid is not None

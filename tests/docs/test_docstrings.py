@@ -53,3 +53,13 @@ def test_everything_public_is_listed():
         ]
         public |= {f"{corner}.{name}" for name in names if not name.startswith("_")}
     assert public - {"layouts.LAYOUTS"} == set(LISTED)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_fields_with_a_default_value_are_no_links(name):
+    """In single backticks Sphinx would look for a page of such a field, and fail."""
+    of = getattr(fastq, name)
+    documented = [of, *(each for key, each in vars(of).items() if not key.startswith("_"))]
+    linked = {word for each in documented for word in re.findall(r"(?<!`)`(\w+)`(?!`)", inspect.getdoc(each) or "")}
+    fields = {key for key, value in vars(of).items() if not callable(value) and not inspect.isdatadescriptor(value)}
+    assert not linked & fields

@@ -236,7 +236,7 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
             found = [_compared(*pair, quantized, advance, code) for pair in pairs]
         entries, rows = [entry for entry, _ in found], [row for _, row in found]
         about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
-        pictured = None if any(tensor.part for tensor in ours.values()) else operands(ours, theirs)
+        pictured = None if any(tensor.reader for tensor in ours.values()) else operands(ours, theirs)
         show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
@@ -298,7 +298,7 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
-        kind, measured, sums = (_in_parts if x.part or y.part else _at_once)(x, y, advance, code)
+        kind, measured, sums = (_in_parts if x.reader or y.reader else _at_once)(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
     kept = sums if counts else None
@@ -319,14 +319,15 @@ def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, 
 def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
     kind, totals, apart = "f", [Totals.of_nothing(has_codes=False)], 0
-    for part in x.parts():
-        numbers = x.at(part)
-        kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, y.at(part))]
-        gaps = [np.isnan(values) for values in pair]
-        apart += int(np.count_nonzero(gaps[0] != gaps[1]))
-        there = ~(gaps[0] | gaps[1])
-        totals += [totals_of(*(values[there] for values in pair))] if there.any() else []
-        progress(x.nbytes_of(numbers), 0)
+    with x.opened() as read_x, y.opened() as read_y:
+        for part in x.parts():
+            numbers = read_x(part)
+            kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, read_y(part))]
+            gaps = [np.isnan(values) for values in pair]
+            apart += int(np.count_nonzero(gaps[0] != gaps[1]))
+            there = ~(gaps[0] | gaps[1])
+            totals += [totals_of(*(values[there] for values in pair))] if there.any() else []
+            progress(x.nbytes_of(numbers), 0)
     if apart:
         note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
     if len(totals) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import warnings
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastq.system.dtypes import Array
+
 if TYPE_CHECKING:
     from xarray import Variable
 
-    from fastq.system.dtypes import Array
+Reader = Callable[[], contextlib.AbstractContextManager[Callable[[Any], Array]]]
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
 V2 = ".zgroup"
@@ -56,22 +59,24 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
     return groups
 
 
-def variables_of(path: Path) -> Iterator[tuple[str, Variable, Callable[[Any], Array]]]:
+def variables_of(path: Path) -> Iterator[tuple[str, Variable, Reader]]:
     """Yield the variables of all groups of a file or a store, decoded except for times, and what reads their values."""
     for group, ds in groups_of(path, **_DECODED).items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
         for name, variable in ((name, variable) for name, variable in ds.variables.items() if name not in descriptions):
-            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_values, path, group, name)
+            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_opened, path, group, name)
         ds.close()
 
 
-def _values(path: Path, group: str, name: str, index: Any) -> Array:
-    """Return the values of a variable at an index.
+@contextlib.contextmanager
+def _opened(path: Path, group: str, name: str) -> Iterator[Callable[[Any], Array]]:
+    """Open a file for the values of a variable, which a function returns at an index.
 
-    The file is opened and closed: netCDF fails to open one of which the garbage collector has yet to close another.
+    It is closed at the end: netCDF fails to open a file of which the garbage collector has yet to close another.
     """
     with library().open_dataset(path, group=group, **_DECODED, **way_to(path)) as ds:
-        return np.asarray(ds.variables[name][index].values)
+        variable = ds.variables[name]
+        yield lambda index: np.asarray(variable[index].values)
 
 
 def described(variable: Variable) -> dict[str, Any]:

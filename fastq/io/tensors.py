@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from fastq.io.gguf.container import GgufSource, GgufTensor, has_values, open_ggu
 from fastq.io.patterns import nearest
 from fastq.io.pipeline import Progress, count_text, listed, naming
 from fastq.io.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
-from fastq.io.stores import ROUNDED, described, is_packed, is_store, variables_of
+from fastq.io.stores import ROUNDED, Reader, described, is_packed, is_store, variables_of
 from fastq.layouts.tensors import without_zero_scales
 from fastq.operations import array_file
 from fastq.operations.file_parts import as_name, as_path
@@ -56,7 +57,7 @@ class Tensor:
     raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, if it is one tensor of the file
     decode: Callable[[], Array] | None = None  # returns its values, if they differ from the result of `load`
     weight: StoredWeight | None = None  # the stored tensors of a quantized weight of a model
-    part: Callable[[Any], Array] | None = None  # returns the values at indices, if all may not fit in memory
+    reader: Reader | None = None  # opens what returns the values at indices, if all may not fit in memory
     chunks: tuple[int, ...] = ()  # those of its storage, by which parts are aligned
     about: Mapping[str, Any] = field(default_factory=dict)  # its packing or rounding in netCDF
 
@@ -77,9 +78,14 @@ class Tensor:
         for corner in itertools.product(*starts):
             yield tuple(slice(start, start + size) for start, size in zip(corner, sizes, strict=True))
 
-    def at(self, part: Any) -> Array:
-        """Return the values of a part."""
-        return self.values()[part] if self.part is None else self.part(part)
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Callable[[Any], Array]]:
+        """Open the tensor for a function that returns the values of a part."""
+        if self.reader is None:
+            yield self.values().__getitem__
+            return
+        with self.reader() as read:
+            yield read
 
     def nbytes_of(self, values: Array) -> int:
         """Return the bytes in the file of the values of a part."""
@@ -90,14 +96,15 @@ class Tensor:
 
         In parts there are no outlier channels.
         """
-        if self.part is None:
+        if self.reader is None:
             progress(self.nbytes, 0)
             return extent_of(self.values())
         found = NOTHING
-        for part in self.parts():
-            values = self.at(part)
-            found = found.with_more(extent_of(values.ravel()))
-            progress(self.nbytes_of(values), 0)
+        with self.opened() as read:
+            for part in self.parts():
+                values = read(part)
+                found = found.with_more(extent_of(values.ravel()))
+                progress(self.nbytes_of(values), 0)
         return found
 
     def codes(self) -> Array | QuantizedArray:
@@ -217,18 +224,22 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
-def _variable(name: str, variable: Any, part: Callable[[Any], Array]) -> Tensor:
-    """Return a variable of a netCDF file or a zarr store, whose parts a function reads, as a tensor."""
+def _variable(name: str, variable: Any, reader: Reader) -> Tensor:
+    """Return a variable of a netCDF file or a zarr store, which a function opens, as a tensor."""
     stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
     scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
 
+    def load() -> Array:
+        with reader() as read:
+            return read(())
+
     def raw() -> NDArray[np.uint8]:
-        return np.frombuffer("\0".join(map(str, part(()).ravel().tolist())).encode("utf-8", "replace"), np.uint8)
+        return np.frombuffer("\0".join(map(str, load().ravel().tolist())).encode("utf-8", "replace"), np.uint8)
 
     sizes, is_number = (variable.shape, scheme, variable.size * stored.itemsize), variable.dtype.kind in "fiu"
-    load, preferred = partial(part, ()), variable.encoding.get("preferred_chunks", {})
+    preferred = variable.encoding.get("preferred_chunks", {})
     chunks = tuple(preferred.get(dim, 1) for dim in variable.dims)
-    return Tensor(name, *sizes, is_number, load, "F32", bool(about), raw, part=part, chunks=chunks, about=about)
+    return Tensor(name, *sizes, is_number, load, "F32", bool(about), raw, reader=reader, chunks=chunks, about=about)
 
 
 def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:

@@ -144,9 +144,11 @@ def test_parts_are_whole_chunks():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(tensors, "PIECE", piece)
                 parts = list(one.parts())
-            assert sorted(np.concatenate([one.at(part).ravel() for part in parts])) == list(range(numbers.size))
-            for part in parts:
-                assert one.at(part).size <= max(piece, math.prod(chunks))
+            with one.opened() as read:
+                found = [read(part) for part in parts]
+            assert sorted(np.concatenate([each.ravel() for each in found])) == list(range(numbers.size))
+            for part, each in zip(parts, found, strict=True):
+                assert each.size <= max(piece, math.prod(chunks))
                 assert all(cut.start % size == 0 for cut, size in zip(part, chunks or (1,) * len(shape), strict=True))
 
 

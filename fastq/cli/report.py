@@ -169,7 +169,7 @@ def show(
     if shown.as_json:
         print_json(table)
     else:
-        total = totals | {"shape": ""} if "bytes" in columns else None
+        total = totals if "bytes" in columns else None
         print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
         print_line(text)
 

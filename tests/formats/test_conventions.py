@@ -354,6 +354,13 @@ def test_article_in_three_schemes():
         assert np.array_equal(q.dequantize(), np.array([0.21763885, 1.2967647, -1.0156479], np.float32))
 
 
+def test_zeros_have_a_scale_of_one():
+    x = np.zeros((2, 3), np.float32)
+    q = fastq.quantize(x, "int8", convention="textbook")
+    assert (float(q.scale), int(q.zero_point)) == (1.0, 0)
+    assert np.array_equal(np.asarray(q), x)
+
+
 # The width of codes
 
 

@@ -570,3 +570,4 @@ CALLS = {
 # arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
 PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}
+PARTNERS |= {("quantize, mse", "block_size"): "importance"}  # blocks have weights along their axis

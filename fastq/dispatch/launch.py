@@ -19,6 +19,7 @@ from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
+from fastq.kernels.storage import StorageFormat
 from fastq.requests.noise import Noise
 from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
@@ -182,32 +183,30 @@ def launcher(
     `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
     `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
     """
-    dtypes, code_format = tuple(map(native, dtypes)), spec.arithmetic.code_format
-    operand = X if spec.op == "dequantize" else OUT
-    if spec.packs and code_format is not None:
+    dtypes, packed_format = tuple(map(native, dtypes)), spec.packed_format
+    if packed_format is not None:
+        operand = X if spec.op == "dequantize" else OUT
         packed = out if operand == OUT else x
-        arrangement = arrange_packed(shape, granularity, packed, code_format.group)
+        arrangement = arrange_packed(shape, granularity, packed, packed_format.group)
         if arrangement is None:
-            codes = np.empty(shape, code_format.unpacked_dtype)
+            codes = np.empty(shape, packed_format.unpacked_dtype)
             x, out = (x, codes) if operand == OUT else (codes, out)
             kinds = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
             unpacked = launcher(spec.unpacked, granularity, x, out, shape, kinds, plan, scale_order)
-            return unpacked._replace(codes=_codes(spec, packed, codes))
+            return unpacked._replace(codes=_codes(spec, packed_format, operand, packed, codes))
     else:
         arrangement = arrange(x, out, granularity, given=True, scale_order=scale_order)
     view = arrangement.view(x, out, dtypes[1], reads=spec.op == "compare")
-    return Launcher(plan(spec, view, *dtypes), arrangement, spec.arithmetic.rule.draws)
+    return Launcher(plan(spec, view, *dtypes), arrangement, spec.draws)
 
 
-def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> CodesInBytes:
-    code_format, packs = spec.arithmetic.code_format, spec.op == "quantize"
-    assert code_format is not None
+def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array | None, codes: Array) -> CodesInBytes:
+    packs = spec.op == "quantize"
     if packs:
         move: Callable[[Array, Array], object] = packer(codes, packed, code_format)
     else:
         assert packed is not None
         move = unpacker(packed, codes, code_format)
-    operand = X if spec.op == "dequantize" else OUT
     return CodesInBytes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
 
 

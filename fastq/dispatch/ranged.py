@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, extents, launcher, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, PairReduction, accumulator_of, plan_minmax
@@ -207,7 +207,7 @@ class _Work(NamedTuple):
             return in_order if ranged is None else self.executing(where, ranged, source)
 
         assert self.result is not None
-        nbytes, lowest = extents(x, out, self.result.nbytes)
+        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
         execute = self.executing(where, ranged, x)
         bound: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
 

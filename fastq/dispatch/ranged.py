@@ -207,8 +207,8 @@ class _Work(NamedTuple):
             return in_order if ranged is None else self.executing(where, ranged, source)
 
         assert self.result is not None
-        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
         execute = self.executing(where, ranged, x)
+        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
         bound: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
 
         def launch_drawing(*operands: Any) -> int:

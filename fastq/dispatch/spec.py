@@ -105,15 +105,15 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     The latter rounds as in the convention: for stochastic rounding it gives only parameters.
     """
     coding, qtype, symmetric, half = request.coding, request.qtype, request.symmetric, request.half
-    scale, range_scheme = coding.row.scale_dtype(request.compute), GIVEN
-    rule = rule_of(coding, qtype, request.compute, scale)._replace(half=half.operations)
+    scale, zero_point = coding.row.scale_dtype(request.compute), coding.row.zero_point_dtype(qtype, request.compute)
+    rule, range_scheme = rule_of(coding, qtype, request.compute, scale)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
-        zero_point = _BYTE if qtype.element else coding.row.zero_point_dtype(qtype, scale)
-        range_scheme = RangeScheme(name, _BYTE if qtype.scale_element else scale, zero_point)
+        written = _BYTE if qtype.scale_element else scale, _BYTE if qtype.element else zero_point
+        range_scheme = RangeScheme(name, *written)
     spec = OpSpec(op, Arithmetic(rule, *_storages(qtype, request.saturate)), coding.codes, request.nan, range_scheme)
     return spec.drawn if request.stochastic and not by_range else spec
 

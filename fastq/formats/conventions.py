@@ -291,11 +291,6 @@ class Coding(NamedTuple):
     parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
     codes: tuple[float, float]  # the first and the last code in use
 
-    @property
-    def signed(self) -> Coding:
-        """The same with symmetric scales of either sign."""
-        return self._replace(row=replace(self.row, symmetric_extreme="signed"))
-
 
 @functools.lru_cache(1024)
 def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
@@ -303,6 +298,17 @@ def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) 
     row = convention.under(symmetric, kind)
     parameters = row.parameter_range(qtype, symmetric)
     return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
+
+
+def checked_coding(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+    """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
+    if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
+        raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
+    convention.check_format(qtype)
+    coding = coding_of(convention, qtype, symmetric, kind)
+    if not coding.parameters[0] < coding.parameters[1]:
+        raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
+    return coding
 
 
 def _is_number(value: object) -> TypeGuard[float]:

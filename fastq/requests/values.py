@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
+from fastq.formats.conventions import (
+    UNROUNDED,
+    Coding,
+    Convention,
+    HalfPrecision,
+    as_convention,
+    checked_coding,
+    coding_of,
+)
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
@@ -271,24 +280,14 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, half, nan = _checked_coding(row, qtype, always, kind), row.rounded_to(dtype), check_nan(options.nan, qtype)
+    coding, half, nan = checked_coding(row, qtype, always, kind), row.rounded_to(dtype), check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
-        coding = coding.signed if search.signs == 2 else coding
+        if search.signs == 2:
+            coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
     how = coding, compute, nan, saturate, half, search
     stochastic = _is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
-
-
-def _checked_coding(row: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
-    """Return `coding_of` if the system has the format and the scheme, and uses two codes or more of it."""
-    if (scheme := "symmetric" if symmetric else "asymmetric") not in row.schemes:
-        raise ValueError(f"symmetric must be {not symmetric}: convention {row.name!r} has no {scheme} scheme")
-    row.check_format(qtype)
-    coding = coding_of(row, qtype, symmetric, kind)
-    if not coding.parameters[0] < coding.parameters[1]:
-        raise ValueError(f"dtype must have two codes or more: convention {row.name!r} leaves too few of {qtype}")
-    return coding
 
 
 def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:

@@ -93,7 +93,7 @@ def plan_repack(
     codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
-        Layout(1, length, 1, length, 1, 1, 1, (), 1),
+        Layout(1, length, 1, length, 1, 1, 1, ()),
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:

@@ -38,7 +38,7 @@ class Layout:
     cycle: int  # outer indices that share parameters: those that are the same modulo `kept` within a `cycle`
     kept: int
     shape: tuple[int, ...]  # shape of scale and zero point
-    parameters: int  # number of parameter sets
+    parameters: int = 1  # number of parameter sets
 
     @property
     def owned(self) -> bool:
@@ -46,7 +46,7 @@ class Layout:
         return self.kept == self.outer
 
 
-NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, (), 1)
+NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 
 @functools.lru_cache(4096)
@@ -57,7 +57,7 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
     """
     parameters, size, kept = granularity.parameter_shape(shape), math.prod(shape), granularity.axes or ()
     if math.prod(parameters) == 1:
-        return Layout(1, size, 1, size, 1, NEVER, 1, parameters, 1)
+        return Layout(1, size, 1, size, 1, NEVER, 1, parameters)
     if granularity.block_size:
         (axis,) = kept
         outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

@@ -75,10 +75,7 @@ force_option = click.option("--force", is_flag=True, help="Replace OUT if it exi
 def with_suffix(
     *suffixes: str, hint: Mapping[str, str] | None = None
 ) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
-    """Return a callback that refuses paths without one of the suffixes; None is an option that was not given.
-
-    Hints say of other suffixes what such a file holds.
-    """
+    """Return a callback that refuses paths without one of the suffixes; hints tell what files with others hold."""
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
         if path is not None and path.suffix not in suffixes:
@@ -182,10 +179,7 @@ def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool, rep
 
 
 def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
-    """Refuse a file that must not be replaced: one that is read, is not a plain file, or has no folder.
-
-    A link counts as its target, if that exists.
-    """
+    """Refuse to replace a file that is read, is not a plain file, or has no folder; a link counts as its target."""
     there = os.path.exists(out)
     if not os.path.isdir(out.parent):
         reason = f"there is no folder {str(out.parent)!r}"

@@ -1,7 +1,4 @@
-"""Reports of commands: the table of converted tensors, and entries written as JSON, CSV and HTML.
-
-An HTML report is one file with a sortable table, bars, and pictures that fold, in the colours of the page.
-"""
+"""Reports of commands: the table of converted tensors; entries as JSON, as CSV, and as HTML with bars and pictures."""
 
 from __future__ import annotations
 
@@ -271,10 +268,7 @@ def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: 
 def page(
     title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[Picture] = ()
 ) -> str:
-    """Return a page with a row for each entry, and pictures; the first picture is open.
-
-    Next to the ratio `sqnr_db` is a bar; its length is the share of the largest ratio.
-    """
+    """Return a page with a row for each entry, bars of the ratio `sqnr_db`, and pictures, the first of them open."""
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
     most = max(ratios, default=1.0)
     return _PAGE.format(

@@ -1,8 +1,4 @@
-"""Operations that take parameters from the range of an array.
-
-They are one task a chunk where each parameter belongs to one chunk. Else minima and maxima of the chunks are merged in
-a tree, parameters are taken from those, and a second pass over the chunks uses them.
-"""
+"""Operations that take parameters from ranges: in one pass over the chunks, or in two with a tree between them."""
 
 from __future__ import annotations
 

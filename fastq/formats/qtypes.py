@@ -230,10 +230,7 @@ _KNOWN |= {
 
 
 def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
-    """Return the QType for a name, a QType or a NumPy / ml_dtypes dtype; `name` is the name of the argument.
-
-    With `casts` it may be one of `CASTS`.
-    """
+    """Return the QType for a name, a QType or a dtype; `name` is that of the argument, `casts` allows `CASTS`."""
     try:
         return _KNOWN[dtype]
     except Exception:  # not hashable, or not comparable

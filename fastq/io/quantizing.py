@@ -192,10 +192,7 @@ def _failure(name: str, x: Array, error: Exception) -> str:
 
 
 def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **options: Any) -> Converted:
-    """Write a bit of each number of a .npy file, as `fastq.binarize` packs them by its options, to another .npy file.
-
-    ValueError if its numbers can't be binarized; after any error `out` is as it was.
-    """
+    """Write the bits of `fastq.binarize` of a .npy file to another one; after any error `out` is as it was."""
     (spec,) = source.tensors.values()
     x = np.atleast_1d(source.load(spec.name))
     lengths = *x.shape[:-1], -(-x.shape[-1] // 8)

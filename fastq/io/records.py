@@ -197,12 +197,7 @@ class Scheme:
         return (self.block_size if last and not shape[-1] % self.block_size else shape[-1]) if alike else 0
 
     def fitted(self, ndim: int) -> Scheme:
-        """Return the scheme for an array of `ndim` dimensions.
-
-        A channel of a vector is a single element, so vectors get one scale each; scalars always do.
-
-        Raise ValueError if an array of two or more dimensions lacks the axis.
-        """
+        """Return the scheme for `ndim` axes, with one scale for scalars, and for vectors that have no blocks."""
         if ndim < (1 if self.block_size else 2):
             return replace(self, axis=None, block_size=0)
         if isinstance(self.axis, int) and not -ndim <= self.axis < ndim:

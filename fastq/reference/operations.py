@@ -1,7 +1,4 @@
-"""Define the public functions: what is asked for, then plain NumPy.
-
-Arguments, results and errors are those of the functions of the same names in `fastq`; options are given by name.
-"""
+"""Define the public functions: what is asked for, then plain NumPy; options are given by name."""
 
 from __future__ import annotations
 

@@ -25,18 +25,10 @@ WHOLE = slice(None)
 
 
 class Parted(NamedTuple):
-    """The shape of an array, and the elements that share parameters.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the array.
-    granularity : Granularity
-        The elements that share a parameter.
-    """
+    """The shape of an array, and the elements that share parameters."""
 
     shape: tuple[int, ...]
-    granularity: Granularity
+    granularity: Granularity  # the elements that share a parameter
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -66,10 +58,7 @@ def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, b
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
-    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes.
-
-    So an axis that was counted from the end is still counted from the end if it is the same axis.
-    """
+    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes."""
     if not axes:
         return None
     named = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
@@ -82,20 +71,10 @@ def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
 
 
 class Part(NamedTuple):
-    """A part of an array.
+    """A part of an array."""
 
-    Attributes
-    ----------
-    picks : tuple of Pick
-        The indices that it takes along each axis.
-    parameters : tuple of Pick
-        The indices that it takes along each axis of the parameters.
-    parted : Parted
-        The shape and granularity of the part.
-    """
-
-    picks: tuple[Pick, ...]
-    parameters: tuple[Pick, ...]
+    picks: tuple[Pick, ...]  # the indices that it takes along each axis
+    parameters: tuple[Pick, ...]  # the indices that it takes along each axis of the parameters
     parted: Parted
 
 

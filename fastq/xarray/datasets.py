@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def library(function: str) -> Any:
-    """Return xarray.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If it is not installed.
-    """
+    """Return xarray; raise ModuleNotFoundError if it is not installed."""
     try:
         return importlib.import_module("xarray")
     except ModuleNotFoundError as error:
@@ -41,13 +35,7 @@ def floats(ds: Dataset) -> dict[Any, Variable]:
 
 
 def by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
-    """Return an argument that is a mapping by names of variables, which must all be data.
-
-    Raises
-    ------
-    TypeError
-        If it is not a mapping, or names another variable.
-    """
+    """Return an argument that is a mapping by names of variables, which must all be data."""
     if given is not None and not is_a(given, Mapping):
         raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
     for name in given or {}:

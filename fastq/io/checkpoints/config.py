@@ -98,10 +98,7 @@ def _locations(part: Any) -> list[str]:
 
 
 class StoredSchemes:
-    """The schemes of a quantized model, by the names of its modules.
-
-    Raise ValueError if config.json has no schemes, or an unknown one.
-    """
+    """The schemes of a quantized model by the names of modules; raise ValueError if one is unknown or none there."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         entry = entry_of(config)
@@ -116,10 +113,7 @@ class StoredSchemes:
         self._classes = {target: scheme for target, scheme in rows if target[:1].isupper()}  # files do not name it
 
     def scheme_of(self, module: str) -> LayerScheme:
-        """Return the scheme of a module by its name, by the first pattern in alphabetical order, or by its class.
-
-        Raise ValueError if no group matches it.
-        """
+        """Return the scheme of a module by its name, the first pattern in alphabetical order, or its class."""
         patterns = (scheme for target, scheme in self._patterns if matches(module, target))
         found, classes = self._named.get(module) or next(patterns, None), self._classes
         if found is not None:

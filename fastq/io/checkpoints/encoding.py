@@ -201,10 +201,7 @@ class StoredWeight:
         return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self.block_rows))
 
     def rows(self, start: int, stop: int) -> QuantizedArray:
-        """Return a chunk of rows, with columns in `order`; if blocks have several rows, as blocks padded with zeros.
-
-        Raise ValueError if a scale is invalid.
-        """
+        """Return a chunk of rows, with columns in `order`; blocks of several rows are padded with zeros."""
         with self._naming():
             return without_zero_scales(self._rows(start, stop), "its weight")
 

@@ -54,11 +54,7 @@ LARGEST = 1 << 26  # most bytes of a folder without weights that is copied
 
 
 def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> str:
-    """Return the end of a message about a folder without some files: the first folder within it that has them.
-
-    It lies at most two levels down, as in a package or in a cache of the Hugging Face hub. The companion is a file that
-    it must have, too. Return an empty string if there is no such folder.
-    """
+    """Return the end of a message about a folder without files: the first one in it that has them and a companion."""
     for levels in ("*", "*/*"):
         files = sorted(file for suffix in suffixes for file in path.glob(f"{levels}/*{suffix}"))
         found = [file.parent for file in files if (file.parent / companion).exists()]

@@ -37,10 +37,7 @@ SAMPLE = 256  # rows of a picture
 
 
 class Dequantization:
-    """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`.
-
-    Raise ValueError if it is not quantized, or in an unknown way.
-    """
+    """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`."""
 
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
         self.source, self.dtype = source, dtype or source.dtype

@@ -88,10 +88,7 @@ class Plan:
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
-    """Decide the treatment of each tensor.
-
-    Raise ValueError if a matrix can't have its scheme, no matrix is left to quantize, or a pattern matches none.
-    """
+    """Decide the treatment of each tensor; raise ValueError if a matrix can't have its scheme, or a rule fits none."""
     for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
         what = tables.OTHER_LAYERS[kind]
         raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
@@ -148,10 +145,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices in a tensor of experts, or the reason why they cannot be quantized one by one.
-
-    For other tensors return neither.
-    """
+    """Return the matrices in a tensor of experts, or why they can't be quantized one by one; of others neither."""
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
     if not _is_stack(spec):
         return [], ""

@@ -252,10 +252,12 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
     """Show how many tensors and bytes are done, on standard error if that is a terminal."""
-    text = bars.TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
-    columns = text, bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
+    text, columns = (
+        f"{{task.fields[done]}} of {len(tensors)} tensors",
+        (bars.DownloadColumn(), bars.TransferSpeedColumn()),
+    )
     done, total = 0, sum(tensor.nbytes for tensor in tensors)
-    with _bar(*columns, total=total, tensors=len(tensors), done=0) as update:
+    with _bar(text, *columns, total=total, done=0) as update:
 
         def advance(nbytes: int, tensors: int) -> None:
             nonlocal done
@@ -267,8 +269,7 @@ def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None
 
 def counted(things: Sequence[T], noun: str) -> Iterator[T]:
     """Yield items, and show how many are done, as `progress_bar` does."""
-    columns = bars.TextColumn(noun), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
-    with _bar(*columns, total=len(things)) as update:
+    with _bar(noun, bars.MofNCompleteColumn(), total=len(things)) as update:
         for thing in things:
             yield thing
             update(advance=1)
@@ -281,9 +282,8 @@ def tasks_shown() -> Iterator[None]:
         yield
         return
     callback: Any = importlib.import_module("dask.callbacks").Callback
-    columns = bars.TextColumn("tasks"), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
     total = 0
-    with _bar(*columns, total=None) as update:
+    with _bar("tasks", bars.MofNCompleteColumn(), total=None) as update:
 
         def begin(graph: Any, state: dict[str, Any]) -> None:
             nonlocal total
@@ -295,9 +295,10 @@ def tasks_shown() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bar(*columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
+def _bar(text: str, *columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
     console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
+    columns = bars.TextColumn(text), bars.BarColumn(), *columns, bars.TimeRemainingColumn()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
     hidden, kernels = not console.is_terminal, itertools.count(1)
     # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file

@@ -61,7 +61,6 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 
 
 def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
-    """Return the request for parameters from ranges, and the chunks of the parameters."""
     importance = call.operands[2]
     request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
@@ -97,14 +96,12 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
-    """Return an operation that uses the parameters of the first pass."""
     saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
     options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
     return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
 def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
-    """Return the parameters for the minima and maxima of all chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(

@@ -231,7 +231,10 @@ def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int,
 
 
 def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
-    """Return what the driver looks at before a launch; `out` is None for a new result, `given` are ready parameters."""
+    """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
+
+    `given` are prepared parameters.
+    """
     nbytes, lowest = extents(x, out, result_nbytes)
     qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
     return Checks(
@@ -247,7 +250,10 @@ def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes:
 
 
 def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:
-    """Whether the driver can read parameters as the caller gave them if contiguous; `ready` are the prepared ones."""
+    """Whether the driver can read parameters as the caller gave them once they are contiguous.
+
+    `ready` are the prepared parameters.
+    """
     if not _passes(scale, ready.scale, (float, np.float64)):
         return False
     zero, qtype = ready.zero_point, rules.qtype

@@ -11,11 +11,21 @@ from fastq.formats.qtypes import QType
 
 
 class Coding(NamedTuple):
-    """A code format as a convention uses it in one scheme."""
+    """A code format as a convention uses it in one scheme.
 
-    row: Convention  # its fields as they are in that scheme
-    parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
-    codes: tuple[float, float]  # the first and the last code in use
+    Attributes
+    ----------
+    row : Convention
+        Its fields as they are in that scheme.
+    parameters : tuple of float
+        The first and the last of the codes that parameters are made for.
+    codes : tuple of float
+        The first and the last code in use.
+    """
+
+    row: Convention
+    parameters: tuple[float, float]
+    codes: tuple[float, float]
 
     @property
     def signed(self) -> Coding:

@@ -53,10 +53,10 @@ class Granularity(NamedTuple):
 ARRAY = Granularity()
 
 
-def as_granularity(axis: Any, block_size: Any, ndim: int, array: str = "x") -> Granularity:
-    """Return the granularity for a caller's axis and block size, for an array of `ndim` axes."""
+def as_granularity(axis: Any, block_size: Any, ndim: int) -> Granularity:
+    """Return the granularity for a caller's axis and block size, for x of `ndim` axes."""
     axis = as_axis(axis)
-    return granularity(axis, as_block_size(block_size, axis), ndim, array)
+    return granularity(axis, as_block_size(block_size, axis), ndim)
 
 
 @functools.lru_cache(1024)

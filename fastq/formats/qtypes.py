@@ -175,19 +175,8 @@ _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items(
 QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
 # floats to which values are cast: their exponents need no scale, so no range is taken and no array is quantized to them
 CASTS = {name: QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits == 16}
-_DERIVED = [
-    "float_format",
-    "codebook",
-    "has_tensor_scale",
-    "has_zero_point",
-    "format",
-    "packed",
-    "fills_storage",
-    "qmin",
-    "qmax",
-    "middle",
-]
-# what follows from the fields is kept with them
+# what follows from the fields is kept with them, except for dtypes of ml_dtypes, which would be imported
+_DERIVED = [name for name, each in vars(QType).items() if isinstance(each, cached_property) and name != "storage"]
 for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values()), _DERIVED):
     getattr(_row, _name)
 

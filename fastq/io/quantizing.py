@@ -181,7 +181,6 @@ def _quantized(
 
 
 def _as_input(x: Array, nan: str) -> Array:
-    """Return `x` with NaN replaced if that is allowed."""
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 

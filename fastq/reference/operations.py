@@ -322,7 +322,6 @@ def _by_numbers(
 
 
 def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
-    """Return the codes of `x`, one per element."""
     return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 

@@ -215,7 +215,10 @@ def _given_zero_point(zero_point: Any, rules: ParameterRules, scale: np.dtype[An
 
 
 def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -> None:
-    """Raise ValueError unless a zero point is one number, or has the shape of the scale, if dask knows it."""
+    """Raise ValueError unless a zero point is one number, or has the shape of the scale.
+
+    Sizes that dask does not know are accepted.
+    """
     unknown = any(map(math.isnan, (*shape, *scale)))
     if shape and not unknown and shape != scale and not math.prod(shape) == math.prod(scale) == 1:
         raise ValueError(f"zero_point has shape {shape}, but scale has shape {scale}")

@@ -38,7 +38,6 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
-    """Return the compute type that was asked for, if it is valid."""
     dtype = native(as_dtype(computed, "computed", "float32 or float64"))
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")

@@ -110,7 +110,6 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
 
 
 def _pick(item: Any, axis: int, n: int) -> Pick:
-    """Return what an item of an index takes along an axis of n elements."""
     if is_a(item, slice):
         try:
             item.indices(n)

@@ -217,7 +217,6 @@ def _name_of(dtype: object) -> str:
 
 
 def _dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or of ml_dtypes with a name."""
     return np.dtype(getattr(lazy.module("ml_dtypes"), name) if name in _OF_ML_DTYPES else name)
 
 

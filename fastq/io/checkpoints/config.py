@@ -91,7 +91,6 @@ def check_undone(entry: Mapping[str, Any]) -> None:
 
 
 def _locations(part: Any) -> list[str]:
-    """Return where transforms are applied."""
     if isinstance(part, dict):
         return [str(part["location"])] if "location" in part else _locations(list(part.values()))
     return [place for each in part for place in _locations(each)] if isinstance(part, list) else []
@@ -158,7 +157,6 @@ def _frozen(entry: Any) -> Any:
 
 
 def _weights(name: str, entry: Any) -> WeightScheme:
-    """Return the scheme of an entry of config.json."""
     if not isinstance(entry, dict):
         raise ValueError(f"weights of config group {shown(name)} must be a JSON object")
     bits, kind = entry.get("num_bits"), entry.get("type")

@@ -185,7 +185,6 @@ def _make_way(out: Path, names: list[Path], force: bool) -> None:
 
 
 def _unfinished(out: Path) -> Journal | None:
-    """Return the journal of a directory, if it has one that can be read."""
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError, AttributeError):
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:

@@ -242,7 +242,6 @@ class Quantization:
         return self._shared(fused_with(matrix.module)) if matrix.scheme.weights.strategy == "tensor_group" else 1.0
 
     def _global_scale(self, key: str) -> float:
-        """Return the global scale of matrices that share one."""
         largest = max(self._magnitudes(matrix.tensor)[matrix.module] for matrix in self.fused[key])
         return encoding.global_scale(largest, self.arithmetic)
 

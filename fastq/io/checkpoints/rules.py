@@ -168,7 +168,6 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
 
 
 def _is_stack(spec: TensorSpec) -> bool:
-    """Whether a tensor holds matrices of experts."""
     name = spec.name.removesuffix(".weight").rpartition(".")[2]
     return len(spec.shape) == 3 and spec.size > 0 and name in STACKED
 
@@ -183,7 +182,6 @@ def _is_matrix(spec: TensorSpec) -> bool:
 
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
-    """Refuse patterns of other schemes that match no matrix."""
     modules = [matrix.module for matrix in plan.matrices]
     for pattern, scheme in rules.schemes:
         stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
@@ -206,7 +204,6 @@ def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
-    """Refuse a head or an embedding that may be one matrix with another one."""
     for matrix in matrices:
         if _is_tied(matrix.module, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"

@@ -250,7 +250,6 @@ def _read(path: Path) -> _Part:
 
 
 def _part(path: Path, number: int, count: int) -> _Part:
-    """Read a part of a model."""
     with naming(lambda error: f"{path.name}: {error}", ValueError):
         part = _read(path)
         if (told := [_value(part.fields, key) for key in OF_PARTS[:2]]) != [number, count]:
@@ -303,7 +302,6 @@ class _Cursor:
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
-    """Read the numbers of tensors and fields."""
     magic = cursor.data[:4]
     if magic != MAGIC:
         raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")

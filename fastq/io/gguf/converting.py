@@ -231,7 +231,6 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
 
 
 def _finite(stored: Array, target: TensorType) -> Array:
-    """Refuse NaN and infinities."""
     if target.is_float and not np.isfinite(stored).all():
         raise ValueError(f"its values are too large for {target}")
     return stored

@@ -91,9 +91,8 @@ def quantize_file(
 ) -> list[Converted]:
     """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
 
-    The scheme is adapted to each tensor's number of dimensions; `nan` is "raise" or "zero"; `imatrix` weighs the errors
-    of columns in a search for ranges, and `say` is called with its missing entries. Raise ValueError naming the tensor
-    that can't be quantized; after any error `out` is as it was.
+    The scheme is adapted to each tensor's number of dimensions; `say` is called with missing entries of `imatrix`.
+    After any error `out` is as it was.
     """
     if KEY in source.metadata or is_shard(source):
         way = "fastq dequantize restores it" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
@@ -212,8 +211,7 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
 def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: Progress) -> int:
     """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
 
-    Raise ValueError if nothing in a file of tensors is quantized by fastq, or it doesn't fit a .npy file; after any
-    error `out` is as it was.
+    After any error `out` is as it was.
     """
     tensors, kept = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source)), {}
     if not isinstance(source, GgufSource):

@@ -1,9 +1,8 @@
 """Schemes, by which tensors of a file are quantized, and records, by which stored tensors are read back.
 
 Stored tensors have the layout of compressed-tensors (fastq/layouts/compressed_tensors.py), with scales in the dtype of
-the tensor. Records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or
-`QParams.save` (fastq/operations/array_file.py) describes its one array under the same key, and names its "format"
-there.
+the tensor. Records are JSON under the key "fastq" of the file's metadata; fastq/operations/array_file.py has another
+kind of file under that key.
 """
 
 from __future__ import annotations

@@ -115,8 +115,7 @@ def tensors_of(
     """Return the tensors of a file or a store, of a model directory or of the files in a folder, by name.
 
     The stored tensors of a quantized one count as one tensor; with `as_stored`, the config.json of a model, which also
-    describes files next to it, is ignored. `say` is called with notes about a model. Raise ValueError if a file can't
-    be read, a folder has no such file, or two tensors have one name.
+    describes files next to it, is ignored. `say` is called with notes about a model.
     """
     if is_store(path):
         return _by_name([(path.name, itertools.starmap(_variable, variables_of(path)))])

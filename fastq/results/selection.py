@@ -1,8 +1,4 @@
-"""The codes and parameters of a part of an array, and of a reshaped array: integers only.
-
-A part must have the granularity of the whole array. Along axes with their own parameters, these are indexed like the
-codes; blocks are kept whole, except for the last block of a row, which may be shorter.
-"""
+"""The codes and parameters of a part of an array, and of a reshaped one, in its granularity: integers only."""
 
 from __future__ import annotations
 

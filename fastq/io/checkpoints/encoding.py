@@ -85,8 +85,7 @@ def encode(
     """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
     `importance` has a weight for each column, for the errors in a search for scales. Return the stored tensors by the
-    ends of their names; the rows, in blocks if blocks have several rows; and the codes. Raise ValueError if x has NaN
-    or an infinity.
+    ends of their names; the rows, in blocks if blocks have several rows; and the codes.
     """
     weights, form = scheme.weights, form_of(scheme, x.shape, arithmetic.dtype)
     values = held = form.folded(x)

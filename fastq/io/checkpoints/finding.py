@@ -139,10 +139,7 @@ def _weight(
 
 
 def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | None) -> bool:
-    """Return whether a tensor is as expected; axes of one element don't matter, and experts are one below the other.
-
-    Zero points may be integers, one for each scale, as from older writers.
-    """
+    """Return whether a tensor is as expected; axes of one element don't matter, and experts are one below the other."""
     if of_zero_points and spec.dtype in INTEGERS and spec.size == math.prod(of_zero_points.stored_parameter_shape):
         return True
     same, other = ([n for n in shape if n != 1] for shape in (spec.shape, wanted.shape))

@@ -146,11 +146,7 @@ class PlainFolder(ModelFolder):
 
 
 class Quantization:
-    """A model directory quantized by rules; an already quantized one is dequantized first: see `Conversion`.
-
-    `imatrix` weighs the errors of columns in a search for ranges. Raise ValueError if there is nothing to quantize, if
-    a matrix can't be quantized, or if the importance matrix belongs to another model.
-    """
+    """A model directory quantized by rules; an already quantized one is dequantized first: see `Conversion`."""
 
     def __init__(
         self,

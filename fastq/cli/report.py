@@ -1,7 +1,4 @@
-"""Reports of commands: the table of converted tensors, and entries written as JSON, CSV and HTML.
-
-An HTML report is one file with a sortable table, bars, and pictures that fold, in the colours of the page.
-"""
+"""Reports of commands: the table of converted tensors; entries as JSON, as CSV, and as HTML with bars and pictures."""
 
 from __future__ import annotations
 
@@ -248,13 +245,6 @@ def as_float(values: Any) -> Any:
     return values if is_taken else values.astype(np.float64)
 
 
-class Picture(NamedTuple):
-    """A picture with a title of one line."""
-
-    title: str
-    svg: str
-
-
 def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: ErrorsOf | None) -> None:
     """Write a table to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
     entries = table["tensors"]
@@ -269,12 +259,9 @@ def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: 
 
 
 def page(
-    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[Picture] = ()
+    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[tuple[str, str]] = ()
 ) -> str:
-    """Return a page with a row for each entry, and pictures; the first picture is open.
-
-    Next to the ratio `sqnr_db` is a bar; its length is the share of the largest ratio.
-    """
+    """Return a page with a row for each entry, bars of the ratio `sqnr_db`, and titled pictures, the first open."""
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
     most = max(ratios, default=1.0)
     return _PAGE.format(
@@ -283,14 +270,13 @@ def page(
         heads="".join(f'<th scope="col"><button>{title_of(field)}</button></th>' for field in fields),
         rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
         pictures="\n".join(
-            f"<details{'' if k else ' open'}><summary>{html.escape(picture.title)}</summary>\n{picture.svg}</details>"
-            for k, picture in enumerate(pictures)
+            f"<details{'' if k else ' open'}><summary>{html.escape(name)}</summary>\n{svg}</details>"
+            for k, (name, svg) in enumerate(pictures)
         ),
     )
 
 
 def _cell(key: str, value: Any, most: float) -> str:
-    """Return a cell with its sort key; the ratio has a bar."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
     text, bar = cell_text(key, value), ""
     if key == "sqnr_db":
@@ -301,11 +287,10 @@ def _cell(key: str, value: Any, most: float) -> str:
     return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
 
 
-def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[Picture]:
-    """Yield pictures of the tensors with the lowest signal to noise ratio, the worst first."""
+def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[tuple[str, str]]:
     measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
     for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
-        yield Picture(f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"])))
+        yield f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"]))
 
 
 def _svg(x: Any, q: Any) -> str:

@@ -22,20 +22,11 @@ Chunks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Parts:
-    """The chunks of an array, and which elements share parameters.
+    """The chunks of an array, and which elements share parameters."""
 
-    Attributes
-    ----------
-    chunks : tuple of tuple of int
-        Chunks of each axis; NaN if dask does not know them.
-    granularity : Granularity
-        What each parameter belongs to.
-    all_axes, kept, reduced : tuple of int
-        Axes of the array, those that parameters have too, and those that they don't have.
-    """
-
-    chunks: Chunks
-    granularity: Granularity
+    chunks: Chunks  # chunks of each axis; NaN if dask does not know them
+    granularity: Granularity  # what each parameter belongs to
+    # axes of the array, those that parameters have too, and those that they don't have
     all_axes: Index = field(init=False)
     kept: Index = field(init=False)
     reduced: Index = field(init=False)

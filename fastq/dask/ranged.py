@@ -1,8 +1,4 @@
-"""Operations that take parameters from the range of an array.
-
-They are one task a chunk where each parameter belongs to one chunk. Else minima and maxima of the chunks are merged in
-a tree, parameters are taken from those, and a second pass over the chunks uses them.
-"""
+"""Operations that take parameters from ranges: in one pass over the chunks, or in two with a tree between them."""
 
 from __future__ import annotations
 
@@ -64,7 +60,6 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 
 
 def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
-    """Return the request for parameters from ranges, and the chunks of the parameters."""
     importance = call.operands[2]
     request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
@@ -93,14 +88,12 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
-    """Return an operation that uses the parameters of the first pass."""
     saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
     options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
     return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
 def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
-    """Return the parameters for the minima and maxima of all chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(

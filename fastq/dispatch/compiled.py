@@ -1,7 +1,4 @@
-"""Resolve calls within other people's compiled code: Numba types stand for arguments, and options are constants.
-
-The rules are those of calls from Python: their validation gets samples of the same dtypes.
-"""
+"""Resolve calls in other people's compiled code: types stand for arguments, samples for arrays."""
 
 from __future__ import annotations
 
@@ -79,10 +76,7 @@ def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
-    """Return the implementation of a public function for types of its arguments.
-
-    Numba takes its parameters from its code. They are those of the function, and may all be given by position.
-    """
+    """Return the implementation for types of arguments; Numba takes its parameters, also by position, from its code."""
     name = function.__name__
     if name not in _CALLS:
         raise TypingError(

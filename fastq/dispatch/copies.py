@@ -83,10 +83,7 @@ def plan_repack(
     op: str = "repack",
     nan: str = "raise",
 ) -> LaunchPlan | None:
-    """Plan to copy codes from one form in memory to the other, or to binarize values.
-
-    None for strided rows that end within a byte and are too long for a buffer.
-    """
+    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer."""
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
@@ -179,10 +176,7 @@ def unpacker(
 
 
 def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
-    """Return what takes operands like these rows and returns the status, and whether it takes them row by row.
-
-    So it does where rows are too long for a plan of all.
-    """
+    """Return what takes operands like these rows, and whether one by one: rows that are too long for a plan of all."""
     whole = plan(rows)
     if whole is not None:
         return bind(whole), False

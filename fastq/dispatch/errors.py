@@ -129,8 +129,5 @@ def _numbers_of(sums: Array, size: int, has_codes: bool) -> tuple[Any, ...]:
 
 
 def _largest(parts: list[float], total: float) -> float:
-    """Return the largest of the errors that add up to `total`: NaN if one is.
-
-    A sum keeps NaN in any order; a maximum of vectors does not.
-    """
+    """Return the largest error: NaN if one is, which sums keep in any order, and a maximum of vectors does not."""
     return total if math.isnan(total) else max(parts)

@@ -32,10 +32,7 @@ _SEARCH = 16  # a search for scales takes as long as this many elements for each
 
 
 class _Task(NamedTuple):
-    """The work of a call on arrays of the same dtype, shape and strides.
-
-    Blocks of `width` elements become `result_width` of `dtype`.
-    """
+    """The work of a call on arrays of one form in memory: blocks of `width` become `result_width` of `dtype`."""
 
     row: BlockFormat
     loop: str

@@ -1,7 +1,4 @@
-"""Plan launches: from shapes and dtypes to the loop, its kernel and numbers, threads, chunks and tiles.
-
-Everything here is decided by metadata only; no element is read.
-"""
+"""Plan launches by metadata alone: from shapes and dtypes to the loop, its kernel, threads, chunks and tiles."""
 
 from __future__ import annotations
 
@@ -103,10 +100,7 @@ def tiled_if_fits(
     copies_isnan: bool = False,
     **options: Any,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it.
-
-    `kinds` are the types of the elements of x and of the other array, if any, which is read or written.
-    """
+    """Return a plan of one launch on elements of these `kinds`; None where what has to be together is too large."""
     if not any(memory[: len(kinds)]):
         return plan
     x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))

@@ -447,12 +447,7 @@ class TensorScale:
 class ParameterChoice:
     """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
 
-    Attributes
-    ----------
-    arrangement : Arrangement
-        How kernels see x; parameters are in that order, in the dtypes that they write.
-    launch : callable or None
-        Function that reduces and chooses at once, if nothing is between the two.
+    `launch` reduces and chooses at once; it is None if there is something between the two.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

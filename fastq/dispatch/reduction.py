@@ -69,10 +69,7 @@ def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
 
 
 class Extremes:
-    """Reduce arrays of the same dtype, shape and strides to the minimum and maximum of each part.
-
-    These are in the order and dtype of kernels.
-    """
+    """Reduce arrays of one form in memory to the minimum and maximum of parts, in the order and dtype of kernels."""
 
     def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)

@@ -152,10 +152,7 @@ def _extent_of(x: Array) -> tuple[int, int]:
 
 
 def is_plain(x: Array | None) -> bool:
-    """Whether kernels can read an array in C order as it is, at any address; so they can one that is still to be made.
-
-    Elements at odd addresses need no buffer: decision D55.
-    """
+    """Whether kernels can read an array in C order, or one to be made, as it is, at any address: decision D55."""
     return x is None or (x.flags.c_contiguous and x.dtype.isnative)
 
 

@@ -317,7 +317,6 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _are_of(names: object, known: Collection[str]) -> bool:
-    """Return whether these are a tuple of known names."""
     return type(names) is tuple and all(issubclass(type(name), str) and name in known for name in names)
 
 

@@ -98,10 +98,7 @@ def _stored(array: Array) -> tuple[str, Array]:
 
 
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
-    """Read a file, and check each of its fields against the others.
-
-    Raise ValueError if it is not a file of that kind; the message is one line.
-    """
+    """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
     with opened(path, kind.__name__) as file:
         return _read(file, kind)
 

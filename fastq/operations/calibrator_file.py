@@ -57,10 +57,7 @@ def write(path: Path, content: Content) -> None:
 
 
 def read(path: Path) -> Content:
-    """Read a file, and check each of its fields against the others.
-
-    Raise ValueError if it is not a calibrator file; the message is one line.
-    """
+    """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
     with opened(path, "Calibrator") as file:
         return _read(file)
 

@@ -1,7 +1,4 @@
-"""Draw the results of several schemes for one array.
-
-Candidates are measured on a sample, with the reference: no kernel is compiled for a few numbers.
-"""
+"""Draw the results of several schemes for one array, measured on a sample by the reference: no kernel is compiled."""
 
 from __future__ import annotations
 

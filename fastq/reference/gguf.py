@@ -41,13 +41,7 @@ def quantize(
     imatrix: ArrayLike | None = None,
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
-    """Return the blocks of `data`.
-
-    Returns
-    -------
-    ndarray of uint8
-        Arguments, result and errors as for `fastq.gguf.quantize`.
-    """
+    """Return the blocks of `data`: arguments, result and errors are those of `fastq.gguf.quantize`."""
     form, data = as_block_format(qtype, to_write=True), as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
@@ -70,13 +64,7 @@ def quantize(
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
-    """Return the values of blocks.
-
-    Returns
-    -------
-    ndarray of float32
-        Arguments, result and errors as for `fastq.gguf.dequantize`.
-    """
+    """Return the values of blocks: arguments, result and errors are those of `fastq.gguf.dequantize`."""
     form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")

@@ -1,7 +1,4 @@
-"""Define the public functions: what is asked for, then plain NumPy.
-
-Arguments, results and errors are those of the functions of the same names in `fastq`; options are given by name.
-"""
+"""Define the public functions: what is asked for, then plain NumPy; options are given by name."""
 
 from __future__ import annotations
 
@@ -325,7 +322,6 @@ def _by_numbers(
 
 
 def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
-    """Return the codes of `x`, one per element."""
     return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 

@@ -267,7 +267,6 @@ class QuantizedArray:
         return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return the codes in another shape."""
         if not self.dtype.packed:
             return self.codes.reshape(shape)
         old, new = self.shape[-1:] or (1,), shape[-1:] or (1,)

@@ -108,7 +108,6 @@ def _terms_text(p: QParams) -> str:
 
 
 def _place_of(index: object, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place of one element."""
     picks = picks_of(index, shape)
     places = tuple(pick for pick in picks if isinstance(pick, int))
     if len(places) < len(shape):

@@ -147,10 +147,7 @@ def measures_of(
 
 
 def comparison_of(parts: Sequence[Totals]) -> Comparison:
-    """Return the measures of all parts of an array; their order does not matter.
-
-    Raise ValueError if they have no elements, or if there is NaN among them.
-    """
+    """Return the measures of all parts of an array, in any order; raise ValueError for NaN, and without elements."""
     columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
     if missing := sum(columns["missing"]):
         raise missing_values(missing)

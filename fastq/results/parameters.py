@@ -37,7 +37,6 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
-    """Return the compute type that was asked for, if it is valid."""
     dtype = native(as_dtype(computed, "computed", "float32 or float64"))
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")
@@ -231,11 +230,7 @@ def _coding(p: QParams, axis: Axis) -> Coding:
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
-    """Return the convention that gives codes the same values after the axis of the parameters has changed.
-
-    It is the convention itself, unless that treats arrays and channels differently: then it is the row for the old
-    axis.
-    """
+    """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
     before, after = (_coding(p, each).row for each in (p.axis, axis))
     return p.convention if before == after else before
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.dispatch.callers import in_own_thread, in_standard_mode
+from fastq.dispatch.callers import in_standard_mode
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, is_a, native, shown
@@ -104,9 +103,7 @@ def pack(
     >>> fastq.xarray.pack(ds + 1, like=packed, out_of_range="clamp").t.values
     array([-122, -128,  127], dtype=int8)
     """
-    xarray = datasets.library("fastq.xarray.pack")
-    for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
-        datasets.check(each, argument)
+    xarray = datasets.library("fastq.xarray.pack", ds=ds, **({} if like is None else {"like": like}))
     qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
@@ -182,8 +179,7 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     >>> fastq.xarray.unpack(ds).t.values
     array([250. ,   nan, 300.5], dtype=float32)
     """
-    datasets.library("fastq.xarray.unpack")
-    datasets.check(ds, "ds")
+    datasets.library("fastq.xarray.unpack", ds=ds)
     result: Dataset = lazy.module("fastq.xarray.unpacking").unpacked(ds, None if dtype is None else _float(dtype))
     return result
 
@@ -258,7 +254,6 @@ def _gaps(fill_value: Any, info: np.iinfo[Any]) -> tuple[int, ...]:
 
 
 def _float(dtype: Any) -> np.dtype[Any]:
-    """Return a dtype of values."""
     return np.dtype(as_choice(as_dtype(dtype, "dtype", "float32 or float64").name, "dtype", ("float32", "float64")))
 
 
@@ -392,10 +387,7 @@ def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | 
             "out_of_range='clamp' takes the nearest of these"
         )
     unchecked = () if extremes is not None else (name,)
-    if not hasattr(data, "map_blocks"):
-        return _codes(np.asarray(data), way, missing, *unchecked)
-    meta, codes_of = np.empty((0,) * data.ndim, way.stored), functools.partial(in_own_thread, _codes)
-    return data.map_blocks(codes_of, way, missing, *unchecked, dtype=way.stored, meta=meta)
+    return datasets.by_chunks(_codes, data, way, missing, *unchecked, dtype=way.stored)
 
 
 @in_standard_mode
@@ -407,7 +399,6 @@ def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecke
 
 
 def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return the attributes and the encoding of a packed variable."""
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
     attributes = {key: value for key, value in variable.attrs.items() if key not in dropped}

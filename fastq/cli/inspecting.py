@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from fastq.cli.report import (
     total_text,
     worst_option,
 )
-from fastq.cli.suggesting import Tried, command, schemes_for
+from fastq.cli.suggesting import Trials, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
 from fastq.io.pipeline import (
     NAMED,
@@ -49,7 +48,6 @@ from fastq.operations.measure import totals as totals_of
 from fastq.plot.schemes import SAMPLE, Measured
 from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
-from fastq.system.dtypes import Array
 
 MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
@@ -134,7 +132,7 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
         with files.progress_bar(tensors) as advance:
-            tried = {tensor.name: _tried(tensor, trials.measured, advance) for tensor in tensors}
+            tried = {tensor.name: _tried(tensor, trials, sqnr, advance) for tensor in tensors}
         groups: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             groups.setdefault(trials.group(tensor), []).append(tensor)
@@ -176,14 +174,19 @@ def _reason(tensor: Tensor) -> str:
 
 
 def _tried(
-    tensor: Tensor, measured_by: Callable[[Array], Tried], advance: Progress
+    tensor: Tensor, trials: Trials, sqnr: float, advance: Progress
 ) -> tuple[dict[Scheme | str, Measured], float]:
     """Return what was measured of each scheme, and the sum of the squares of values."""
     with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
         values = tensor.values()
-        tried = dict(measured_by(values)), signal_of(values)
+        tried = dict(trials.measured(values, _least(tensor, sqnr))), signal_of(values)
     advance(tensor.nbytes, 1)
     return tried
+
+
+def _least(tensor: Tensor, sqnr: float) -> float:
+    """Return the SQNR that the sample of a tensor must reach."""
+    return sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
 
 
 def _fewest(
@@ -191,7 +194,7 @@ def _fewest(
 ) -> Scheme | str:
     """Return the scheme of the fewest bits by which all tensors of a group reach the SQNR, or the best there is."""
     found = [tried[tensor.name][0] for tensor in group]
-    wanted = [sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0) for tensor in group]
+    wanted = [_least(tensor, sqnr) for tensor in group]
     common = [scheme for scheme in found[0] if all(scheme in each for each in found)]
     worst = {
         scheme: min(each[scheme].sqnr_db - least for each, least in zip(found, wanted, strict=True))

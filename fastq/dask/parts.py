@@ -59,9 +59,10 @@ class Parts:
         ones = {axis: (1,) * len(self.chunks[axis]) for axis in self.reduced}
         return ones | dict(zip(self.kept, self.parameter_chunks, strict=True))
 
-    @property
-    def within_chunks(self) -> bool:
-        """Whether each parameter belongs to elements of one chunk."""
+    def within_chunks(self, qtype: QType) -> bool:
+        """Return whether all elements on which the parameters of a chunk depend are in that chunk."""
+        if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in self.chunks):
+            raise ValueError(f"x must be one chunk for {qtype}, which has one scale for the whole array: x.rechunk(-1)")
         return all(len(self.chunks[axis]) == 1 for axis in self.reduced)
 
     def check_aligned(self, qtype: QType | None = None) -> None:

@@ -13,7 +13,6 @@ from fastq.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
-from fastq.formats.qtypes import QType
 from fastq.requests.importance import check_importance, weighed_axis
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
@@ -27,7 +26,7 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` without parameters."""
     request, parts = _request(call, x)
     parts.check_aligned(request.qtype)
-    if not _in_one_pass(parts, request.qtype):
+    if not parts.within_chunks(request.qtype):
         return given.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
     quantized = _in_tasks(call, x, parts)
     codes = codes_of(parts.chunks, request.qtype, tasks.field, quantized, parts.all_axes, attribute="codes")
@@ -38,7 +37,7 @@ def fake_quantize(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` without parameters."""
     request, parts = _request(call, x)
     parts.check_aligned()
-    if _in_one_pass(parts, request.qtype):
+    if parts.within_chunks(request.qtype):
         return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
     return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
 
@@ -47,7 +46,7 @@ def choose_qparams(call: Call, x: da.Array) -> QParams:
     """Return the graph of `fastq.choose_qparams`."""
     request, parts = _request(call, x)
     parts.check_aligned()
-    if _in_one_pass(parts, request.qtype):
+    if parts.within_chunks(request.qtype):
         return _fields(_in_tasks(call, x, parts), parts, request)
     return _by_ends(x, parts, request)
 
@@ -67,13 +66,6 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
         weights = da.asarray(importance)
         check_importance(weights.dtype, weights.shape, x.shape, request)
     return request, Parts(x.chunks, request.granularity)
-
-
-def _in_one_pass(parts: Parts, qtype: QType) -> bool:
-    """Return whether each task has all elements on which its parameters depend."""
-    if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in parts.chunks):
-        raise ValueError(f"x must be one chunk for {qtype}, which has one scale for the whole array: x.rechunk(-1)")
-    return parts.within_chunks
 
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
@@ -133,13 +125,9 @@ def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
     found = {}
-    for name in (name for name in NUMBERS if getattr(like, name) is not None):
-        how: dict[str, Any] = {
-            "dtype": getattr(like, name).dtype,
-            "adjust_chunks": chunks,
-            "token": name,
-            "attribute": name,
-        }
-        index = parts.kept if name != "tensor_scale" else ()
-        found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
+    for name in NUMBERS:
+        if (numbers := getattr(like, name)) is not None:
+            how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
+            index = parts.kept if name != "tensor_scale" else ()
+            found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
     return filled(like, **found)

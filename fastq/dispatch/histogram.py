@@ -36,7 +36,7 @@ def histogram(call: Call, x: Array) -> BoundCall:
         return lambda *operands: empty(shape, bins)
     order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
     turned, parts = x.transpose(order), math.prod(shape)
-    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,))
+    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
     view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
     plan = plan_histogram(view, bins, nan, native(x.dtype))
     launch_plan = bind(plan.plan)

@@ -77,7 +77,7 @@ def element_types(
 
 def with_noise(spec: OpSpec, kinds: ElementOperands) -> tuple[Any, tuple[int, int, int, int, int]]:
     """Return what the pointers of a kernel point to, and its operands: with random numbers where it draws them."""
-    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.arithmetic.rule.draws else (kinds, VALUES)
+    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.draws else (kinds, VALUES)
 
 
 def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:

@@ -195,4 +195,4 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     if length % block == 0:
         rows, length = 1, rows * length
     blocks = -(-length // block)
-    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,))
+    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, extents, launcher, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, PairReduction, accumulator_of, plan_minmax
@@ -174,9 +174,9 @@ class _Work(NamedTuple):
 
     def arranged(self, x: Array, out: Array | None) -> strides.Arrangement | None:
         """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
-        code_format, granularity = self.spec.arithmetic.code_format, self.request.granularity
-        if self.spec.packs and code_format is not None:
-            return strides.arrange_packed(x.shape, granularity, out, code_format.group)
+        packed, granularity = self.spec.packed_format, self.request.granularity
+        if packed is not None:
+            return strides.arrange_packed(x.shape, granularity, out, packed.group)
         return strides.arrange(x, out, granularity)
 
     def plan(
@@ -207,8 +207,8 @@ class _Work(NamedTuple):
             return in_order if ranged is None else self.executing(where, ranged, source)
 
         assert self.result is not None
-        nbytes, lowest = extents(x, out, self.result.nbytes)
         execute = self.executing(where, ranged, x)
+        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
         bound: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
 
         def launch_drawing(*operands: Any) -> int:
@@ -378,7 +378,7 @@ def _plan_fused(
     size, parameters, owned = math.prod(shape), layout.parameters, layout.owned
     threads = threadpool.threads_for(size)
     kinds = planner.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    (pointers, operands), draws = planner.with_noise(spec, kinds), arithmetic.rule.draws
+    pointers, operands = planner.with_noise(spec, kinds)
     width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
     # rows that fill no register are taken as one in two passes (decision D29), unless there are fewer elements in all
@@ -386,7 +386,7 @@ def _plan_fused(
     narrow = layout.inner < width // COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
     if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
         return None
-    if draws and (layout.inner > 1 or planner.owned_units(layout) > DRAWN_TOGETHER):
+    if spec.draws and (layout.inner > 1 or planner.owned_units(layout) > DRAWN_TOGETHER):
         return None
     options = {"nan": nan, "range_scheme": scheme.name}
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, extents, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, nothing
 from fastq.dispatch.planner import bytes_of, kernel_args, loop_of, outgrows_cache, store_mode, tiled
-from fastq.dispatch.strides import NO_LAYOUT, Arrangement, arrange, codes_result
+from fastq.dispatch.strides import NO_LAYOUT, Arrangement, arrange, codes_result, extents
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (

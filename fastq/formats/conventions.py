@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -281,6 +282,33 @@ class Convention:
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
         return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
+
+
+class Coding(NamedTuple):
+    """A code format as a convention uses it in one scheme."""
+
+    row: Convention  # its fields as they are in that scheme
+    parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
+    codes: tuple[float, float]  # the first and the last code in use
+
+
+@functools.lru_cache(1024)
+def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
+    row = convention.under(symmetric, kind)
+    parameters = row.parameter_range(qtype, symmetric)
+    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
+
+
+def checked_coding(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+    """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
+    if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
+        raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
+    convention.check_format(qtype)
+    coding = coding_of(convention, qtype, symmetric, kind)
+    if not coding.parameters[0] < coding.parameters[1]:
+        raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
+    return coding
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -65,20 +65,23 @@ class ParameterRules(NamedTuple):
         return _as_scale(scale, self)
 
     def ready_tensor_scale(self, tensor_scale: Any) -> float:
-        """Return the scale of the whole array, 0 without one."""
-        return 0.0 if tensor_scale is None else _as_tensor_scale(tensor_scale, self.qtype)
+        """Return the scale of the whole array as a number, 0 without one, if the format has one and it is valid."""
+        if tensor_scale is None:
+            return 0.0
+        scale = as_array(tensor_scale, "tensor_scale")
+        check_tensor_scale(scale.dtype, scale.shape, self.qtype)
+        least, most = TENSOR_SCALES
+        if not least <= scale <= most:
+            raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
+        return float(scale)
 
     def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
         """Return zero points in the dtype that kernels read, for prepared scales."""
         if zero_point is None:
-            return np.zeros(scale.shape, self.zero_point_dtype(scale.dtype))
+            return np.zeros(scale.shape, self.convention.zero_point_dtype(self.qtype, scale.dtype))
         if self.convention.zero_point == "integer":
             return _as_zero_point(zero_point, self, scale.shape)
         return _as_float_zero_point(zero_point, self, scale.dtype, scale.shape)
-
-    def zero_point_dtype(self, scale: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of prepared zero points, for scales of a dtype."""
-        return self.convention.zero_point_dtype(self.qtype, scale)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
@@ -103,7 +106,7 @@ class ParameterRules(NamedTuple):
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
-        return self.zero_point_dtype(scale)
+        return self.convention.zero_point_dtype(qtype, scale)
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -183,16 +186,6 @@ def check_tensor_scale(dtype: np.dtype[Any], shape: tuple[int, ...], qtype: QTyp
         raise TypeError(f"tensor_scale must be float32, not {dtype}")
     if shape:
         raise ValueError(f"tensor_scale has shape {shape}, but it must be one number: shape ()")
-
-
-def _as_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
-    """Return the scale of the whole array as a number, if the format has one and it is valid."""
-    scale = as_array(tensor_scale, "tensor_scale")
-    check_tensor_scale(scale.dtype, scale.shape, qtype)
-    least, most = TENSOR_SCALES
-    if not least <= scale <= most:
-        raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
-    return float(scale)
 
 
 # --- zero points ------------------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.coding import Coding, coding_of
-from fastq.formats.conventions import DEFAULT, Convention, as_convention
+from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype

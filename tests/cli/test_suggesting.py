@@ -160,3 +160,39 @@ def test_a_suggested_scheme_is_for_its_tensor_only():
     experts = {f"a.mlp.experts.{k}.{part}_proj.weight": "int8" for k in (0, 1) for part in ("down", "gate", "up")}
     rest = {"a.mlp.down_proj.weight": "int2", "a.mlp.up_proj.weight": "int4", "a.mlp.o_proj.weight": "int4"}
     assert found == experts | rest
+
+
+@pytest.mark.parametrize("sqnr", [1, 11, 21, 30, 60, 200])
+def test_types_of_gguf_are_tried_until_one_is_good_enough(monkeypatch, sqnr):
+    """The choice is that among all of them; kernels, which a first run compiles, serve only searches up to there."""
+    x = np.random.default_rng(3).standard_normal((8, 256), np.float32)
+    write_gguf("a.gguf", {"w.weight": x})
+    taken, every = [], {"BF16": (16.0, reference.compare(x, x.astype(dtype_of("bfloat16"))).sqnr_db)}
+    for name, form in WRITTEN.items():
+        values = reference.gguf.dequantize(reference.gguf.quantize(x, name), name)
+        every[name] = 8 * form.nbytes / form.size, reference.compare(x, values).sqnr_db
+
+    def quantize(rows, name):
+        taken.append(name)
+        return reference.gguf.quantize(rows, name)
+
+    monkeypatch.setattr(fastq.gguf, "quantize", quantize)
+    monkeypatch.setattr(fastq.gguf, "dequantize", pytest.fail)
+    result = invoke("suggest", "a.gguf", "--sqnr", str(sqnr), "--json")
+    (entry,) = json.loads(result.stdout)["tensors"]
+    order = [*WRITTEN, "BF16"]
+    reached = [name for name in order if every[name][1] >= sqnr]
+    best = min(reached, key=lambda name: every[name][0]) if reached else "BF16"
+    assert (entry["scheme"], (entry["bits"], entry["sqnr_db"])) == (best, every[best])
+    assert set(taken) == {
+        name for name in WRITTEN if WRITTEN[name].searches(weighted=False) and every[name][0] <= every[best][0]
+    } - {name for name in order[order.index(best) + 1 :] if every[name][0] == every[best][0]}
+
+
+def test_a_type_that_can_not_hold_the_values_is_not_suggested():
+    write_gguf("a.gguf", {"w.weight": W * np.float32(1e6)})
+    (entry,) = json.loads(run("suggest", "a.gguf", "--sqnr", "18", "--json"))["tensors"]
+    assert entry["scheme"] == "MXFP4"
+    write_gguf("a.gguf", {"w.weight": W + np.float32("inf")})
+    result = invoke("suggest", "a.gguf")
+    assert (result.exit_code, result.stderr) == (1, "Error: a.gguf: tensor 'w.weight': it has NaN or infinite values\n")

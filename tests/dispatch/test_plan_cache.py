@@ -39,10 +39,10 @@ def twice(call, *arguments):
 def only_kept(monkeypatch):
     """Return a function after which every call must find its plan."""
 
-    def refuse(operation):
-        raise AssertionError(f"{operation} is resolved once more")
+    def refuse(asked):
+        raise AssertionError(f"{asked.operation} is resolved once more")
 
-    return lambda: monkeypatch.setattr(cache, "_resolver", refuse)
+    return lambda: monkeypatch.setattr(cache, "_resolve", refuse)
 
 
 def data(dtype, seed):
@@ -626,13 +626,13 @@ def test_other_threads_need_other_plans(threads):
 
 
 def test_a_plan_that_became_outdated_while_it_was_made_is_not_kept(monkeypatch):
-    resolver = cache._resolver
+    resolve = cache._resolve
 
-    def interrupted(operation):
+    def interrupted(asked):
         cache.plans.clear()
-        return resolver(operation)
+        return resolve(asked)
 
-    monkeypatch.setattr(cache, "_resolver", interrupted)
+    monkeypatch.setattr(cache, "_resolve", interrupted)
     fastq.minmax(X)
     assert not kept()
 

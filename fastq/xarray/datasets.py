@@ -32,7 +32,7 @@ def library(function: str, **given: Any) -> Any:
 
 
 def by_chunks(function: Callable[..., Any], data: Any, *arguments: Any, dtype: Any) -> Array:
-    """Return what a function makes of an array, of the same shape: lazily if it is lazy, in threads of dask's own."""
+    """Return the result of a function, in the shape of its array: lazily if that is lazy, in the thread of a task."""
     if not hasattr(data, "map_blocks"):
         return np.asarray(function(np.asarray(data), *arguments))
     meta, of_chunk = np.empty((0,) * data.ndim, dtype), functools.partial(in_own_thread, function)

@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.planner import (
-    RUNS,
-    enough_for_all,
-    kernel_args,
-    kernel_for,
-    owned_units,
-    tiled_if_fits,
-    with_tensor,
-)
+from fastq.dispatch import planner
+from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
 from fastq.engine.runtime import threadpool
@@ -63,7 +56,7 @@ class RangeSearch:
         work = view.size * self.shares.shape[1] * self.stages
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
-        alone = self.threads == 1 or enough_for_all(self.layout.parameters, self.threads)
+        alone = self.threads == 1 or planner.enough_for_all(self.layout.parameters, self.threads)
         searched = self._plan(spec, view, method, True) if in_cache and alone else None
         plan = searched or self._plan(spec, view, method, False)
         assert plan is not None  # pieces of any size fit tiles

@@ -9,28 +9,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import (
-    UNROUNDED,
-    Coding,
-    Convention,
-    HalfPrecision,
-    as_convention,
-    checked_coding,
-    coding_of,
-)
+from fastq.formats import conventions
+from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
 from fastq.requests.noise import STOCHASTIC
-from fastq.requests.options import (
-    LinearOptions,
-    MinMaxOptions,
-    QuantizeOptions,
-    RangeOptions,
-    ValuesOptions,
-)
+from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions, RangeOptions, ValuesOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters, unfilled
@@ -280,7 +267,11 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, half, nan = checked_coding(row, qtype, always, kind), row.rounded_to(dtype), check_nan(options.nan, qtype)
+    coding, half, nan = (
+        conventions.checked_coding(row, qtype, always, kind),
+        row.rounded_to(dtype),
+        check_nan(options.nan, qtype),
+    )
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
         if search.signs == 2:

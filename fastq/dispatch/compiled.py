@@ -243,7 +243,6 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
 
 
 def _checked(conversion: Made, x: Any, out: Any) -> Made:
-    """Return a conversion if its results can be written to out."""
     if _is_none(out):
         return conversion
     if not isinstance(x, types.Array):

@@ -139,7 +139,6 @@ def _as_it_is(numbers: Any) -> Any:
 
 
 def _checks(asked: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
-    """Return what the driver has to look at."""
     (nbytes_acc, nbytes_out), lowest = extents(acc, out, nbytes)
     factors, zero_point, _ = ready
     return Checks(

@@ -166,7 +166,6 @@ def _width(dtype: str) -> int:
 
 
 def _as_elements(dtype: str, array: Array) -> Array:
-    """Return a tensor in its dtype."""
     return array.view(FLOAT_FORMATS[ML_FLOATS[dtype]].dtype) if dtype in ML_FLOATS else array
 
 

@@ -83,7 +83,6 @@ def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array,
 
 
 def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
-    """Return the numbers of blocks."""
     if isinstance(form, BinaryFormat):
         return gguf_small.quantize_binary(x)
     if isinstance(form, formats.TernaryFormat):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats import conventions
-from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
+from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, checked_coding, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
@@ -160,7 +160,7 @@ class Request(NamedTuple):
     compute: DType  # the type to compute in
     nan: str = "raise"  # as the caller gave them
     saturate: bool = True
-    half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
+    half: HalfPrecision = conventions.UNROUNDED  # dtypes of half precision to which results of operations are rounded
     search: MSERange | None = None  # the search for a part of each range
     decodes: bool = False  # whether raw codes are decoded
     stochastic: bool = False  # whether codes are rounded at random
@@ -267,11 +267,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, half, nan = (
-        conventions.checked_coding(row, qtype, always, kind),
-        row.rounded_to(dtype),
-        check_nan(options.nan, qtype),
-    )
+    coding, half, nan = checked_coding(row, qtype, always, kind), row.rounded_to(dtype), check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
         if search.signs == 2:

@@ -22,24 +22,12 @@ _SHOWN = "code", "number", "scale", "tensor_scale", "zero_point", "offset"
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The formulas by which an array was quantized and is decoded; shown as lines of text.
+    """The formulas by which an array was quantized and is decoded; shown as lines of text."""
 
-    Attributes
-    ----------
-    formulas : dict of str to str
-        Formulas by their results: "scale", "zero_point" or "offset", "code" and "value".
-    numbers : dict of str to number
-        Numbers of an element by their names in the formula of its value; empty without an index.
-    value : float32, float64 or None
-        The result of the formula, with the bits of `dequantize`; None without an index.
-    text : str
-        The whole text.
-    """
-
-    formulas: dict[str, str]
-    numbers: dict[str, Any]
-    value: Any
-    text: str
+    formulas: dict[str, str]  # formulas by their results: "scale", "zero_point" or "offset", "code" and "value"
+    numbers: dict[str, Any]  # numbers of an element by their names in the formula of its value; empty without an index
+    value: Any  # the result of the formula, with the bits of `dequantize`; None without an index
+    text: str  # the whole text
 
     def __repr__(self) -> str:
         return self.text

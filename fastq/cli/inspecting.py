@@ -12,35 +12,14 @@ import click
 import numpy as np
 
 import fastq
-from fastq.cli import files
+from fastq.cli import files, report
 from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.cli.quantizing import inspect_gguf
-from fastq.cli.report import (
-    Shown,
-    as_float,
-    json_option,
-    operands,
-    print_json,
-    show,
-    table_options,
-    total_text,
-    worst_option,
-)
+from fastq.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
 from fastq.cli.suggesting import Trials, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
-from fastq.io.pipeline import (
-    NAMED,
-    NO_ERRORS,
-    Converted,
-    Errors,
-    Progress,
-    count_text,
-    errors_in,
-    naming,
-    signal_of,
-    some_of,
-    sums_of,
-)
+from fastq.io import pipeline
+from fastq.io.pipeline import NAMED, Converted, Errors, Progress, count_text, errors_in, signal_of, some_of, sums_of
 from fastq.io.records import FLOATS, Scheme
 from fastq.io.stores import NETCDF
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
@@ -108,7 +87,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @files.decibels("--sqnr", default=30.0, show_default=True, help="SQNR in dB that each tensor must reach.")
 @json_option
-@worst_option
+@report.worst_option
 def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
     """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
 
@@ -177,7 +156,7 @@ def _tried(
     tensor: Tensor, trials: Trials, sqnr: float, advance: Progress
 ) -> tuple[dict[Scheme | str, Measured], float]:
     """Return what was measured of each scheme, and the sum of the squares of values."""
-    with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
+    with pipeline.naming(lambda error: f"tensor {tensor.name!r}: {error}"):
         values = tensor.values()
         tried = dict(trials.measured(values, _least(tensor, sqnr))), signal_of(values)
     advance(tensor.nbytes, 1)
@@ -300,7 +279,7 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
-    with naming(lambda error: f"tensor {x.name!r}: {error}"):
+    with pipeline.naming(lambda error: f"tensor {x.name!r}: {error}"):
         kind, measured, sums = (_in_parts if x.reader or y.reader else _at_once)(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
@@ -334,5 +313,5 @@ def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str,
     if apart:
         note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
     if len(totals) == 1:
-        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), NO_ERRORS
+        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), pipeline.NO_ERRORS
     return kind, comparison_of(totals), errors_in(totals)

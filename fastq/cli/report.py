@@ -15,21 +15,8 @@ import click
 import numpy as np
 
 import fastq
-from fastq.cli import files
-from fastq.cli.tables import (
-    EQUAL,
-    UNLIMITED,
-    Entry,
-    arranged,
-    cell_text,
-    print_line,
-    print_table,
-    print_wrapped,
-    printable,
-    shape_text,
-    terminal_width,
-    title_of,
-)
+from fastq.cli import files, tables
+from fastq.cli.tables import EQUAL, Entry, arranged, cell_text, print_line, printable, shape_text, title_of
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.pipeline import Converted, total_of
@@ -167,7 +154,7 @@ def show(
         print_json(table)
     else:
         total = totals if "bytes" in columns else None
-        print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
+        tables.print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
         print_line(text)
 
 
@@ -214,19 +201,19 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print a line for each fact, its name first; long facts continue on indented lines."""
-    width, indent = terminal_width() or UNLIMITED, max(map(len, facts)) + 2
+    width, indent = tables.terminal_width() or tables.UNLIMITED, max(map(len, facts)) + 2
     for name, text in facts.items():
-        print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
+        tables.print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
 
 
 def print_conventions() -> None:
     """Print a paragraph per convention: name and system, and the formulas, in lines that fit."""
-    width = terminal_width() or PAGE
+    width = tables.terminal_width() or PAGE
     for row in CONVENTIONS.values():
         first = row.under(False, "array")
-        print_wrapped(f"{row.name}: {row.system}", width, "  ")
+        tables.print_wrapped(f"{row.name}: {row.system}", width, "  ")
         for title, formula in (("code", code_formula), ("scale", scale_formula), ("zero point", zero_point_formula)):
-            print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
+            tables.print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
 
 
 def operands(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Tensor]) -> ErrorsOf:

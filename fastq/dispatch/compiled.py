@@ -19,15 +19,9 @@ from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.engine.jit import overload
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
+from fastq.kernels import embedded
 from fastq.kernels.build import element_type
-from fastq.kernels.embedded import (
-    Conversion,
-    Requantization,
-    conversion_of,
-    convert_by_range,
-    convert_with,
-    requantize_with,
-)
+from fastq.kernels.embedded import Conversion, Requantization, conversion_of, convert_by_range, convert_with
 from fastq.kernels.requantization import RequantizeSpec
 from fastq.kernels.spec import KernelSpec
 from fastq.requests import requantization
@@ -90,7 +84,7 @@ def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> C
     arguments = plain.bind(*given, **named)
     arguments.apply_defaults()
     names = {"conversion": globals()[name](**arguments.arguments)}
-    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, requantize_with)}
+    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, embedded.requantize_with)}
     made: Callable[..., Any] = eval(f"lambda {str(plain)[1:-1]}: {_CALLS[name]}", names)
     return made
 
@@ -249,7 +243,6 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
 
 
 def _checked(conversion: Made, x: Any, out: Any) -> Made:
-    """Return a conversion if its results can be written to out."""
     if _is_none(out):
         return conversion
     if not isinstance(x, types.Array):

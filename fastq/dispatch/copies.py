@@ -112,7 +112,6 @@ def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOpera
 
 
 def _as_integers(kind: ElementType) -> ElementType:
-    """Return the type of the bits of float codes."""
     if isinstance(kind, StorageFormat):
         return StorageFormat(kind.bits, False) if kind.element else kind
     return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind

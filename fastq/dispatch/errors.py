@@ -105,7 +105,6 @@ totals_of_values = compare_values
 
 
 def _finish_of(call: Call) -> Callable[[Array, int, bool], Any]:
-    """Return what makes the result of sums."""
     return _comparison if call.operation.startswith("compare") else _totals
 
 
@@ -120,7 +119,6 @@ def _totals(sums: Array, size: int, has_codes: bool) -> Totals:
 
 
 def _numbers_of(sums: Array, size: int, has_codes: bool) -> tuple[Any, ...]:
-    """Return the fields of `Totals`."""
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     largest, largest_relative = _largest(columns[4], total), _largest(columns[5], relative)

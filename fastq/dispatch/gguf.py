@@ -170,7 +170,6 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
 
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
-    """Plan the launch of a kernel on all blocks."""
     row, width, args = task.row, task.row.size, None
     kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
     if task.searches:

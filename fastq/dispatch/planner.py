@@ -90,6 +90,11 @@ def owned_units(layout: Layout) -> int:
     return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
+def enough_for_all(parts: int, threads: int) -> bool:
+    """Return whether each of the threads can have parts of its own, in about equal shares."""
+    return parts >= 4 * threads
+
+
 def tiled_if_fits(
     plan: LaunchPlan,
     shape: tuple[int, ...],

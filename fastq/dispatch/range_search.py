@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch import planner
 from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
@@ -55,13 +56,11 @@ class RangeSearch:
         work = view.size * self.shares.shape[1] * self.stages
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
-        searched = self._plan(spec, view, method, True) if in_cache and self._has_parts_for_all() else None
+        alone = self.threads == 1 or planner.enough_for_all(self.layout.parameters, self.threads)
+        searched = self._plan(spec, view, method, True) if in_cache and alone else None
         plan = searched or self._plan(spec, view, method, False)
         assert plan is not None  # pieces of any size fit tiles
         self.plan, self.sums_of = plan, 0 if searched else self.threads
-
-    def _has_parts_for_all(self) -> bool:
-        return self.threads == 1 or self.layout.parameters >= 4 * self.threads
 
     def _plan(self, spec: OpSpec, view: Array, method: MSERange, whole: bool) -> LaunchPlan | None:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""

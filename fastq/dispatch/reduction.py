@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch import planner
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.planner import bytes_of, kernel_args, kernel_for, loop_of, outgrows_cache, owned_units, tiled
 from fastq.dispatch.refusal import refuse_nan
@@ -166,7 +167,7 @@ def plan_minmax(
     tuned = tuning.current()
     accumulator = accumulator_of(dtype)
     loop, count, owned = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, owned_units(layout)
-    alone = layout.owned and size // owned >= 4 * threads  # each thread has blocks of its own
+    alone = layout.owned and planner.enough_for_all(size // owned, threads)
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None

@@ -321,7 +321,6 @@ def _are_of(names: object, known: Collection[str]) -> bool:
 
 
 def _rows(rows: object, name: str, wanted: str) -> tuple[tuple[Any, Any, Any], ...]:
-    """Return rows of three, which a field must have."""
     if type(rows) is tuple and all(type(row) is tuple and len(row) == 3 for row in rows):
         return rows
     raise ValueError(f"{name} must be a tuple of {wanted}, not {shown(rows)}")

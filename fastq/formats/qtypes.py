@@ -185,12 +185,8 @@ FAMILIES = "int1 to int8, int16, uint1 to uint8, uint16, " + ", ".join(
     dict.fromkeys(re.sub("_.*", "_*", row.name) for row in QTYPES.values() if row.element or row.block_size)
 )
 _SPELLINGS = {
-    "fp8": _E4M3,
-    "float8": _E4M3,
-    "e4m3": _E4M3,
-    "fp8_e4m3": _E4M3,
-    "e5m2": "float8_e5m2",
-    "fp8_e5m2": "float8_e5m2",
+    **dict.fromkeys(("fp8", "float8", "e4m3", "fp8_e4m3"), _E4M3),
+    **dict.fromkeys(("e5m2", "fp8_e5m2"), "float8_e5m2"),
     "fp6": "float6_e3m2fn",
     "float4": "float4_e2m1fn",
     "mxfp8": "mxfp8_e4m3",

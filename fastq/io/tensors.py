@@ -329,7 +329,6 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         return self._read(name)
 
     def _read(self, name: str) -> QuantizedArray | Array:
-        """Return an existing tensor."""
         return self._tensors[name].load()
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -341,7 +341,6 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 
 
 def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
-    """Return the tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
     q = QuantizedArray(q.codes, q.qparams.with_values(*shared.parameters_of(q)), q.shape)

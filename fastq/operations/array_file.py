@@ -18,15 +18,8 @@ import numpy as np
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, check_stored_codes
-from fastq.operations.file_parts import (
-    convention_entry,
-    convention_of,
-    opened,
-    qtype_entry,
-    qtype_of,
-    read_array,
-    with_tuples,
-)
+from fastq.operations import file_parts
+from fastq.operations.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
 from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
 from fastq.system import atomic
@@ -99,7 +92,7 @@ def _stored(array: Array) -> tuple[str, Array]:
 
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
     """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
-    with opened(path, kind.__name__) as file:
+    with file_parts.opened(path, kind.__name__) as file:
         return _read(file, kind)
 
 
@@ -173,7 +166,6 @@ def _width(dtype: str) -> int:
 
 
 def _as_elements(dtype: str, array: Array) -> Array:
-    """Return a tensor in its dtype."""
     return array.view(FLOAT_FORMATS[ML_FLOATS[dtype]].dtype) if dtype in ML_FLOATS else array
 
 

@@ -58,7 +58,6 @@ def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any],
 
 
 def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
-    """Return uninitialized codes with valid parameters."""
     q = quantize(x, name, **scheme)
     q.scale[...], q.zero_point[...] = 1, 0
     return q

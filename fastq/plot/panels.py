@@ -221,7 +221,6 @@ class Cells(NamedTuple):
 
 
 def _folded(a: Array) -> Array:
-    """Return `a` as a matrix of rows along its last axis."""
     return a.reshape(-1, a.shape[-1] if a.ndim else 1)
 
 

@@ -87,7 +87,6 @@ class Trial:
 
     @cached_property
     def _ends(self) -> list[float]:
-        """The range of the whole array."""
         return [end.item() for end in minmax(self.x)]
 
     def measured(self, scheme: Arguments) -> Measured:

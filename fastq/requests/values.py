@@ -9,28 +9,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import (
-    UNROUNDED,
-    Coding,
-    Convention,
-    HalfPrecision,
-    as_convention,
-    checked_coding,
-    coding_of,
-)
+from fastq.formats import conventions
+from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, checked_coding, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
 from fastq.requests.noise import STOCHASTIC
-from fastq.requests.options import (
-    LinearOptions,
-    MinMaxOptions,
-    QuantizeOptions,
-    RangeOptions,
-    ValuesOptions,
-)
+from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions, RangeOptions, ValuesOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters, unfilled
@@ -173,7 +160,7 @@ class Request(NamedTuple):
     compute: DType  # the type to compute in
     nan: str = "raise"  # as the caller gave them
     saturate: bool = True
-    half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
+    half: HalfPrecision = conventions.UNROUNDED  # dtypes of half precision to which results of operations are rounded
     search: MSERange | None = None  # the search for a part of each range
     decodes: bool = False  # whether raw codes are decoded
     stochastic: bool = False  # whether codes are rounded at random

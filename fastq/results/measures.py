@@ -16,20 +16,14 @@ FAR = 6.0  # a channel is an outlier from this multiple of the median of all lar
 
 
 class Histogram(NamedTuple):
-    """The histogram of the elements of each part of an array, and their range.
+    """The histogram of the elements of each part of an array, and their range."""
 
-    Attributes
-    ----------
-    lo, hi : ndarray of float64
-        Minima and maxima; inf and -inf for a part without elements.
-    counts : ndarray of int64
-        Counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``; x lies in bin ``floor(x /
-        2**e)``. The exponent e is the least one, but at least -1022, for which the largest magnitude of the part is
-        below ``bins * 2**e``.
-    """
-
+    # minima and maxima; inf and -inf for a part without elements
     lo: NDArray[np.float64]
     hi: NDArray[np.float64]
+    # counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``; x lies in bin ``floor(x / 2**e)``.
+    # The exponent e is the least one, but at least -1022, for which the largest magnitude of the part is below ``bins *
+    # 2**e``
     counts: NDArray[np.int64]
 
 

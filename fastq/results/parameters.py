@@ -13,19 +13,8 @@ from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.system import lazy
-from fastq.system.arguments import (
-    as_array,
-    as_axis,
-    as_block_size,
-    as_bool,
-    as_dtype,
-    between,
-    is_lazy,
-    is_python,
-    native,
-    shown,
-)
+from fastq.system import arguments, lazy
+from fastq.system.arguments import as_array, as_axis, as_block_size, as_bool, as_dtype, between, is_lazy, native, shown
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
@@ -33,7 +22,7 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
     array = as_array(given, name)
     if array.dtype.kind not in "iuf" and array.dtype.name not in FLOAT_FORMATS and array.dtype.name not in QTYPES:
         raise TypeError(f"{name} must be an array of numbers, not {shown(given)}")
-    return array.astype(np.float64) if name == "scale" and is_python(given) else array
+    return array.astype(np.float64) if name == "scale" and arguments.is_python(given) else array
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:

@@ -146,7 +146,6 @@ def _count(pick: Pick, n: int) -> int:
 
 
 def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
-    """Return the blocks of an axis that a pick takes."""
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):

@@ -379,7 +379,6 @@ def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> pack
 
 
 def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:
-    """Return the codes of an array, lazily if it is lazy."""
     if extremes is not None and not way.has(extremes):
         (lo, hi), (first, last) = extremes, way.ends
         raise ValueError(

@@ -99,23 +99,13 @@ class _Codec(ArrayArrayCodec):
 
 @dataclass(frozen=True)
 class CastValue(_Codec):
-    """Casts values to another data type; see `fastq.zarr.cast_value`.
-
-    Parameters
-    ----------
-    data_type : str or data type of zarr
-        Data type of the stored values.
-    rounding, out_of_range
-        As in `fastq.zarr.cast_value`; "wrap" applies to stored integers, and has no effect on floats that are read.
-    scalar_map : mapping, optional
-        Values and their replacements, under "encode" and "decode": lists of pairs, or mappings. Both are written like
-        fill values.
-    """
+    """Casts values to another data type; see `fastq.zarr.cast_value`."""
 
     name: ClassVar[str] = "cast_value"
-    data_type: Any
+    data_type: Any  # that of the stored values, of zarr or by its name
     rounding: str = "nearest-even"
-    out_of_range: str | None = None
+    out_of_range: str | None = None  # "wrap" applies to stored integers, and has no effect on floats that are read
+    # values and replacements, written like fill values, under "encode" and "decode": lists of pairs, or mappings
     scalar_map: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -208,12 +198,8 @@ def _has_range_of(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
 class ScaleOffset(_Codec):
     """Stores ``(x - offset) * scale`` and reads ``x / scale + offset``, in the array's dtype.
 
-    Each float operation is rounded; integers that are out of range or not a multiple of the scale are refused.
-
-    Parameters
-    ----------
-    offset, scale : number or str
-        Numbers, written like a fill value of the array's dtype.
+    Each float operation is rounded; integers that are out of range or not a multiple of the scale are refused. Both
+    numbers are written like a fill value of the array's dtype.
     """
 
     name: ClassVar[str] = "scale_offset"
@@ -278,13 +264,7 @@ def _refuse_outside(dtype: np.dtype[Any], *numbers: int) -> None:
 
 @dataclass(frozen=True)
 class BitRound(_Codec):
-    """Rounds floats to fewer bits of the mantissa when they are stored, as `fastq.bitround` does.
-
-    Parameters
-    ----------
-    keepbits : int
-        Number of bits to keep.
-    """
+    """Rounds floats to fewer bits of the mantissa when they are stored, as `fastq.bitround` does."""
 
     keepbits: int
     takes: ClassVar[str] = "floats of 16, 32 and 64 bits"

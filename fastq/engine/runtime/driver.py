@@ -17,21 +17,7 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime import boundary, threadpool
 from fastq.engine.runtime.boundary import python_function
-from fastq.engine.runtime.layout import (
-    HEAD,
-    HEAD_WORDS,
-    HI,
-    LAUNCH,
-    LO,
-    NONE,
-    OUT,
-    SCALE,
-    SUMS,
-    UNFIT,
-    VALUES,
-    ZERO,
-    X,
-)
+from fastq.engine.runtime.layout import HEAD, HEAD_WORDS, HI, LAUNCH, LO, NONE, OUT, SCALE, SUMS, UNFIT, VALUES, ZERO, X
 
 __all__ = ["HI", "LO", "NONE", "OUT", "SCALE", "SUMS", "UNFIT", "VALUES", "ZERO", "X"]
 

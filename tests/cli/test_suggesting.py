@@ -15,7 +15,10 @@ from gguf_files import write as write_gguf
 
 import fastq
 from fastq import reference
+from fastq.cli.quantizing import _of_entry
+from fastq.cli.suggesting import _schemes_of
 from fastq.formats.gguf import WRITTEN
+from fastq.io.records import Record, stored_specs
 
 W = np.random.default_rng(4).standard_normal((96, 64)).astype(np.float32)
 W[5] *= 50
@@ -113,6 +116,17 @@ def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):
     aside = ("weight_shape", "weight_global_scale")  # a few bytes for each matrix
     nbytes = sum(end - start for name, (start, end) in stored.items() if not name.endswith(aside))
     assert entry["bits"] == 8 * nbytes / x.size
+
+
+def test_bytes_of_a_suggestion_are_those_of_the_file_but_for_what_a_tensor_has_once():
+    for scheme, measured in _schemes_of(W, 0.0):
+        taken = _of_entry(scheme.arguments())
+        arguments = {name: each for name, each in taken.arguments().items() if name != "range"}
+        tensor_scale = 1.0 if taken.dtype == "nvfp4" else None
+        record = Record(**arguments, original_dtype="F32", shape=W.shape, tensor_scale=tensor_scale)
+        nbytes = [spec.nbytes for spec in stored_specs("w", record)]
+        once = sum(each for each in nbytes if each <= 16)
+        assert sum(nbytes) == measured.bits * W.size / 8 + once, scheme
 
 
 @pytest.mark.parametrize(

@@ -240,10 +240,7 @@ class _Work(NamedTuple):
     # --- in steps -----------------------------------------------------------------------------------------------------
 
     def in_steps(self, choice: ParameterChoice, x: Array, out: Array | None) -> BoundLaunch:
-        """Return launches with Python between them.
-
-        Strided memory goes through buffers twice; parameters of blocks with NaN are marked.
-        """
+        """Return launches with Python between them, in which strided memory goes through buffers twice."""
         (request, spec, result), scheme = self, self.spec.range_scheme
         assert result is not None
         dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype

@@ -356,7 +356,7 @@ def test_article_in_three_schemes():
 
 def test_zeros_have_a_scale_of_one():
     x = np.zeros((2, 3), np.float32)
-    q = fastq.quantize(x, "int8", convention="textbook")
+    q = fastq.quantize(x, "uint8", convention="textbook")
     assert (float(q.scale), int(q.zero_point)) == (1.0, 0)
     assert np.array_equal(np.asarray(q), x)
 
@@ -552,6 +552,9 @@ def test_blocks_of_onnxruntime(api):
     ],
     ids=str,
 )
+@pytest.mark.slow(
+    "compiles 3 kernels a dtype", quick=lambda dtype, fields: (dtype == "float8_e4m3fn") == ("zero_point" in fields)
+)
 @pytest.mark.parametrize("dtype", ["nf4", "float8_e4m3fn"])
 def test_codes_that_are_numbers_stand_for_them_in_any_convention(dtype, fields):
     """What a convention adds to integer codes is for these alone."""
@@ -560,7 +563,7 @@ def test_codes_that_are_numbers_stand_for_them_in_any_convention(dtype, fields):
     plain = fastq.QParams(np.float32(0.3), 0, dtype)
     x = np.array([-np.inf, -5, -0.7, -0.0, 0.0, 0.1, 0.3, 0.9, np.inf] * 9, np.float32)
     expected = reference.fake_quantize(x, qparams=plain)
-    codes = fastq.quantize(x, qparams=plain).codes
+    codes = reference.quantize(x, qparams=plain).codes
     for api in (fastq, reference):
         same_bytes(api.fake_quantize(x, qparams=given), expected)
         same_bytes(api.dequantize(fastq.QuantizedArray(codes, given, x.shape)), expected)

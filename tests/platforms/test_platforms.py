@@ -63,7 +63,7 @@ def test_a_python_that_cannot_be_had_is_told(tmp_path, monkeypatch, capsys, foun
     if found:
         environments._script(tmp_path / "python3.12", "false")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["platforms", "python3.12", "python3.12"])
+    monkeypatch.setattr(sys, "argv", ["platforms", "python3.12", "python3.12", "--folder", str(tmp_path)])
     assert laboratory.main() == 1
     assert (
         capsys.readouterr().out

@@ -300,14 +300,9 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
     kernel = planner.kernel_for(
         f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
     )
-    threads = threadpool.threads_for(count)
-    return driver.plan_launch(
-        kernel,
-        (driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE),
-        planner.kernel_args(strides.NO_LAYOUT, spec.code_range),
-        count,
-        threads,
-    )
+    operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
+    args, threads = planner.kernel_args(strides.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
+    return driver.plan_launch(kernel, operands, args, count, threads)
 
 
 class RangedPlan(NamedTuple):

@@ -245,16 +245,14 @@ def _format(dtype: Any) -> QType:
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:
     """Return the range of a variable, in the type to compute in."""
-    ends = [
-        as_float(each, f"ranges of {name!r}", -math.inf, math.inf)
-        for each in (pair if is_a(pair, (list, tuple)) else ())
-    ]
+    given = pair if is_a(pair, (list, tuple)) else ()
+    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in given]
     dtype = np.result_type(native(variable.dtype), np.float32)
     with np.errstate(over="ignore"):
         found = np.array(ends).astype(dtype)
     if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(found).any():
-        given = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
-        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {given}")
+        told = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
+        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {told}")
     return found
 
 

@@ -252,7 +252,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    nan, saturate = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate")
+    saturate = arguments.as_bool(options.saturate, "saturate")
     symmetric = arguments.as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
         raise ValueError("saturate must be True for a search for ranges: values beyond the range would be infinite")
@@ -264,7 +264,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, half = checked_coding(row, qtype, always, kind), row.rounded_to(dtype)
+    coding, half, nan = checked_coding(row, qtype, always, kind), row.rounded_to(dtype), check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
         if search.signs == 2:

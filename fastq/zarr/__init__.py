@@ -35,7 +35,7 @@ def register() -> None:
     from fastq.zarr import codecs
 
     for name, codec in codecs.CODECS.items():
-        with contextlib.suppress(KeyError):  # zarr has no codec of this name
+        with contextlib.suppress(KeyError, ValueError):  # zarr has no codec of this name: a ValueError from 3.4 on
             if (own := registry.get_codec_class(name)) is not codec:
                 codec.own = own
         registry.register_codec(name, codec)

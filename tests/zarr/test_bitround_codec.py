@@ -19,6 +19,19 @@ def registered():
         yield
 
 
+@pytest.mark.parametrize("error", [KeyError, zarr.errors.UnknownCodecError])
+def test_a_codec_that_zarr_lacks_is_registered(monkeypatch, error):
+    """By the error of each version of zarr."""
+
+    def lacking(name):
+        raise error(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zarr.registry, "get_codec_class", lacking)
+        fastq.zarr.register()
+    assert zarr.registry.get_codec_class("bitround") is codecs.CODECS["bitround"]
+
+
 def written(x, name, keepbits):
     """The store of an array that went through the codec, and the array."""
     store = zarr.storage.MemoryStore()

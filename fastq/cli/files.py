@@ -75,10 +75,7 @@ force_option = click.option("--force", is_flag=True, help="Replace OUT if it exi
 def with_suffix(
     *suffixes: str, hint: Mapping[str, str] | None = None
 ) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
-    """Return a callback that refuses paths without one of the suffixes; None is an option that was not given.
-
-    Hints say of other suffixes what such a file holds.
-    """
+    """Return a callback that refuses paths without one of the suffixes; hints tell what files with others hold."""
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
         if path is not None and path.suffix not in suffixes:
@@ -182,10 +179,7 @@ def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool, rep
 
 
 def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
-    """Refuse a file that must not be replaced: one that is read, is not a plain file, or has no folder.
-
-    A link counts as its target, if that exists.
-    """
+    """Refuse to replace a file that is read, is not a plain file, or has no folder; a link counts as its target."""
     there = os.path.exists(out)
     if not os.path.isdir(out.parent):
         reason = f"there is no folder {str(out.parent)!r}"
@@ -258,10 +252,8 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
     """Show how many tensors and bytes are done, on standard error if that is a terminal."""
-    text = bars.TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
-    columns = text, bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
-    done, total = 0, sum(tensor.nbytes for tensor in tensors)
-    with _bar(*columns, total=total, tensors=len(tensors), done=0) as update:
+    done, total, text = 0, sum(tensor.nbytes for tensor in tensors), f"{{task.fields[done]}} of {len(tensors)} tensors"
+    with _bar(text, bars.DownloadColumn(), bars.TransferSpeedColumn(), total=total, done=0) as update:
 
         def advance(nbytes: int, tensors: int) -> None:
             nonlocal done
@@ -273,8 +265,7 @@ def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None
 
 def counted(things: Sequence[T], noun: str) -> Iterator[T]:
     """Yield items, and show how many are done, as `progress_bar` does."""
-    columns = bars.TextColumn(noun), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
-    with _bar(*columns, total=len(things)) as update:
+    with _bar(noun, bars.MofNCompleteColumn(), total=len(things)) as update:
         for thing in things:
             yield thing
             update(advance=1)
@@ -287,9 +278,8 @@ def tasks_shown() -> Iterator[None]:
         yield
         return
     callback: Any = importlib.import_module("dask.callbacks").Callback
-    columns = bars.TextColumn("tasks"), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
     total = 0
-    with _bar(*columns, total=None) as update:
+    with _bar("tasks", bars.MofNCompleteColumn(), total=None) as update:
 
         def begin(graph: Any, state: dict[str, Any]) -> None:
             nonlocal total
@@ -301,9 +291,10 @@ def tasks_shown() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bar(*columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
+def _bar(text: str, *columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
     console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
+    columns = bars.TextColumn(text), bars.BarColumn(), *columns, bars.TimeRemainingColumn()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
     hidden, kernels = not console.is_terminal, itertools.count(1)
     # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file

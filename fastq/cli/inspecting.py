@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -13,35 +12,14 @@ import click
 import numpy as np
 
 import fastq
-from fastq.cli import files
+from fastq.cli import files, report
 from fastq.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.cli.quantizing import inspect_gguf
-from fastq.cli.report import (
-    Shown,
-    as_float,
-    json_option,
-    operands,
-    print_json,
-    show,
-    table_options,
-    total_text,
-    worst_option,
-)
-from fastq.cli.suggesting import Tried, command, schemes_for
+from fastq.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
+from fastq.cli.suggesting import Trials, command, schemes_for
 from fastq.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
-from fastq.io.pipeline import (
-    NAMED,
-    NO_ERRORS,
-    Converted,
-    Errors,
-    Progress,
-    count_text,
-    errors_in,
-    naming,
-    signal_of,
-    some_of,
-    sums_of,
-)
+from fastq.io import pipeline
+from fastq.io.pipeline import NAMED, Converted, Errors, Progress, count_text, errors_in, signal_of, some_of, sums_of
 from fastq.io.records import FLOATS, Scheme
 from fastq.io.stores import NETCDF
 from fastq.io.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
@@ -49,7 +27,6 @@ from fastq.operations.measure import totals as totals_of
 from fastq.plot.schemes import SAMPLE, Measured
 from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
-from fastq.system.dtypes import Array
 
 MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
@@ -110,7 +87,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 @click.argument("source", metavar="FILE|DIR", type=SOURCE)
 @files.decibels("--sqnr", default=30.0, show_default=True, help="SQNR in dB that each tensor must reach.")
 @json_option
-@worst_option
+@report.worst_option
 def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
     """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
 
@@ -118,8 +95,9 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     scale, with a scale for each row, and in blocks of 32; float8, the MX formats and NVFP4. For fastq convert: schemes
     that quantize weights only, on the matrices that it quantizes. For fastq gguf: all types of blocks, and BF16.
     Schemes are tried on at most 65,536 elements of each floating-point tensor of two or more axes; if that is a part of
-    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Standard error lists
-    the tensors that were left out and, for models and GGUF files, the command to use.
+    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Bits and bytes are
+    those of codes and of the parameters of rows and blocks; what each tensor has once, such as its shape, is left out.
+    Standard error lists the tensors that were left out and, for models and GGUF files, the command to use.
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
     tensor.
@@ -134,7 +112,7 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
         with files.progress_bar(tensors) as advance:
-            tried = {tensor.name: _tried(tensor, trials.measured, advance) for tensor in tensors}
+            tried = {tensor.name: _tried(tensor, trials, sqnr, advance) for tensor in tensors}
         groups: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             groups.setdefault(trials.group(tensor), []).append(tensor)
@@ -176,14 +154,19 @@ def _reason(tensor: Tensor) -> str:
 
 
 def _tried(
-    tensor: Tensor, measured_by: Callable[[Array], Tried], advance: Progress
+    tensor: Tensor, trials: Trials, sqnr: float, advance: Progress
 ) -> tuple[dict[Scheme | str, Measured], float]:
     """Return what was measured of each scheme, and the sum of the squares of values."""
-    with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
+    with pipeline.naming(lambda error: f"tensor {tensor.name!r}: {error}"):
         values = tensor.values()
-        tried = dict(measured_by(values)), signal_of(values)
+        tried = dict(trials.measured(values, _least(tensor, sqnr))), signal_of(values)
     advance(tensor.nbytes, 1)
     return tried
+
+
+def _least(tensor: Tensor, sqnr: float) -> float:
+    """Return the SQNR that the sample of a tensor must reach."""
+    return sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
 
 
 def _fewest(
@@ -191,7 +174,7 @@ def _fewest(
 ) -> Scheme | str:
     """Return the scheme of the fewest bits by which all tensors of a group reach the SQNR, or the best there is."""
     found = [tried[tensor.name][0] for tensor in group]
-    wanted = [sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0) for tensor in group]
+    wanted = [_least(tensor, sqnr) for tensor in group]
     common = [scheme for scheme in found[0] if all(scheme in each for each in found)]
     worst = {
         scheme: min(each[scheme].sqnr_db - least for each, least in zip(found, wanted, strict=True))
@@ -297,7 +280,7 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
-    with naming(lambda error: f"tensor {x.name!r}: {error}"):
+    with pipeline.naming(lambda error: f"tensor {x.name!r}: {error}"):
         kind, measured, sums = (_in_parts if x.reader or y.reader else _at_once)(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
@@ -331,5 +314,5 @@ def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str,
     if apart:
         note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
     if len(totals) == 1:
-        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), NO_ERRORS
+        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), pipeline.NO_ERRORS
     return kind, comparison_of(totals), errors_in(totals)

@@ -83,7 +83,6 @@ def _scheme(
 
 
 def _schemes_in(path: Path) -> dict[str, Scheme]:
-    """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     if given := [name for name in OF_SCHEME if files.is_given(name)]:
         raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
     return files.suggested(path, _of_entry)
@@ -245,13 +244,11 @@ def _known_type(text: str) -> str:
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return the name of a type of tensors; None is an option that was not given."""
     with files.refused():
         return _known_type(text) if text is not None else None
 
 
 def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return patterns and the types of the tensors that they are for."""
     found = []
     for pattern, kind in files.pairs_of(texts, "PATTERN=TYPE"):
         with files.regular_expression(pattern):

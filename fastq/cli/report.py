@@ -1,7 +1,4 @@
-"""Reports of commands: the table of converted tensors, and entries written as JSON, CSV and HTML.
-
-An HTML report is one file with a sortable table, bars, and pictures that fold, in the colours of the page.
-"""
+"""Reports of commands: the table of converted tensors; entries as JSON, as CSV, and as HTML with bars and pictures."""
 
 from __future__ import annotations
 
@@ -18,21 +15,8 @@ import click
 import numpy as np
 
 import fastq
-from fastq.cli import files
-from fastq.cli.tables import (
-    EQUAL,
-    UNLIMITED,
-    Entry,
-    arranged,
-    cell_text,
-    print_line,
-    print_table,
-    print_wrapped,
-    printable,
-    shape_text,
-    terminal_width,
-    title_of,
-)
+from fastq.cli import files, tables
+from fastq.cli.tables import EQUAL, Entry, arranged, cell_text, print_line, printable, shape_text, title_of
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.pipeline import Converted, total_of
@@ -170,7 +154,7 @@ def show(
         print_json(table)
     else:
         total = totals if "bytes" in columns else None
-        print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
+        tables.print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
         print_line(text)
 
 
@@ -217,19 +201,19 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print a line for each fact, its name first; long facts continue on indented lines."""
-    width, indent = terminal_width() or UNLIMITED, max(map(len, facts)) + 2
+    width, indent = tables.terminal_width() or tables.UNLIMITED, max(map(len, facts)) + 2
     for name, text in facts.items():
-        print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
+        tables.print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
 
 
 def print_conventions() -> None:
     """Print a paragraph per convention: name and system, and the formulas, in lines that fit."""
-    width = terminal_width() or PAGE
+    width = tables.terminal_width() or PAGE
     for row in CONVENTIONS.values():
         first = row.under(False, "array")
-        print_wrapped(f"{row.name}: {row.system}", width, "  ")
+        tables.print_wrapped(f"{row.name}: {row.system}", width, "  ")
         for title, formula in (("code", code_formula), ("scale", scale_formula), ("zero point", zero_point_formula)):
-            print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
+            tables.print_wrapped(f"{title:10}  {formula(first)}", width, " " * 14, initial_indent="  ")
 
 
 def operands(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Tensor]) -> ErrorsOf:
@@ -248,13 +232,6 @@ def as_float(values: Any) -> Any:
     return values if is_taken else values.astype(np.float64)
 
 
-class Picture(NamedTuple):
-    """A picture with a title of one line."""
-
-    title: str
-    svg: str
-
-
 def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: ErrorsOf | None) -> None:
     """Write a table to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
     entries = table["tensors"]
@@ -269,12 +246,9 @@ def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: 
 
 
 def page(
-    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[Picture] = ()
+    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[tuple[str, str]] = ()
 ) -> str:
-    """Return a page with a row for each entry, and pictures; the first picture is open.
-
-    Next to the ratio `sqnr_db` is a bar; its length is the share of the largest ratio.
-    """
+    """Return a page with a row for each entry, bars of the ratio `sqnr_db`, and titled pictures, the first open."""
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
     most = max(ratios, default=1.0)
     return _PAGE.format(
@@ -283,14 +257,13 @@ def page(
         heads="".join(f'<th scope="col"><button>{title_of(field)}</button></th>' for field in fields),
         rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
         pictures="\n".join(
-            f"<details{'' if k else ' open'}><summary>{html.escape(picture.title)}</summary>\n{picture.svg}</details>"
-            for k, picture in enumerate(pictures)
+            f"<details{'' if k else ' open'}><summary>{html.escape(name)}</summary>\n{svg}</details>"
+            for k, (name, svg) in enumerate(pictures)
         ),
     )
 
 
 def _cell(key: str, value: Any, most: float) -> str:
-    """Return a cell with its sort key; the ratio has a bar."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
     text, bar = cell_text(key, value), ""
     if key == "sqnr_db":
@@ -301,11 +274,10 @@ def _cell(key: str, value: Any, most: float) -> str:
     return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
 
 
-def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[Picture]:
-    """Yield pictures of the tensors with the lowest signal to noise ratio, the worst first."""
+def _pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[tuple[str, str]]:
     measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
     for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
-        yield Picture(f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"])))
+        yield f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"]))
 
 
 def _svg(x: Any, q: Any) -> str:

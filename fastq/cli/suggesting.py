@@ -13,7 +13,7 @@ import numpy as np
 import fastq
 from fastq import reference
 from fastq.formats.compressed_tensors import E8M0, MICROSCALING, PRESETS
-from fastq.formats.gguf import WRITTEN
+from fastq.formats.gguf import WRITTEN, BlockFormat
 from fastq.io.checkpoints.folder import CONFIG, ModelFolder
 from fastq.io.checkpoints.rules import Rules, make_plan, read_as_one
 from fastq.io.gguf.container import open_gguf
@@ -31,7 +31,8 @@ Tried = Iterator[tuple[Scheme | str, Measured]]
 class Trials(NamedTuple):
     """How schemes are tried for a file or folder."""
 
-    measured: Callable[[Array], Tried]  # returns the schemes of an array, and what was measured
+    # returns schemes of an array, and what was measured: all, or by ascending bits until one has these decibels
+    measured: Callable[[Array, float], Tried]
     stays: Callable[[Tensor], str] = lambda tensor: ""  # why a tensor is left out
     group: Callable[[Tensor], Any] = lambda tensor: tensor.name  # tensors of one group have one scheme
 
@@ -77,7 +78,7 @@ def command(source: Path, schemes: Counter[str]) -> str:
     return f"fastq convert {source} OUT --scheme {most} takes them"
 
 
-def _schemes_of(x: Array) -> Tried:
+def _schemes_of(x: Array, enough: float) -> Tried:
     """Yield the results of the schemes of `fastq quantize` for an array."""
     trial = Trial(x)
     for shared, dtypes in FAMILIES.values():
@@ -86,7 +87,7 @@ def _schemes_of(x: Array) -> Tried:
             yield Scheme(**options), trial.measured(options)
 
 
-def _presets_of(scale_bits: int, x: Array) -> Tried:
+def _presets_of(scale_bits: int, x: Array, enough: float) -> Tried:
     """Yield the results of the schemes of `fastq convert` for a matrix, without those that quantize activations.
 
     Scales of integers have the bits of the model's dtype.
@@ -105,11 +106,27 @@ def _presets_of(scale_bits: int, x: Array) -> Tried:
         yield name, Measured(weights.bits + of_group / group, trial.measured(options).sqnr_db)
 
 
-def _blocks_of(x: Array) -> Tried:
-    """Yield the results of the types of GGUF for rows."""
+def _blocks_of(x: Array, enough: float) -> Tried:
+    """Yield the results of the types of GGUF for rows by ascending bits, up to the first one that is good enough.
+
+    Only searches take kernels, each of which may have to be compiled: for a sample the reference is as fast elsewhere.
+    """
     rows = sample_of(x, {"dtype": "int8"}).astype(np.float32)
-    for name, form in WRITTEN.items():
-        if x.shape[-1] % form.size == 0:
-            values = fastq.gguf.dequantize(fastq.gguf.quantize(rows, name), name)
-            yield name, Measured(form.nbytes * 8 / form.size, reference.compare(rows, values).sqnr_db)
+    if not np.isfinite(rows).all():
+        raise ValueError("it has NaN or infinite values")
+    fitting = [form for form in WRITTEN.values() if x.shape[-1] % form.size == 0]
+    for form in sorted(fitting, key=_bits_of):
+        quantize = fastq.gguf.quantize if form.searches(weighted=False) else reference.gguf.quantize
+        try:
+            values = reference.gguf.dequantize(quantize(rows, form.name), form.name)
+        except ValueError:  # the values are too large for its float16 parameters
+            continue
+        measured = Measured(_bits_of(form), reference.compare(rows, values).sqnr_db)
+        yield form.name, measured
+        if measured.sqnr_db >= enough:
+            return
     yield "BF16", Measured(16, reference.compare(rows, rows.astype(numpy_dtype("BF16"))).sqnr_db)
+
+
+def _bits_of(form: BlockFormat) -> float:
+    return form.nbytes * 8 / form.size

@@ -182,13 +182,12 @@ def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
         column: max([*map(cell_len, cells[column]), *map(cell_len, title_of(column).split())]) for column in natural
     }
     empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
-    order = [*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)]
-    for k in range(len(order) + 1):
-        kept = {column: fitted for column, fitted in wide.items() if column not in order[:k]}
-        least = {column: min(kept[column], _least(column)) for column in kept}
-        if _table_width(least) <= width or k == len(order):
-            return _shrunk(kept, least, width)
-    raise AssertionError
+    order = iter([*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)])
+    while _table_width(least := {column: min(fitted, _least(column)) for column, fitted in wide.items()}) > width:
+        if (left := next(order, None)) is None:
+            break
+        del wide[left]
+    return _shrunk(wide, least, width)
 
 
 def _least(column: str) -> int:

@@ -282,6 +282,5 @@ def _as_lazy(x: Any, name: str = "x") -> Any:
 
 
 def _as_dask(x: Any) -> da.Array:
-    """Return a dask array, also the one of a DataArray."""
     data = getattr(_as_lazy(x), "data", x)
     return data if is_a(data, da.Array) else x

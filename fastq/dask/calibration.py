@@ -36,5 +36,4 @@ def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> 
 
 
 def _merged(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    """Merge the calibrators in nested lists."""
     return functools.reduce(operator.or_, flatten([calibrators], container=list))

@@ -15,24 +15,9 @@ from fastq.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in
 from fastq.dispatch.cache import Call
 from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
-from fastq.requests import requantization
-from fastq.requests.parameters import (
-    check_parameter_shape,
-    check_tensor_scale,
-    check_zero_point_shape,
-    checked_qparams,
-    in_dtypes_of,
-    rules_of,
-)
-from fastq.requests.values import (
-    Request,
-    by_numbers,
-    by_qparams,
-    check_input,
-    codes_by_numbers,
-    dtype_of_fakes,
-    dtype_of_values,
-)
+from fastq.requests import parameters, requantization, values
+from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
+from fastq.requests.values import Request, by_numbers, by_qparams, codes_by_numbers, dtype_of_fakes, dtype_of_values
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, is_a
 
@@ -63,7 +48,7 @@ def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
     """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks."""
     dtype = dtype_in(x, "x")
-    params = _ready(call.qparams, x.shape, check_input(dtype))
+    params = _ready(call.qparams, x.shape, values.check_input(dtype))
     by_qparams(dtype, x.ndim, params, call.options)
     parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
     call, places = with_noise(call, x.chunks)
@@ -108,7 +93,7 @@ def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> resul
     scale = rules.ready_scale_dtype(params.scale.dtype)
     zero_point = rules.ready_zero_point_dtype(params.zero_point.dtype, scale)
     if params.tensor_scale is not None:
-        check_tensor_scale(params.tensor_scale.dtype, params.tensor_scale.shape, params.dtype)
+        parameters.check_tensor_scale(params.tensor_scale.dtype, params.tensor_scale.shape, params.dtype)
     like = in_dtypes_of(_template(params), np.empty(0, scale), np.empty(0, zero_point), compute)
     return filled(like, params.scale.astype(scale), params.zero_point.astype(zero_point), params.tensor_scale)
 
@@ -214,5 +199,5 @@ def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[d
                 f"call {array}.compute_chunk_sizes() first"
             )
         return numbers, parts.kept
-    check_parameter_shape(name, numbers.shape, numbers.size, wanted)
+    parameters.check_parameter_shape(name, numbers.shape, numbers.size, wanted)
     return da.asarray(numbers).rechunk(chunks), parts.kept

@@ -22,20 +22,11 @@ Chunks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Parts:
-    """The chunks of an array, and which elements share parameters.
+    """The chunks of an array, and which elements share parameters."""
 
-    Attributes
-    ----------
-    chunks : tuple of tuple of int
-        Chunks of each axis; NaN if dask does not know them.
-    granularity : Granularity
-        What each parameter belongs to.
-    all_axes, kept, reduced : tuple of int
-        Axes of the array, those that parameters have too, and those that they don't have.
-    """
-
-    chunks: Chunks
-    granularity: Granularity
+    chunks: Chunks  # chunks of each axis; NaN if dask does not know them
+    granularity: Granularity  # what each parameter belongs to
+    # axes of the array, those that parameters have too, and those that they don't have
     all_axes: Index = field(init=False)
     kept: Index = field(init=False)
     reduced: Index = field(init=False)
@@ -54,13 +45,10 @@ class Parts:
     @property
     def parameter_chunks(self) -> Chunks:
         """Chunks of the parameters."""
-        size = self.granularity.block_size
-        return tuple(
-            tuple(-(-n // size) for n in self.chunks[axis])
-            if size and axis in self.granularity.kept
-            else self.chunks[axis]
-            for axis in self.kept
-        )
+        return tuple(tuple(-(-n // self._block(axis)) for n in self.chunks[axis]) for axis in self.kept)
+
+    def _block(self, axis: int) -> int:
+        return self.granularity.block_size if axis in self.granularity.kept and self.granularity.block_size else 1
 
     @property
     def result_chunks(self) -> dict[int, Any]:
@@ -68,17 +56,17 @@ class Parts:
         ones = {axis: (1,) * len(self.chunks[axis]) for axis in self.reduced}
         return ones | dict(zip(self.kept, self.parameter_chunks, strict=True))
 
-    @property
-    def within_chunks(self) -> bool:
-        """Whether each parameter belongs to elements of one chunk."""
+    def within_chunks(self, qtype: QType) -> bool:
+        """Return whether all elements on which the parameters of a chunk depend are in that chunk."""
+        if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in self.chunks):
+            raise ValueError(f"x must be one chunk for {qtype}, which has one scale for the whole array: x.rechunk(-1)")
         return all(len(self.chunks[axis]) == 1 for axis in self.reduced)
 
     def check_aligned(self, qtype: QType | None = None) -> None:
         """Raise an error unless chunks end where blocks do, and bytes, for codes that share them."""
         last = len(self.chunks) - 1
         for axis, sizes in enumerate(self.chunks):
-            size = self.granularity.block_size
-            multiple = size if size and axis in self.granularity.kept else 1
+            multiple = self._block(axis)
             if qtype is not None and qtype.packed and axis == last:
                 multiple = math.lcm(multiple, 8 // math.gcd(8, qtype.bits))
             _check_multiple(axis, sizes, multiple)

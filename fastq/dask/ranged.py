@@ -1,8 +1,4 @@
-"""Operations that take parameters from the range of an array.
-
-They are one task a chunk where each parameter belongs to one chunk. Else minima and maxima of the chunks are merged in
-a tree, parameters are taken from those, and a second pass over the chunks uses them.
-"""
+"""Operations that take parameters from ranges: in one pass over the chunks, or in two with a tree between them."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from fastq.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
-from fastq.formats.qtypes import QType
 from fastq.requests.importance import check_importance, weighed_axis
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
@@ -31,7 +26,7 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` without parameters."""
     request, parts = _request(call, x)
     parts.check_aligned(request.qtype)
-    if not _in_one_pass(parts, request.qtype):
+    if not parts.within_chunks(request.qtype):
         return given.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
     quantized = _in_tasks(call, x, parts)
     codes = codes_of(parts.chunks, request.qtype, tasks.field, quantized, parts.all_axes, attribute="codes")
@@ -42,7 +37,7 @@ def fake_quantize(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` without parameters."""
     request, parts = _request(call, x)
     parts.check_aligned()
-    if _in_one_pass(parts, request.qtype):
+    if parts.within_chunks(request.qtype):
         return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
     return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
 
@@ -51,7 +46,7 @@ def choose_qparams(call: Call, x: da.Array) -> QParams:
     """Return the graph of `fastq.choose_qparams`."""
     request, parts = _request(call, x)
     parts.check_aligned()
-    if _in_one_pass(parts, request.qtype):
+    if parts.within_chunks(request.qtype):
         return _fields(_in_tasks(call, x, parts), parts, request)
     return _by_ends(x, parts, request)
 
@@ -65,20 +60,12 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 
 
 def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
-    """Return the request for parameters from ranges, and the chunks of the parameters."""
     importance = call.operands[2]
     request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
         weights = da.asarray(importance)
         check_importance(weights.dtype, weights.shape, x.shape, request)
     return request, Parts(x.chunks, request.granularity)
-
-
-def _in_one_pass(parts: Parts, qtype: QType) -> bool:
-    """Return whether each task has all elements on which its parameters depend."""
-    if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in parts.chunks):
-        raise ValueError(f"x must be one chunk for {qtype}, which has one scale for the whole array: x.rechunk(-1)")
-    return parts.within_chunks
 
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
@@ -101,14 +88,12 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
-    """Return an operation that uses the parameters of the first pass."""
     saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
     options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
     return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
 def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
-    """Return the parameters for the minima and maxima of all chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(
@@ -140,13 +125,9 @@ def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
     found = {}
-    for name in (name for name in NUMBERS if getattr(like, name) is not None):
-        how: dict[str, Any] = {
-            "dtype": getattr(like, name).dtype,
-            "adjust_chunks": chunks,
-            "token": name,
-            "attribute": name,
-        }
-        index = parts.kept if name != "tensor_scale" else ()
-        found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
+    for name in NUMBERS:
+        if (numbers := getattr(like, name)) is not None:
+            how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
+            index = parts.kept if name != "tensor_scale" else ()
+            found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
     return filled(like, **found)

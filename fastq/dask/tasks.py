@@ -102,10 +102,7 @@ def field(results: Any, *, attribute: str) -> Array:
 
 
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
-    """Return minima and maxima of the parts of a chunk along a new first axis; axes that are reduced have one element.
-
-    The minimum of no elements is the largest number, and their maximum the smallest one.
-    """
+    """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
     shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)

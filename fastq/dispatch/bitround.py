@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import cache
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, extents
+from fastq.dispatch.launch import BoundLaunch, Execute
 from fastq.dispatch.planner import kernel_args, kernel_for, store_mode, tiled
 from fastq.dispatch.spec import PLAIN
-from fastq.dispatch.strides import arrange, is_plain_out, result_of
+from fastq.dispatch.strides import arrange, extents, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch

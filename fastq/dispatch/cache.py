@@ -10,7 +10,6 @@ output share.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -106,22 +105,19 @@ def call(
     except Exception:  # an object that is not hashable or can't be inspected: validation explains the error
         key = plan = None
     if plan is None:
-        plan = _resolver(operation)(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
+        plan = _resolve(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
         if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
     return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
 
 
 class Call(NamedTuple):
-    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays.
-
-    `operands` are x, y, a and b, and `options` the named tuple of the operation.
-    """
+    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays."""
 
     operation: str
-    operands: tuple[Any, Any, Any, Any]
+    operands: tuple[Any, Any, Any, Any]  # x, y, a and b
     qparams: Any
-    options: Any
+    options: Any  # the named tuple of the operation
     types: tuple[type, ...]
     shape: Any
     noise: Noise | None = None
@@ -206,10 +202,9 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
     return True
 
 
-@functools.cache
-def _resolver(operation: str) -> Callable[[Call], BoundCall]:
-    """Return what resolves calls of an operation, in the standard floating-point mode."""
-    row = OPERATIONS[operation]
-    resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), operation)
+def _resolve(asked: Call) -> BoundCall:
+    """Return the plan of a call, which is made in the standard floating-point mode."""
+    row = OPERATIONS[asked.operation]
+    resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), asked.operation)
     resolve = lazy.module("fastq.engine.runtime.boundary").in_standard_mode(resolve)
-    return lambda call: resolve(call, *call.operands[: len(row.operands)])
+    return resolve(asked, *asked.operands[: len(row.operands)])

@@ -1,7 +1,4 @@
-"""Resolve calls within other people's compiled code: Numba types stand for arguments, and options are constants.
-
-The rules are those of calls from Python: their validation gets samples of the same dtypes.
-"""
+"""Resolve calls in other people's compiled code: types stand for arguments, samples for arrays."""
 
 from __future__ import annotations
 
@@ -22,15 +19,9 @@ from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.engine.jit import overload
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
+from fastq.kernels import embedded
 from fastq.kernels.build import element_type
-from fastq.kernels.embedded import (
-    Conversion,
-    Requantization,
-    conversion_of,
-    convert_by_range,
-    convert_with,
-    requantize_with,
-)
+from fastq.kernels.embedded import Conversion, Requantization, conversion_of, convert_by_range, convert_with
 from fastq.kernels.requantization import RequantizeSpec
 from fastq.kernels.spec import KernelSpec
 from fastq.requests import requantization
@@ -79,10 +70,7 @@ def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
-    """Return the implementation of a public function for types of its arguments.
-
-    Numba takes its parameters from its code. They are those of the function, and may all be given by position.
-    """
+    """Return the implementation for types of arguments; Numba takes its parameters, also by position, from its code."""
     name = function.__name__
     if name not in _CALLS:
         raise TypingError(
@@ -96,7 +84,7 @@ def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> C
     arguments = plain.bind(*given, **named)
     arguments.apply_defaults()
     names = {"conversion": globals()[name](**arguments.arguments)}
-    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, requantize_with)}
+    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, embedded.requantize_with)}
     made: Callable[..., Any] = eval(f"lambda {str(plain)[1:-1]}: {_CALLS[name]}", names)
     return made
 
@@ -255,7 +243,6 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
 
 
 def _checked(conversion: Made, x: Any, out: Any) -> Made:
-    """Return a conversion if its results can be written to out."""
     if _is_none(out):
         return conversion
     if not isinstance(x, types.Array):

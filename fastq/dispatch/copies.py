@@ -83,10 +83,7 @@ def plan_repack(
     op: str = "repack",
     nan: str = "raise",
 ) -> LaunchPlan | None:
-    """Plan to copy codes from one form in memory to the other, or to binarize values.
-
-    None for strided rows that end within a byte and are too long for a buffer.
-    """
+    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer."""
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
@@ -115,7 +112,6 @@ def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOpera
 
 
 def _as_integers(kind: ElementType) -> ElementType:
-    """Return the type of the bits of float codes."""
     if isinstance(kind, StorageFormat):
         return StorageFormat(kind.bits, False) if kind.element else kind
     return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
@@ -179,10 +175,7 @@ def unpacker(
 
 
 def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
-    """Return what takes operands like these rows and returns the status, and whether it takes them row by row.
-
-    So it does where rows are too long for a plan of all.
-    """
+    """Return what takes operands like these rows, and whether one by one: rows that are too long for a plan of all."""
     whole = plan(rows)
     if whole is not None:
         return bind(whole), False

@@ -32,10 +32,7 @@ _SEARCH = 16  # a search for scales takes as long as this many elements for each
 
 
 class _Task(NamedTuple):
-    """The work of a call on arrays of the same dtype, shape and strides.
-
-    Blocks of `width` elements become `result_width` of `dtype`.
-    """
+    """The work of a call on arrays of one form in memory: blocks of `width` become `result_width` of `dtype`."""
 
     row: BlockFormat
     loop: str
@@ -173,7 +170,6 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
 
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
-    """Plan the launch of a kernel on all blocks."""
     row, width, args = task.row, task.row.size, None
     kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
     if task.searches:
@@ -191,11 +187,8 @@ _WEIGHTED = X, OUT, SCALE, NONE, NONE
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
     """Find the first of blocks 0..stop that a plan reports, by halving."""
-    in_cache, start, operands = (
-        whole.with_args(streaming=0),
-        0,
-        (_plain(data), np.empty(result.shape, result.dtype), importance),
-    )
+    in_cache, start = whole.with_args(streaming=0), 0
+    operands = _plain(data), np.empty(result.shape, result.dtype), importance
     while stop - start > 1:
         middle = (start + stop) // 2
         if run(in_cache.part(start, middle), *operands):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, tiled
+from fastq.dispatch.planner import RUNS, enough_for_all, kernel_args, kernel_for, tiled
 from fastq.dispatch.reduction import identities
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, View, memory_of, memory_order
@@ -36,7 +36,7 @@ def histogram(call: Call, x: Array) -> BoundCall:
         return lambda *operands: empty(shape, bins)
     order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
     turned, parts = x.transpose(order), math.prod(shape)
-    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,))
+    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
     view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
     plan = plan_histogram(view, bins, nan, native(x.dtype))
     launch_plan = bind(plan.plan)
@@ -75,7 +75,7 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     """Plan the histograms of the parts of an array, which follow each other."""
     size, parts, length = math.prod(view.shape), view.layout.blocks, view.layout.block
     width, threads = 2 * bins, threadpool.threads_for(size)
-    alone = parts >= 4 * threads  # each thread has parts of its own
+    alone = enough_for_all(parts, threads)
     accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
     nbytes, tuned = parts * width * accumulator.itemsize, tuning.current()
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))

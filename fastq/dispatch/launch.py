@@ -14,11 +14,12 @@ from fastq.dispatch.copies import packer, unpacker
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
+from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extents
 from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
+from fastq.kernels.storage import StorageFormat
 from fastq.requests.noise import Noise
 from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
@@ -38,11 +39,7 @@ def as_they_are(*operands: Any) -> tuple[Any, ...]:
 
 
 class BoundLaunch(NamedTuple):
-    """A plan that is bound to the driver, and what is done about a status.
-
-    Closures that the plan cache keeps call `launch` on arrays as callers give them, and `settle` where it returns any
-    status but 0.
-    """
+    """A plan that is bound to the driver: closures of the plan cache call `launch`, and `settle` for a status but 0."""
 
     refuse: Callable[..., None]  # raises the error of a status, if any, with the operands that were read
     execute: Execute  # runs on prepared operands
@@ -150,7 +147,18 @@ class Launcher(NamedTuple):
         """
         if given.tensor_scale or not pass_as_they_are(rules, scale, zero_point, given):
             return never_fits
-        checks = checks_of(rules, x, out, nbytes, given)
+        sizes, lowest = extents(x, out, nbytes)
+        qtype, in_kernel = rules.qtype, in_bits(given)
+        checks = Checks(
+            (*sizes, given.scale.nbytes, given.zero_point.nbytes),
+            in_kernel.scale.dtype,
+            rules.may_be_negative,
+            in_kernel.zero_point.dtype,
+            (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
+            (given.scale.dtype.type, given.zero_point.dtype.type),
+            lowest,
+            rules.may_be_zero,
+        )
         return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
 
     def others(self, *sums: Any) -> tuple[Any, ...]:
@@ -182,32 +190,30 @@ def launcher(
     `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
     `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
     """
-    dtypes, code_format = tuple(map(native, dtypes)), spec.arithmetic.code_format
-    operand = X if spec.op == "dequantize" else OUT
-    if spec.packs and code_format is not None:
+    dtypes, packed_format = tuple(map(native, dtypes)), spec.packed_format
+    if packed_format is not None:
+        operand = X if spec.op == "dequantize" else OUT
         packed = out if operand == OUT else x
-        arrangement = arrange_packed(shape, granularity, packed, code_format.group)
+        arrangement = arrange_packed(shape, granularity, packed, packed_format.group)
         if arrangement is None:
-            codes = np.empty(shape, code_format.unpacked_dtype)
+            codes = np.empty(shape, packed_format.unpacked_dtype)
             x, out = (x, codes) if operand == OUT else (codes, out)
             kinds = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
             unpacked = launcher(spec.unpacked, granularity, x, out, shape, kinds, plan, scale_order)
-            return unpacked._replace(codes=_codes(spec, packed, codes))
+            return unpacked._replace(codes=_codes(spec, packed_format, operand, packed, codes))
     else:
         arrangement = arrange(x, out, granularity, given=True, scale_order=scale_order)
     view = arrangement.view(x, out, dtypes[1], reads=spec.op == "compare")
-    return Launcher(plan(spec, view, *dtypes), arrangement, spec.arithmetic.rule.draws)
+    return Launcher(plan(spec, view, *dtypes), arrangement, spec.draws)
 
 
-def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> CodesInBytes:
-    code_format, packs = spec.arithmetic.code_format, spec.op == "quantize"
-    assert code_format is not None
+def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array | None, codes: Array) -> CodesInBytes:
+    packs = spec.op == "quantize"
     if packs:
         move: Callable[[Array, Array], object] = packer(codes, packed, code_format)
     else:
         assert packed is not None
         move = unpacker(packed, codes, code_format)
-    operand = X if spec.op == "dequantize" else OUT
     return CodesInBytes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
 
 
@@ -222,31 +228,6 @@ def in_bits(given: Parameters) -> Parameters:
 def as_bits(array: Array) -> Array:
     """Return an array of floats of at most two bytes as the bits of its elements, any other as it is."""
     return array if array.dtype.kind in "iu" or array.dtype.itemsize > 2 else array.view(f"u{array.dtype.itemsize}")
-
-
-def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the bytes of x and of out, and those from the first element of each to its lowest one; see `Checks`."""
-    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
-    return (nbytes_x, nbytes_out), (low_x, low_out)
-
-
-def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
-    """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
-
-    `given` are prepared parameters.
-    """
-    nbytes, lowest = extents(x, out, result_nbytes)
-    qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
-    return Checks(
-        (*nbytes, scale.nbytes, zero_point.nbytes),
-        scale.dtype,
-        rules.may_be_negative,
-        zero_point.dtype,
-        (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
-        (given.scale.dtype.type, given.zero_point.dtype.type),
-        lowest,
-        rules.may_be_zero,
-    )
 
 
 def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:

@@ -1,7 +1,4 @@
-"""Plan launches: from shapes and dtypes to the loop, its kernel and numbers, threads, chunks and tiles.
-
-Everything here is decided by metadata only; no element is read.
-"""
+"""Plan launches by metadata alone: from shapes and dtypes to the loop, its kernel, threads, chunks and tiles."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def element_types(
 
 def with_noise(spec: OpSpec, kinds: ElementOperands) -> tuple[Any, tuple[int, int, int, int, int]]:
     """Return what the pointers of a kernel point to, and its operands: with random numbers where it draws them."""
-    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.arithmetic.rule.draws else (kinds, VALUES)
+    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.draws else (kinds, VALUES)
 
 
 def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
@@ -93,6 +90,11 @@ def owned_units(layout: Layout) -> int:
     return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
+def enough_for_all(parts: int, threads: int) -> bool:
+    """Return whether each of the threads can have parts of its own, in about equal shares."""
+    return parts >= 4 * threads
+
+
 def tiled_if_fits(
     plan: LaunchPlan,
     shape: tuple[int, ...],
@@ -103,10 +105,7 @@ def tiled_if_fits(
     copies_isnan: bool = False,
     **options: Any,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it.
-
-    `kinds` are the types of the elements of x and of the other array, if any, which is read or written.
-    """
+    """Return a plan of one launch on elements of these `kinds`; None where what has to be together is too large."""
     if not any(memory[: len(kinds)]):
         return plan
     x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))
@@ -167,14 +166,11 @@ RUNS = "traversal.runs.runs"
 
 
 class Loop(NamedTuple):
-    """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
+    """A loop over a view."""
 
-    Those are 0 if it visits runs one by one, or some short runs `together`.
-    """
-
-    function: str
-    repeat: int = 1
-    row: int = 0
+    function: str  # its name
+    repeat: int = 1  # rows or short runs that it takes as one
+    row: int = 0  # elements of such a row; 0 if it visits runs one by one, or some short ones `together`
     together: bool = True
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch import planner
 from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
@@ -55,13 +56,11 @@ class RangeSearch:
         work = view.size * self.shares.shape[1] * self.stages
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
-        searched = self._plan(spec, view, method, True) if in_cache and self._has_parts_for_all() else None
+        alone = self.threads == 1 or planner.enough_for_all(self.layout.parameters, self.threads)
+        searched = self._plan(spec, view, method, True) if in_cache and alone else None
         plan = searched or self._plan(spec, view, method, False)
         assert plan is not None  # pieces of any size fit tiles
         self.plan, self.sums_of = plan, 0 if searched else self.threads
-
-    def _has_parts_for_all(self) -> bool:
-        return self.threads == 1 or self.layout.parameters >= 4 * self.threads
 
     def _plan(self, spec: OpSpec, view: Array, method: MSERange, whole: bool) -> LaunchPlan | None:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
@@ -84,15 +83,8 @@ class RangeSearch:
         tried = {"candidates": candidates, "stages": self.stages}
         args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
         unit = owned_units(layout) if whole else 1
-        plan = plan_launch(
-            kernel,
-            (X, LO, HI, SCALE, SUMS),
-            args,
-            view.size,
-            self.threads,
-            size=candidates,
-            chunk_multiple=unit,
-        )
+        how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
+        plan = plan_launch(kernel, (X, LO, HI, SCALE, SUMS), args, view.size, self.threads, **how)
         return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     @in_standard_mode
@@ -130,11 +122,8 @@ class RangeSearch:
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
-        whole, where, view = (
-            importance.transpose(self.order),
-            self.granularity,
-            tuple(shape[axis] for axis in self.order),
-        )
+        whole, where = importance.transpose(self.order), self.granularity
+        view = tuple(shape[axis] for axis in self.order)
         first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
         whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
         if where.block_size and whole.ndim:
@@ -195,4 +184,4 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     if length % block == 0:
         rows, length = 1, rows * length
     blocks = -(-length // block)
-    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,))
+    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner, strides
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, extents, launcher, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, PairReduction, accumulator_of, plan_minmax
@@ -142,18 +142,15 @@ class _Work(NamedTuple):
         new: Callable[[], Any] = type(None) if self.result is None else self.result.new
         new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-        others = _new_tensor_scale if has_tensor else _no_tensor_scale if request.stochastic else begin
+        others = _new_tensor_scale if has_tensor else tuple if request.stochastic else begin
         launch, settle, with_values = bound.launch, bound.settle, request.template.with_values
         kept = 3 if request.stochastic else 2 if request.search is not None else 1  # of the operands after parameters
 
         def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
             result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
-            if importance is not None:
-                more = more[0] if has_tensor else None, _as_importance(importance, x.shape, request)
-            elif noise is not None:
-                more = *more, None
-            if noise is not None:
-                more = *more, noise
+            if importance is not None or noise is not None:
+                weights = None if importance is None else _as_importance(importance, x.shape, request)
+                more = more[0] if has_tensor else None, weights, *(() if noise is None else (noise,))
             status = launch(x, result, scale, zero_point, *more)
             if status:
                 settle(status, x, result, scale, zero_point, *more[:kept])
@@ -174,9 +171,9 @@ class _Work(NamedTuple):
 
     def arranged(self, x: Array, out: Array | None) -> strides.Arrangement | None:
         """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
-        code_format, granularity = self.spec.arithmetic.code_format, self.request.granularity
-        if self.spec.packs and code_format is not None:
-            return strides.arrange_packed(x.shape, granularity, out, code_format.group)
+        packed, granularity = self.spec.packed_format, self.request.granularity
+        if packed is not None:
+            return strides.arrange_packed(x.shape, granularity, out, packed.group)
         return strides.arrange(x, out, granularity)
 
     def plan(
@@ -207,8 +204,8 @@ class _Work(NamedTuple):
             return in_order if ranged is None else self.executing(where, ranged, source)
 
         assert self.result is not None
-        nbytes, lowest = extents(x, out, self.result.nbytes)
         execute = self.executing(where, ranged, x)
+        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
         bound: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
 
         def launch_drawing(*operands: Any) -> int:
@@ -243,10 +240,7 @@ class _Work(NamedTuple):
     # --- in steps -----------------------------------------------------------------------------------------------------
 
     def in_steps(self, choice: ParameterChoice, x: Array, out: Array | None) -> BoundLaunch:
-        """Return launches with Python between them.
-
-        Strided memory goes through buffers twice; parameters of blocks with NaN are marked.
-        """
+        """Return launches with Python between them, in which strided memory goes through buffers twice."""
         (request, spec, result), scheme = self, self.spec.range_scheme
         assert result is not None
         dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
@@ -289,10 +283,6 @@ class _Work(NamedTuple):
 _as_importance = in_standard_mode(as_importance)
 
 
-def _no_tensor_scale() -> tuple[None]:
-    return (None,)
-
-
 def _new_tensor_scale() -> tuple[Array]:
     return (np.ones((), np.float32),)
 
@@ -310,14 +300,9 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
     kernel = planner.kernel_for(
         f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
     )
-    threads = threadpool.threads_for(count)
-    return driver.plan_launch(
-        kernel,
-        (driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE),
-        planner.kernel_args(strides.NO_LAYOUT, spec.code_range),
-        count,
-        threads,
-    )
+    operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
+    args, threads = planner.kernel_args(strides.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
+    return driver.plan_launch(kernel, operands, args, count, threads)
 
 
 class RangedPlan(NamedTuple):
@@ -373,49 +358,42 @@ def _plan_fused(
     spec: OpSpec, view: strides.View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
 ) -> driver.LaunchPlan | None:
     """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
-    op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
-    (shape, layout, memory), tuned = view, tuning.current()
-    size, parameters, owned = math.prod(shape), layout.parameters, layout.owned
+    (shape, layout, memory), tuned, block = view, tuning.current(), view.layout.block
+    size, unit, scheme = math.prod(shape), planner.owned_units(layout), spec.range_scheme
     threads = threadpool.threads_for(size)
     kinds = planner.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    (pointers, operands), draws = planner.with_noise(spec, kinds), arithmetic.rule.draws
-    width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(arithmetic, kinds)
-    few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
+    width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(spec.arithmetic, kinds)
+    few = threads > 1 and not planner.enough_for_all(layout.parameters, threads)
     # rows that fill no register are taken as one in two passes (decision D29), unless there are fewer elements in all
     # than half a row of such
-    narrow = layout.inner < width // COLUMN_REGISTERS and layout.block * layout.inner >= planner.FEWEST // 2
-    if few or large or narrow or not owned or planner.has_short_runs(layout, op, *kinds[:3]):
+    narrow = layout.inner < width // COLUMN_REGISTERS and block * layout.inner >= planner.FEWEST // 2
+    if few or narrow or block * width > tuned.fused_block or not layout.owned:
         return None
-    if draws and (layout.inner > 1 or planner.owned_units(layout) > DRAWN_TOGETHER):
+    if planner.has_short_runs(layout, spec.op, *kinds[:3]):
         return None
-    options = {"nan": nan, "range_scheme": scheme.name}
-
-    def args_of(*pieces: Any) -> Array:
-        streaming = planner.store_mode(size, *kinds[:2], *pieces, codes=op == "quantize")
-        return planner.kernel_args(layout, spec.code_range, streaming=streaming)
-
+    if spec.draws and (layout.inner > 1 or unit > DRAWN_TOGETHER):
+        return None
+    options: dict[str, Any] = {"nan": spec.nan, "range_scheme": scheme.name}
+    way: Any = planner.RUNS, size, {"chunk_multiple": unit}, {"whole": unit}, (layout, unit)
     if layout.inner > 1:
         row_bytes = layout.inner * bits_of(kinds.src) // 8
-        aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
-        far_apart = layout.block > tuned.fused_rows and planner.outgrows_cache(4 * planner.bytes_of(size, src))
+        aliased = block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
+        far_apart = block > tuned.fused_rows and planner.outgrows_cache(4 * planner.bytes_of(size, src))
         if aliased or far_apart or memory != strides.NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = planner.kernel_for("traversal.columns.block_columns", kinds, op, arithmetic, **options)
-        unit = layout.block * min(width, layout.inner)
-        return driver.plan_launch(kernel, driver.VALUES, args_of(), units, threads, size=unit)
-    batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
-    if batched and parameters >= tuned.batched_blocks:
-        kernel = planner.kernel_for("traversal.blocks.blocks", pointers, op, arithmetic, block=layout.block, **options)
-        plan = driver.plan_launch(kernel, operands, args_of(), parameters, threads, size=layout.block)
-        return planner.tiled_if_fits(
-            plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
-        )
-    together = planner.runs_together(layout, *kinds[:3])
-    kernel = planner.kernel_for(planner.RUNS, pointers, op, arithmetic, together=together, **options)
-    unit = planner.owned_units(layout)
-    plan = driver.plan_launch(kernel, operands, args_of(layout, unit), size, threads, chunk_multiple=unit)
-    return planner.tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
+        way = "traversal.columns.block_columns", units, {"size": block * min(width, layout.inner)}, {}, ()
+    elif block in BLOCK_SIZES and layout.length % block == 0 and layout.parameters >= tuned.batched_blocks:
+        options["block"], whole = block, {"unit": block, "whole": block}
+        way = "traversal.blocks.blocks", layout.parameters, {"size": block}, whole, ()
+    else:
+        options["together"] = planner.runs_together(layout, *kinds[:3])
+    (pointers, operands), (loop, units, how, together, stored) = planner.with_noise(spec, kinds), way
+    kernel = planner.kernel_for(loop, pointers, spec.op, spec.arithmetic, **options)
+    streaming = planner.store_mode(size, *kinds[:2], *stored, codes=spec.op == "quantize")
+    args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
+    plan = driver.plan_launch(kernel, operands, args, units, threads, **how)
+    return planner.tiled_if_fits(plan, shape, memory, kinds[:2], refuse_rereads=refuse_rereads, **together)
 
 
 # --- in steps ---------------------------------------------------------------------------------------------------------
@@ -447,12 +425,7 @@ class TensorScale:
 class ParameterChoice:
     """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
 
-    Attributes
-    ----------
-    arrangement : Arrangement
-        How kernels see x; parameters are in that order, in the dtypes that they write.
-    launch : callable or None
-        Function that reduces and chooses at once, if nothing is between the two.
+    `launch` reduces and chooses at once; it is None if there is something between the two.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch import planner
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.planner import bytes_of, kernel_args, kernel_for, loop_of, outgrows_cache, owned_units, tiled
 from fastq.dispatch.refusal import refuse_nan
@@ -69,10 +70,7 @@ def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
 
 
 class Extremes:
-    """Reduce arrays of the same dtype, shape and strides to the minimum and maximum of each part.
-
-    These are in the order and dtype of kernels.
-    """
+    """Reduce arrays of one form in memory to the minimum and maximum of parts, in the order and dtype of kernels."""
 
     def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
@@ -169,7 +167,7 @@ def plan_minmax(
     tuned = tuning.current()
     accumulator = accumulator_of(dtype)
     loop, count, owned = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, owned_units(layout)
-    alone = layout.owned and size // owned >= 4 * threads  # each thread has blocks of its own
+    alone = layout.owned and planner.enough_for_all(size // owned, threads)
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
@@ -182,17 +180,8 @@ def plan_minmax(
         threads = 1
     mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
     unit, chunk, together = size // units, chunk if threads > 1 else 0, owned if alone and threads > 1 else 1
-    reduce = plan_launch(
-        kernel,
-        (X, LO, HI, NONE, NONE),
-        args,
-        units,
-        threads,
-        size=unit,
-        chunk_multiple=together,
-        chunk=chunk,
-        status_mask=mask,
-    )
+    how: dict[str, Any] = {"size": unit, "chunk_multiple": together, "chunk": chunk, "status_mask": mask}
+    reduce = plan_launch(kernel, (X, LO, HI, NONE, NONE), args, units, threads, **how)
     reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce

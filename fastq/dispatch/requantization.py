@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, Execute, extents, nothing
+from fastq.dispatch.launch import BoundLaunch, Execute, nothing
 from fastq.dispatch.planner import bytes_of, kernel_args, loop_of, outgrows_cache, store_mode, tiled
-from fastq.dispatch.strides import NO_LAYOUT, Arrangement, arrange, codes_result
-from fastq.engine.runtime import threadpool
+from fastq.dispatch.strides import NO_LAYOUT, Arrangement, arrange, codes_result, extents
+from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (
     HI,
@@ -28,9 +28,7 @@ from fastq.engine.runtime.driver import (
     bind,
     never_fits,
     plan_launch,
-    run,
 )
-from fastq.engine.runtime.driver import SUMS as BIAS
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.addresses import requantize_address
 from fastq.kernels.args import ChannelOperands, RequantizeOperands
@@ -92,7 +90,7 @@ class _Launcher(NamedTuple):
         how = asked.row.arithmetic, "" if asked.bias is None else asked.bias.name, asked.row.below
         operands = ChannelOperands(*kinds, asked.bias or SUMS, *words)
         kernel = requantize_address("body.requantize.channels", operands, *how)
-        channels = plan_launch(kernel, (SCALE, ZERO, BIAS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
+        channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
         loop, size = loop_of(layout, "requantize", *elements), acc.size
         args = kernel_args(
             layout,
@@ -113,7 +111,7 @@ class _Launcher(NamedTuple):
         """Run on valid arrays, with numbers that are ready."""
         in_order = self.arrangement.to_kernel
         biases = None if bias is None else in_order(bias)
-        return run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
+        return driver.run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
 
     def bound(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
         """Return what runs on arrays and numbers as callers give them, once they pass checks."""
@@ -141,7 +139,6 @@ def _as_it_is(numbers: Any) -> Any:
 
 
 def _checks(asked: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
-    """Return what the driver has to look at."""
     (nbytes_acc, nbytes_out), lowest = extents(acc, out, nbytes)
     factors, zero_point, _ = ready
     return Checks(

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.coding import Coding
-from fastq.formats.conventions import Convention, HalfPrecision
+from fastq.formats.conventions import Coding
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
@@ -32,11 +31,6 @@ class Arithmetic(NamedTuple):
         """The same for values beyond the range that parameters are taken from."""
         ranged = self.rule.range
         return self if ranged is None else self._replace(rule=self.rule._replace(range=ranged._replace(fits=False)))
-
-    @property
-    def packed(self) -> bool:
-        """Whether codes share bytes."""
-        return self.code_format is not None and self.code_format.packed
 
 
 PLAIN = Arithmetic()
@@ -62,11 +56,13 @@ class OpSpec:
     code_range: CodeRange = (0, 0)  # the first and the last code in use
     nan: str = "raise"  # what to do with NaN
     range_scheme: RangeScheme = GIVEN  # the method for parameters from ranges; `GIVEN` if they are given
+    draws: bool = False  # whether codes are rounded at random
 
     @property
-    def packs(self) -> bool:
-        """Whether codes that share bytes are read or written."""
-        return self.arithmetic.packed and self.op != "fake"
+    def packed_format(self) -> StorageFormat | None:
+        """The storage of codes that share bytes, where such are read or written, else None."""
+        codes = self.arithmetic.code_format
+        return codes if codes is not None and codes.packed and self.op != "fake" else None
 
     @cached_property
     def in_bytes(self) -> OpSpec:
@@ -83,7 +79,7 @@ class OpSpec:
         """The same with codes rounded at random."""
         lowest, highest = self.code_range
         rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
-        return replace(self, arithmetic=self.arithmetic._replace(rule=rule))
+        return replace(self, arithmetic=self.arithmetic._replace(rule=rule), draws=True)
 
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
         return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format))
@@ -99,46 +95,27 @@ class OpSpec:
 
 # how the scales of a block are taken from its range, by the float format of the scales
 _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
+_BYTE = np.dtype(np.uint8)  # parameters whose dtype the code format prescribes are written as bytes
 
 
+@functools.lru_cache(4096)
 def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
     The latter rounds as in the convention: for stochastic rounding it gives only parameters.
     """
-    scheme = request.coding, request.qtype, request.symmetric, request.compute
-    spec = _spec(op, *scheme, request.nan, request.saturate, request.half, by_range)
-    return spec.drawn if request.stochastic and not by_range else spec
-
-
-@functools.lru_cache(4096)
-def _spec(
-    op: str,
-    coding: Coding,
-    qtype: QType,
-    symmetric: bool,
-    compute: np.dtype[Any],
-    nan: str,
-    saturate: bool,
-    half: HalfPrecision,
-    by_range: bool,
-) -> OpSpec:
-    kept = coding.row.scale_dtype(compute)
-    rule, range_scheme = rule_of(coding, qtype, compute, kept)._replace(half=half.operations), GIVEN
+    coding, qtype, symmetric, half = request.coding, request.qtype, request.symmetric, request.half
+    scale, zero_point = coding.row.scale_dtype(request.compute), coding.row.zero_point_dtype(qtype, request.compute)
+    rule, range_scheme = rule_of(coding, qtype, request.compute, scale)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
-        range_scheme = _range_scheme(coding.row, qtype, symmetric, kept)
-    return OpSpec(op, Arithmetic(rule, *_storages(qtype, saturate)), coding.codes, nan, range_scheme)
-
-
-def _range_scheme(row: Convention, qtype: QType, symmetric: bool, scale: np.dtype[Any]) -> RangeScheme:
-    """Return how parameters are taken from ranges; `scale` is the dtype of scales that no format prescribes."""
-    name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
-    byte = np.dtype(np.uint8)
-    zero_point = byte if qtype.element else row.zero_point_dtype(qtype, scale)
-    return RangeScheme(name, byte if qtype.scale_element else scale, zero_point)
+        name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
+        written = _BYTE if qtype.scale_element else scale, _BYTE if qtype.element else zero_point
+        range_scheme = RangeScheme(name, *written)
+    spec = OpSpec(op, Arithmetic(rule, *_storages(qtype, request.saturate)), coding.codes, request.nan, range_scheme)
+    return spec.drawn if request.stochastic and not by_range else spec
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:

@@ -38,11 +38,7 @@ class Layout:
     cycle: int  # outer indices that share parameters: those that are the same modulo `kept` within a `cycle`
     kept: int
     shape: tuple[int, ...]  # shape of scale and zero point
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameter sets."""
-        return math.prod(self.shape)
+    parameters: int = 1  # number of parameter sets
 
     @property
     def owned(self) -> bool:
@@ -77,7 +73,7 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
 def _in_blocks(outer: int, length: int, inner: int, block: int, shape: tuple[int, ...]) -> Layout:
     if length % block == 0:
         outer, length = 1, outer * length
-    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, shape)
+    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, shape, math.prod(shape))
 
 
 def _in_channels(groups: list[tuple[bool, int]], shape: tuple[int, ...]) -> Layout | None:
@@ -90,7 +86,8 @@ def _in_channels(groups: list[tuple[bool, int]], shape: tuple[int, ...]) -> Layo
         return None
     if reduced == 1:
         return _in_blocks(first_kept * kept, length, inner, length, shape)
-    return Layout(first_kept * reduced * kept, length, inner, length, 1, reduced * kept, kept, shape)
+    outer, cycle = first_kept * reduced * kept, reduced * kept
+    return Layout(outer, length, inner, length, 1, cycle, kept, shape, math.prod(shape))
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -142,17 +139,20 @@ def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, .
     return Memory(tuple(strides[axis] for axis in view_order or range(like.ndim)), dtype)
 
 
-def extent_of(x: Array) -> tuple[int, int]:
+def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the bytes of x and of out, and those from the first element of each to its lowest one; see `Checks`."""
+    (low_x, nbytes_x), (low_out, nbytes_out) = _extent_of(x), (0, result_nbytes) if out is None else _extent_of(out)
+    return (nbytes_x, nbytes_out), (low_x, low_out)
+
+
+def _extent_of(x: Array) -> tuple[int, int]:
     """Return the bytes from the first element of an array to its lowest one, and from there to its end."""
     low, high = np.lib.array_utils.byte_bounds(x)
     return low - x.__array_interface__["data"][0], high - low
 
 
 def is_plain(x: Array | None) -> bool:
-    """Whether kernels can read an array in C order as it is, at any address; so they can one that is still to be made.
-
-    Elements at odd addresses need no buffer: decision D55.
-    """
+    """Whether kernels can read an array in C order, or one to be made, as it is, at any address: decision D55."""
     return x is None or (x.flags.c_contiguous and x.dtype.isnative)
 
 
@@ -393,16 +393,12 @@ def _share_memory(x: Array, out: Array) -> bool:
 
 
 class Result(NamedTuple):
-    """Shape and dtype of a result, and what makes an array for it."""
+    """Shape, dtype and bytes of a result, and what makes an array for it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    nbytes: int
     new: Callable[[], Array]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the result."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
@@ -415,9 +411,9 @@ def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Arra
     if like is not None and not like.flags.c_contiguous:
         order = memory_order(like)
         in_memory = tuple(shape[axis] for axis in order)
-        return Result(shape, dtype, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
+        return Result(shape, dtype, nbytes, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
     large = nbytes >= result_pool.LARGE
-    return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
+    return Result(shape, dtype, nbytes, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
 
 
 def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:

@@ -126,7 +126,6 @@ def _divergences(counts: NDArray[np.int64], quantized_bins: int) -> NDArray[np.f
 
 
 def _before(values: Array) -> Array:
-    """Return the sums of all values before each."""
     return np.concatenate(([0], np.cumsum(values)))
 
 

@@ -25,24 +25,13 @@ def midpoints(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, repr=False)
 class Codebook:
-    """A code format given by a table: code k has the k-th number as its value.
-
-    Attributes
-    ----------
-    name : str
-        Name of the format.
-    bits : int
-        Width of a code.
-    values : tuple of float
-        The number of each code, in the order of codes; float32 holds them exactly.
-    decide : callable
-        Function that computes the decision thresholds, one fewer than numbers, from the numbers in ascending order: the
-        index of a value's number is the count of thresholds below it.
-    """
+    """A code format given by a table: code k has the k-th number as its value."""
 
     name: str
-    bits: int
-    values: tuple[float, ...]
+    bits: int  # width of a code
+    values: tuple[float, ...]  # the number of each code, in the order of codes; float32 holds them exactly
+    # computes the decision thresholds, one fewer than numbers, from the numbers in ascending order: the
+    # index of a value's number is the count of thresholds below it
     decide: Thresholds = midpoints
 
     nan = infinity = None  # no code of either

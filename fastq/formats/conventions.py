@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -283,18 +284,43 @@ class Convention:
         return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
 
 
+class Coding(NamedTuple):
+    """A code format as a convention uses it in one scheme."""
+
+    row: Convention  # its fields as they are in that scheme
+    parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
+    codes: tuple[float, float]  # the first and the last code in use
+
+
+@functools.lru_cache(1024)
+def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
+    row = convention.under(symmetric, kind)
+    parameters = row.parameter_range(qtype, symmetric)
+    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
+
+
+def checked_coding(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+    """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
+    if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
+        raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
+    convention.check_format(qtype)
+    coding = coding_of(convention, qtype, symmetric, kind)
+    if not coding.parameters[0] < coding.parameters[1]:
+        raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
+    return coding
+
+
 def _is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a float or an int of Python, but not a bool."""
     return issubclass(type(value), (int, float)) and type(value) is not bool
 
 
 def _are_of(names: object, known: Collection[str]) -> bool:
-    """Return whether these are a tuple of known names."""
     return type(names) is tuple and all(issubclass(type(name), str) and name in known for name in names)
 
 
 def _rows(rows: object, name: str, wanted: str) -> tuple[tuple[Any, Any, Any], ...]:
-    """Return rows of three, which a field must have."""
     if type(rows) is tuple and all(type(row) is tuple and len(row) == 3 for row in rows):
         return rows
     raise ValueError(f"{name} must be a tuple of {wanted}, not {shown(rows)}")

@@ -14,35 +14,19 @@ from fastq.system.lazy import cached_property
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary float format: sign, exponent and mantissa bits, the sign bit highest.
+    """A binary float format: sign, exponent and mantissa bits, the sign bit highest."""
 
-    Attributes
-    ----------
-    name : str
-        Name in NumPy or ml_dtypes.
-    exponent, mantissa : int
-        Width of the two fields.
-    bias : int
-        A normal number is ``2**(exponent field - bias) * (1 + mantissa field / 2**mantissa)``; exponent field 0 has the
-        subnormal numbers.
-    largest : int
-        Code of the largest finite number, sign bit clear.
-    infinity : int or None
-        Code of infinity; None without one.
-    nan : int or None
-        Code of NaN, that of a computed one if there are several; None without one.
-    sign : bool
-        Whether there is a sign bit.
-    """
-
-    name: str
+    name: str  # name in NumPy or ml_dtypes
+    # width of the two fields
     exponent: int
     mantissa: int
+    # a normal number is ``2**(exponent field - bias) * (1 + mantissa field / 2**mantissa)``; exponent field 0 has the
+    # subnormal numbers
     bias: int
-    largest: int
-    infinity: int | None = None
-    nan: int | None = None
-    sign: bool = True
+    largest: int  # code of the largest finite number, sign bit clear
+    infinity: int | None = None  # code of infinity; None without one
+    nan: int | None = None  # code of NaN, that of a computed one if there are several; None without one
+    sign: bool = True  # whether there is a sign bit
 
     @cached_property
     def bits(self) -> int:

@@ -17,26 +17,18 @@ SUPER = 256  # values in a super-block
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A format that stores neighbours on the last axis as blocks of bytes.
+    """A format that stores neighbours on the last axis as blocks of bytes."""
 
-    Attributes
-    ----------
-    name, number : str, int
-        Name and value in ggml's enumeration of types.
-    fields : tuple of Field
-        The bytes of a block. Among fields that share a byte, the one with its lowest bits is first.
-    weighted : bool
-        Whether the importance of columns changes the blocks of ggml.
-    trials : tuple of Candidates
-        The candidates for each sub-block in a search for the least error; empty without a search. A candidate times the
-        scale is the first value of the largest magnitude; or it is added to the code of a float scale; or it is the
-        number of steps by which both ends of a range move inwards.
-    """
-
+    # name and value in ggml's enumeration of types
     name: str
     number: int
+    # the bytes of a block. Among fields that share a byte, the one with its lowest bits is first
     fields: tuple[Field, ...] = field(repr=False)
+    # whether the importance of columns changes the blocks of ggml
     weighted: bool = field(default=True, repr=False, kw_only=True)
+    # the candidates for each sub-block in a search for the least error; empty without a search. A candidate times the
+    # scale is the first value of the largest magnitude; or it is added to the code of a float scale; or it is the
+    # number of steps by which both ends of a range move inwards
     trials: tuple[Candidates, ...] = field(default=(), repr=False, kw_only=True)
 
     @property
@@ -118,19 +110,12 @@ class BlockFormat:
 
 @dataclass(frozen=True)
 class ScaledFormat(BlockFormat):
-    """A format that stores 32 neighbours as float16 parameters and one code per value.
+    """A format that stores 32 neighbours as float16 parameters and one code per value."""
 
-    Attributes
-    ----------
-    extent : {"magnitude", "signed", "range"}
-        The quantity of which the scale is a fraction: the largest magnitude, the first value of the largest magnitude
-        with its sign, or the largest minus the smallest value.
-    steps : int
-        ``scale = extent / steps``.
-    """
-
+    # "magnitude", "signed" or "range": the scale is a fraction of the largest magnitude, the first
+    # value of the largest magnitude with its sign, or the largest minus the smallest value
     extent: str
-    steps: int
+    steps: int  # ``scale = extent / steps``
 
     @property
     def of_rows(self) -> bool:
@@ -147,15 +132,10 @@ class ScaledFormat(BlockFormat):
 
 @dataclass(frozen=True)
 class SuperFormat(BlockFormat):
-    """A K-quant: 256 neighbours in sub-blocks, whose scales are integers in units of a float16 scale.
+    """A K-quant: 256 neighbours in sub-blocks, whose scales are integers in units of a float16 scale."""
 
-    Attributes
-    ----------
-    candidates : Candidates, optional
-        Candidates for scales without weights, ``range / (steps + number)``, in formats with a smallest value for each
-        sub-block; in the others codes are signed.
-    """
-
+    # candidates for scales without weights, ``range / (steps + number)``, in formats with a smallest value for each
+    # sub-block; in the others codes are signed
     candidates: Candidates | None = None
 
     @property
@@ -185,32 +165,17 @@ class BinaryFormat(BlockFormat):
 
 
 class PointSearch(NamedTuple):
-    """The search for the points and the scale of a sub-block.
-
-    Attributes
-    ----------
-    last : int
-    delta : float
-        On a grid of n levels ``(2 * n - 1 + k * delta) / largest`` is tried as the inverse of a scale, k = -last..last.
-    shells : int
-        Points at this number of least distances from a position are its neighbours; the nearest one is taken.
-    tiny : float
-        Sub-blocks whose largest magnitude is below this are zero.
-    raised : float
-        By how much the unit of scales is multiplied before it is stored.
-    takes_all_again : bool
-        Whether all codes are taken once more by the scale that was found, or only those of positions off the grid.
-    of_mean : float
-        How much of twice the mean square of a block is added to squares as weights.
-    """
+    """The search for the points and the scale of a sub-block."""
 
     last: int
+    # on a grid of n levels ``(2 * n - 1 + k * delta) / largest`` is tried as the inverse of a scale, k = -last..last
     delta: float
-    shells: int
-    tiny: float
-    raised: float
+    shells: int  # points at this number of least distances from a position are its neighbours; the nearest one is taken
+    tiny: float  # sub-blocks whose largest magnitude is below this are zero
+    raised: float  # by how much the unit of scales is multiplied before it is stored
+    # whether all codes are taken once more by the scale that was found, or only those of positions off the grid
     takes_all_again: bool = False
-    of_mean: float = 0.0
+    of_mean: float = 0.0  # how much of twice the mean square of a block is added to squares as weights
 
 
 @dataclass(frozen=True)
@@ -218,22 +183,12 @@ class GridFormat(BlockFormat):
     """A format whose codes are points of a grid with several values each, in units of odd multiples of a scale.
 
     With seven signs for eight values, the number of minus signs is even.
-
-    Attributes
-    ----------
-    grid : Grid
-        The points of the codes.
-    unit : float
-        The scale of a sub-block is ``d * (2 * code + 1) * unit``.
-    shifts : bool
-        Whether signs belong to a 1 that is added to values, not to the values.
-    search : PointSearch, optional
-        How blocks are quantized; without one they are only decoded.
     """
 
-    grid: Grid = field(repr=False)
-    unit: float
-    shifts: bool = False
+    grid: Grid = field(repr=False)  # the points of the codes
+    unit: float  # the scale of a sub-block is ``d * (2 * code + 1) * unit``
+    shifts: bool = False  # whether signs belong to a 1 that is added to values, not to the values
+    # how blocks are quantized; without one they are only decoded
     search: PointSearch | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False, kw_only=True)
 
@@ -250,15 +205,9 @@ class GridFormat(BlockFormat):
 
 @dataclass(frozen=True)
 class TernaryFormat(BlockFormat):
-    """A format of codes from -1 on, in units of the largest magnitude of neighbours.
+    """A format of codes from -1 on, in units of the largest magnitude of neighbours."""
 
-    Attributes
-    ----------
-    of_tiny : int
-        The code of every value if the scale has no finite inverse.
-    """
-
-    of_tiny: int = 1
+    of_tiny: int = 1  # the code of every value if the scale has no finite inverse
 
     @property
     def zero(self) -> int:
@@ -268,15 +217,9 @@ class TernaryFormat(BlockFormat):
 
 @dataclass(frozen=True)
 class FloatFormat(BlockFormat):
-    """A format of codes in float4_e2m1fn with a scale of 8 bits for each sub-block.
+    """A format of codes in float4_e2m1fn with a scale of 8 bits for each sub-block."""
 
-    Attributes
-    ----------
-    scale : {"e8m0", "e4m3"}
-        Format of the scales: a power of two, or a float whose sign is not used.
-    """
-
-    scale: str
+    scale: str  # format of the scales: "e8m0", a power of two, or "e4m3", a float whose sign is not used
 
     @property
     def largest_scale(self) -> int:
@@ -458,10 +401,7 @@ _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}
 
 
 def as_block_format(qtype: object, to_write: bool = False) -> BlockFormat:
-    """Return the row for a name or a number; members of gguf.GGMLQuantizationType are numbers.
-
-    Raise ValueError with the known formats, or with those that can be written.
-    """
+    """Return the row for a name or a number; members of gguf.GGMLQuantizationType are numbers."""
     names = WRITTEN if to_write else BLOCK_FORMATS
     if issubclass(type(qtype), str):
         found = BLOCK_FORMATS.get(as_str(qtype, "qtype"))

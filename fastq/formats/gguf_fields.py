@@ -11,40 +11,24 @@ class Field(NamedTuple):
     Words are little-endian. Word ``g * stride + i`` holds `parts` numbers, of which number ``first + (g * parts + k) *
     stride + i`` has its bits from `shift` on at the bits ``low + k * pitch`` of the word. Bits of a number beyond its
     highest field are not cut off, but spill into the following bits, as in ggml's C code.
-
-    Attributes
-    ----------
-    of : {"d", "min", "scales", "mins", "signs", "codes"}
-        The numbers: the scale, or the unit of the scales of sub-blocks; the same for smallest values; the scales and
-        the smallest values of sub-blocks in these units; the signs of eight values; the codes of values.
-    at, nbytes : int
-        First byte, and number of bytes.
-    numbers : int
-        Number of numbers, beginning with number `first`.
-    bits : int
-        Number of bits of each.
-    stride : int
-        Difference of the indices of numbers in a word.
-    word : int
-        Bytes of a word.
-    base : int
-        If 3, a byte is a fraction of 256, rounded up, and the numbers are its digits in base 3, the highest first.
-    apart : int
-        Bits from one number in a word to the next one; 0 if they are adjacent.
     """
 
+    # the numbers: "d" and "min" are scale and smallest value, or the units of those of sub-blocks, "scales" and "mins";
+    # "signs" are those of eight values, "codes" those of values
     of: str
+    # first byte, and number of bytes
     at: int
     nbytes: int
-    numbers: int
-    bits: int
-    stride: int
+    numbers: int  # number of numbers, beginning with number `first`
+    bits: int  # number of bits of each
+    stride: int  # difference of the indices of numbers in a word
     shift: int = 0
     low: int = 0
     first: int = 0
-    word: int = 1
+    word: int = 1  # bytes of a word
+    # if 3, a byte is a fraction of 256, rounded up, and the numbers are its digits in base 3, the highest first
     base: int = 2
-    apart: int = 0
+    apart: int = 0  # bits from one number in a word to the next one; 0 if they are adjacent
 
     @property
     def words(self) -> int:

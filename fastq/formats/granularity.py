@@ -14,14 +14,6 @@ Shape = tuple[int, ...]
 class Granularity(NamedTuple):
     """The elements of an array that share parameters.
 
-    Attributes
-    ----------
-    axes : tuple of int or None
-        The axes with their own parameters, sorted and not negative; None: one set for the array. With a `block_size`,
-        the one axis along which blocks run.
-    block_size : int
-        Elements in a block; the last one of each row may be shorter. 0: no blocks.
-
     Examples
     --------
     >>> Granularity().parameter_shape((8, 100)), Granularity((0,)).parameter_shape((8, 100))
@@ -30,7 +22,10 @@ class Granularity(NamedTuple):
     (8, 4)
     """
 
+    # the axes with their own parameters, sorted and not negative; None: one set for the array. With a `block_size`, the
+    # one axis along which blocks run
     axes: tuple[int, ...] | None = None
+    # elements in a block; the last one of each row may be shorter. 0: no blocks
     block_size: int = 0
 
     @property
@@ -58,10 +53,10 @@ class Granularity(NamedTuple):
 ARRAY = Granularity()
 
 
-def as_granularity(axis: Any, block_size: Any, ndim: int, array: str = "x") -> Granularity:
-    """Return the granularity for a caller's axis and block size, for an array of `ndim` axes."""
+def as_granularity(axis: Any, block_size: Any, ndim: int) -> Granularity:
+    """Return the granularity for a caller's axis and block size, for x of `ndim` axes."""
     axis = as_axis(axis)
-    return granularity(axis, as_block_size(block_size, axis), ndim, array)
+    return granularity(axis, as_block_size(block_size, axis), ndim)
 
 
 @functools.lru_cache(1024)

@@ -18,20 +18,11 @@ class Grid:
 
     Points are ordered by the numbers whose digits, the lowest first, are the levels of the coordinates. So it is enough
     to keep one bit for each such number: whether the point exists.
-
-    Attributes
-    ----------
-    levels : tuple of int
-        Possible coordinates, in ascending order.
-    width : int
-        Coordinates of a point.
-    bits : str
-        The bits, from the lowest one of each byte on, deflated and in base 85.
     """
 
-    levels: tuple[int, ...]
-    width: int
-    bits: str = field(repr=False)
+    levels: tuple[int, ...]  # possible coordinates, in ascending order
+    width: int  # coordinates of a point
+    bits: str = field(repr=False)  # the bits, from the lowest one of each byte on, deflated and in base 85
 
     @cached_property
     def points(self) -> NDArray[np.int8]:

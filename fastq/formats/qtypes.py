@@ -175,19 +175,8 @@ _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items(
 QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
 # floats to which values are cast: their exponents need no scale, so no range is taken and no array is quantized to them
 CASTS = {name: QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits == 16}
-_DERIVED = [
-    "float_format",
-    "codebook",
-    "has_tensor_scale",
-    "has_zero_point",
-    "format",
-    "packed",
-    "fills_storage",
-    "qmin",
-    "qmax",
-    "middle",
-]
-# what follows from the fields is kept with them
+# what follows from the fields is kept with them, except for dtypes of ml_dtypes, which would be imported
+_DERIVED = [name for name, each in vars(QType).items() if isinstance(each, cached_property) and name != "storage"]
 for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values()), _DERIVED):
     getattr(_row, _name)
 
@@ -196,12 +185,8 @@ FAMILIES = "int1 to int8, int16, uint1 to uint8, uint16, " + ", ".join(
     dict.fromkeys(re.sub("_.*", "_*", row.name) for row in QTYPES.values() if row.element or row.block_size)
 )
 _SPELLINGS = {
-    "fp8": _E4M3,
-    "float8": _E4M3,
-    "e4m3": _E4M3,
-    "fp8_e4m3": _E4M3,
-    "e5m2": "float8_e5m2",
-    "fp8_e5m2": "float8_e5m2",
+    **dict.fromkeys(("fp8", "float8", "e4m3", "fp8_e4m3"), _E4M3),
+    **dict.fromkeys(("e5m2", "fp8_e5m2"), "float8_e5m2"),
     "fp6": "float6_e3m2fn",
     "float4": "float4_e2m1fn",
     "mxfp8": "mxfp8_e4m3",
@@ -230,10 +215,7 @@ _KNOWN |= {
 
 
 def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
-    """Return the QType for a name, a QType or a NumPy / ml_dtypes dtype; `name` is the name of the argument.
-
-    With `casts` it may be one of `CASTS`.
-    """
+    """Return the QType for a name, a QType or a dtype; `name` is that of the argument, `casts` allows `CASTS`."""
     try:
         return _KNOWN[dtype]
     except Exception:  # not hashable, or not comparable

@@ -9,28 +9,16 @@ from fastq.system.arguments import as_choice
 
 
 class Requantization(NamedTuple):
-    """The arithmetic by which one system turns an int32 accumulator into a code.
+    """The arithmetic by which one system turns an int32 accumulator into a code."""
 
-    Attributes
-    ----------
-    name : str
-        Name that callers pass.
-    system : str
-        The system and its functions.
-    arithmetic : {"twice_away", "twice_up", "once", "float"}
-        A product by a 31 bit integer, rounded half up to 32 bits, which are shifted and rounded again, half away from
-        zero or half up; or the shifted product, rounded half up once; or a product in float32, rounded half to even.
-    below : float
-        Upper limit of multipliers: below it, their shift is at most 30, or they are finite in float32.
-    float_bias : bool
-        Whether a bias may be a float, which is added in float32.
-    """
-
-    name: str
-    system: str
+    name: str  # name that callers pass
+    system: str  # the system and its functions
+    # "twice_away", "twice_up": a product by a 31 bit integer, rounded half up to 32 bits, which are shifted and rounded
+    # again, half away from zero or half up; "once": the shifted product, rounded half up; "float": a product in
+    # float32, rounded half to even
     arithmetic: str
-    below: float
-    float_bias: bool = False
+    below: float  # upper limit of multipliers: below it, their shift is at most 30, or they are finite in float32
+    float_bias: bool = False  # whether a bias may be a float, which is added in float32
 
 
 _SHIFTED, _FLOAT = 2.0**30 - 0.25, 2.0**128 - 2.0**103

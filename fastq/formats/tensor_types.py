@@ -1,7 +1,4 @@
-"""TensorType: the types of tensors in GGUF files, one table.
-
-Types with blocks that fastq knows are rows of `fastq.formats.gguf`, with their rules; files have more types.
-"""
+"""TensorType: all types of tensors in GGUF files; those whose blocks fastq knows are rows of `fastq.formats.gguf`."""
 
 from __future__ import annotations
 
@@ -16,22 +13,13 @@ FLOATS = ("F32", "F16", "BF16")
 
 @dataclass(frozen=True)
 class TensorType:
-    """A type of ggml: the number of neighbours in a block, and the bytes of a block.
+    """A type of ggml: the number of neighbours in a block, and the bytes of a block."""
 
-    Attributes
-    ----------
-    name, number : str, int
-        Name and value in ggml's enumeration of types.
-    block : int
-        Values in a block; 1 for plain numbers, 0 if only the number of the type is known.
-    nbytes : int
-        Bytes of a block.
-    """
-
+    # name and value in ggml's enumeration of types
     name: str
     number: int
-    block: int
-    nbytes: int
+    block: int  # values in a block; 1 for plain numbers, 0 if only the number of the type is known
+    nbytes: int  # bytes of a block
 
     @property
     def bits(self) -> float | None:

@@ -168,12 +168,7 @@ DAMAGED = SafetensorError, ValueError, EOFError, zipfile.BadZipFile, zlib.error,
 
 
 def open_source(path: Path, suffix: str = "") -> TensorSource:
-    """Return the tensors of the file at `path`; a file with an unknown suffix is read as .safetensors.
-
-    `suffix` replaces that of the file.
-
-    Raise ValueError if the file is damaged, or is a pipe or a device.
-    """
+    """Return the tensors of a file by `suffix` or its own, .safetensors if unknown; raise ValueError if damaged."""
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:
@@ -226,12 +221,8 @@ def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
 
 # Writing
 
-OF_NUMPY = {
-    "bool": "BOOL",
-    "uint32": "U32",
-    "uint64": "U64",
-    "complex64": "C64",
-}  # dtypes that are copied, not computed with
+# dtypes that are copied, not computed with
+OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"}
 
 
 def as_safetensors(spec: TensorSpec) -> TensorSpec:
@@ -243,10 +234,7 @@ def as_safetensors(spec: TensorSpec) -> TensorSpec:
 
 
 class Header:
-    """The start of a .safetensors file, written before any data, with the position of each tensor.
-
-    Raise ValueError if two tensors have the same name, a name is reserved, or the header is too long.
-    """
+    """The start of a .safetensors file, written before any data, with the position of each tensor."""
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
         self.specs: dict[str, TensorSpec] = {}

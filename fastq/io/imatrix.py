@@ -2,8 +2,7 @@
 
 llama-imatrix measures the mean square of the activations that multiply each column of a matrix. Its newer files are
 GGUF files with sums of squares and counts for each tensor; older files have their own format, with means that are
-already multiplied by the number of calls. A .safetensors or .npz file has the means themselves, as from
-`Calibrator.importance`, by the name of the weight or of its module.
+already multiplied by the number of calls. Other files have the means themselves, as from `Calibrator.importance`.
 """
 
 from __future__ import annotations

@@ -91,9 +91,8 @@ def quantize_file(
 ) -> list[Converted]:
     """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
 
-    The scheme is adapted to each tensor's number of dimensions; `nan` is "raise" or "zero"; `imatrix` weighs the errors
-    of columns in a search for ranges, and `say` is called with its missing entries. Raise ValueError naming the tensor
-    that can't be quantized; after any error `out` is as it was.
+    The scheme is adapted to each tensor's number of dimensions; `say` is called with missing entries of `imatrix`.
+    After any error `out` is as it was.
     """
     if KEY in source.metadata or is_shard(source):
         way = "fastq dequantize restores it" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
@@ -181,7 +180,6 @@ def _quantized(
 
 
 def _as_input(x: Array, nan: str) -> Array:
-    """Return `x` with NaN replaced if that is allowed."""
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 
@@ -192,10 +190,7 @@ def _failure(name: str, x: Array, error: Exception) -> str:
 
 
 def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **options: Any) -> Converted:
-    """Write a bit of each number of a .npy file, as `fastq.binarize` packs them by its options, to another .npy file.
-
-    ValueError if its numbers can't be binarized; after any error `out` is as it was.
-    """
+    """Write the bits of `fastq.binarize` of a .npy file to another one; after any error `out` is as it was."""
     (spec,) = source.tensors.values()
     x = np.atleast_1d(source.load(spec.name))
     lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
@@ -216,8 +211,7 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
 def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: Progress) -> int:
     """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
 
-    Raise ValueError if nothing in a file of tensors is quantized by fastq, or it doesn't fit a .npy file; after any
-    error `out` is as it was.
+    After any error `out` is as it was.
     """
     tensors, kept = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source)), {}
     if not isinstance(source, GgufSource):

@@ -1,9 +1,8 @@
 """Schemes, by which tensors of a file are quantized, and records, by which stored tensors are read back.
 
 Stored tensors have the layout of compressed-tensors (fastq/layouts/compressed_tensors.py), with scales in the dtype of
-the tensor. Records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or
-`QParams.save` (fastq/operations/array_file.py) describes its one array under the same key, and names its "format"
-there.
+the tensor. Records are JSON under the key "fastq" of the file's metadata; fastq/operations/array_file.py has another
+kind of file under that key.
 """
 
 from __future__ import annotations
@@ -197,12 +196,7 @@ class Scheme:
         return (self.block_size if last and not shape[-1] % self.block_size else shape[-1]) if alike else 0
 
     def fitted(self, ndim: int) -> Scheme:
-        """Return the scheme for an array of `ndim` dimensions.
-
-        A channel of a vector is a single element, so vectors get one scale each; scalars always do.
-
-        Raise ValueError if an array of two or more dimensions lacks the axis.
-        """
+        """Return the scheme for `ndim` axes, with one scale for scalars, and for vectors that have no blocks."""
         if ndim < (1 if self.block_size else 2):
             return replace(self, axis=None, block_size=0)
         if isinstance(self.axis, int) and not -ndim <= self.axis < ndim:

@@ -92,10 +92,7 @@ class Tensor:
         return self.nbytes * values.size // max(math.prod(self.shape), 1)
 
     def extent(self, progress: Progress) -> Extent:
-        """Return the statistics of the values; `progress` is called with the bytes of each part.
-
-        In parts there are no outlier channels.
-        """
+        """Return the statistics of the values, in parts without outlier channels; `progress` gets the bytes of each."""
         if self.reader is None:
             progress(self.nbytes, 0)
             return extent_of(self.values())
@@ -118,8 +115,7 @@ def tensors_of(
     """Return the tensors of a file or a store, of a model directory or of the files in a folder, by name.
 
     The stored tensors of a quantized one count as one tensor; with `as_stored`, the config.json of a model, which also
-    describes files next to it, is ignored. `say` is called with notes about a model. Raise ValueError if a file can't
-    be read, a folder has no such file, or two tensors have one name.
+    describes files next to it, is ignored. `say` is called with notes about a model.
     """
     if is_store(path):
         return _by_name([(path.name, itertools.starmap(_variable, variables_of(path)))])
@@ -195,10 +191,7 @@ def plain_tensor(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor
 
 
 def tensors_in(source: TensorSource) -> Iterator[Tensor]:
-    """Yield the tensors of a file: quantized ones by its records, then the others.
-
-    Raise ValueError unless it has exactly the tensors of its records.
-    """
+    """Yield the tensors of a file: quantized ones by its records, which must be right, then the others."""
     if are_of_array(source.metadata):
         yield _array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
         return
@@ -336,7 +329,6 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         return self._read(name)
 
     def _read(self, name: str) -> QuantizedArray | Array:
-        """Return an existing tensor."""
         return self._tensors[name].load()
 
     def get(self, name: str, default: Any = None) -> Any:

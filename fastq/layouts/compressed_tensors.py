@@ -230,10 +230,7 @@ def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0
 def array_of(
     codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
 ) -> QuantizedArray:
-    """Return a matrix, or its blocks from `StoredForm.folded`, from its codes and stored parameters.
-
-    If its scales are powers of two, its code format is one with such scales.
-    """
+    """Return a matrix, or its blocks from `StoredForm.folded`, from its codes and stored parameters."""
     qtype, scale, convention = form.qtype, scale_values(stored, weights, factor), "compressed-tensors"
     if weights.scale_dtype == E8M0:
         qtype, scale = as_qtype(MICROSCALING[weights.bits]), stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
@@ -245,10 +242,7 @@ def array_of(
 
 
 def as_signed(q: QuantizedArray) -> QuantizedArray:
-    """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored.
-
-    It is symmetric if all zero points are then 0. Other arrays are returned as they are.
-    """
+    """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored."""
     convention = as_convention(q.convention)
     integer = convention.zero_point == "integer" and convention.decode == "point"
     if q.dtype.name not in ("uint2", "uint4", "uint8") or not integer or len(q.shape) != 2 or q.axis not in (-1, 1):
@@ -261,10 +255,7 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
 
 
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
-    """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.folded`.
-
-    Raise ValueError without such a scheme; `name` is its name in the message.
-    """
+    """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.folded`."""
     code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
     kept, size = granularity(q.axis, q.block_size, q.ndim).kept, q.block_size
     rows_or_all = {(): "tensor", (0,): "channel"}.get(kept) if is_matrix and not size else None
@@ -319,10 +310,7 @@ def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
 
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
-    """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change.
-
-    Raise ValueError if a stored scale could not be read; `name` is the name of the matrix in the message.
-    """
+    """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change."""
     form, scale = form_of(scheme, _matrix_shape(q, scheme, name), dtype), np.asarray(q.scale)
     factor = np.float32(1)
     if scheme.weights.scale_dtype == E8M0:
@@ -353,7 +341,6 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 
 
 def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
-    """Return the tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
     q = QuantizedArray(q.codes, q.qparams.with_values(*shared.parameters_of(q)), q.shape)

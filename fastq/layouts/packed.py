@@ -1,8 +1,4 @@
-"""Layouts of codes in words of int32 (GPTQ and AWQ), in bytes (MatMulNBits), and in halves of bytes.
-
-GPTQ packs along the inputs, and its first version stores zero points minus one. AWQ packs along the outputs in its own
-order. bitsandbytes stores the first of two codes in the high half of a byte.
-"""
+"""Layouts of codes in words of int32 (GPTQ and AWQ), in bytes (MatMulNBits), and in halves of bytes (bitsandbytes)."""
 
 from __future__ import annotations
 

@@ -149,10 +149,7 @@ def _of_elements(parameters: Array, q: QuantizedArray) -> Array:
 
 
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
-    """Return the scale and the zero point of each block of an array; single numbers serve for all.
-
-    Raise TypeError or ValueError if they do not fit an array of this shape.
-    """
+    """Return the scale and the zero point of each block of an array; single numbers serve for all."""
     params = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
     each = (one if one.size > 1 else one.reshape(()) for one in (params.scale, params.zero_point))

@@ -18,15 +18,8 @@ import numpy as np
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, check_stored_codes
-from fastq.operations.file_parts import (
-    convention_entry,
-    convention_of,
-    opened,
-    qtype_entry,
-    qtype_of,
-    read_array,
-    with_tuples,
-)
+from fastq.operations import file_parts
+from fastq.operations.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
 from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
 from fastq.system import atomic
@@ -98,11 +91,8 @@ def _stored(array: Array) -> tuple[str, Array]:
 
 
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
-    """Read a file, and check each of its fields against the others.
-
-    Raise ValueError if it is not a file of that kind; the message is one line.
-    """
-    with opened(path, kind.__name__) as file:
+    """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
+    with file_parts.opened(path, kind.__name__) as file:
         return _read(file, kind)
 
 
@@ -176,7 +166,6 @@ def _width(dtype: str) -> int:
 
 
 def _as_elements(dtype: str, array: Array) -> Array:
-    """Return a tensor in its dtype."""
     return array.view(FLOAT_FORMATS[ML_FLOATS[dtype]].dtype) if dtype in ML_FLOATS else array
 
 
@@ -188,17 +177,9 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
     zero_point = arrays["zero_point"]
     if qtype.element and qtype.packed and not zero_point.any():
         zero_point = np.zeros(zero_point.shape, qtype.storage)
-    return QParams(
-        arrays["scale"],
-        zero_point,
-        qtype,
-        with_tuples(axis),
-        block_size,
-        symmetric,
-        convention=convention,
-        tensor_scale=arrays.get("tensor_scale"),
-        computed=None if computed is None else np.dtype(computed),
-    )
+    where = with_tuples(axis), block_size, symmetric, convention
+    own = None if computed is None else np.dtype(computed)
+    return QParams(arrays["scale"], zero_point, qtype, *where, arrays.get("tensor_scale"), own)
 
 
 def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:

@@ -32,7 +32,6 @@ _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
 
 
 def _dispatch(name: str) -> Any:
-    """Return a module of dispatch, imported when it is needed."""
     return lazy.module(f"fastq.dispatch.{name}")
 
 

@@ -10,15 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from fastq.operations.file_parts import (
-    convention_entry,
-    convention_of,
-    opened,
-    qtype_entry,
-    qtype_of,
-    read_array,
-    with_tuples,
-)
+from fastq.operations import file_parts
+from fastq.operations.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
 from fastq.results import Histogram
 from fastq.system import atomic, lazy
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_duplicates
@@ -57,11 +50,8 @@ def write(path: Path, content: Content) -> None:
 
 
 def read(path: Path) -> Content:
-    """Read a file, and check each of its fields against the others.
-
-    Raise ValueError if it is not a calibrator file; the message is one line.
-    """
-    with opened(path, "Calibrator") as file:
+    """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
+    with file_parts.opened(path, "Calibrator") as file:
         return _read(file)
 
 

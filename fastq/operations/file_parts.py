@@ -39,20 +39,14 @@ def as_name(path: Any) -> Path:
 
 
 def as_path(path: Any) -> Path:
-    """Return a path of a file that may not exist yet.
-
-    Raise TypeError or ValueError if it is not a path, or is that of a folder, a pipe or a device.
-    """
+    """Return a path of a file that may not exist yet, but not of a folder, a pipe or a device."""
     if (found := as_name(path)).exists() and not found.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
     return found
 
 
 def as_path_to_write(path: Any, usual: str) -> Path:
-    """Return the path of a file to write in a format of fastq, whose usual suffix is given.
-
-    Raise ValueError as `as_path`, or if the suffix stands for another format.
-    """
+    """Return the path of a file to write, whose suffix must not stand for another format than the `usual` one."""
     found = as_path(path)
     if (suffix := found.suffix.lower()) in _OF_OTHER_FORMATS:
         why = f"the file that is written has another format, that of {usual}"
@@ -69,10 +63,7 @@ def _can_be_encoded(name: str) -> bool:
 
 @contextmanager
 def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
-    """Open a file to read an object of some kind from it.
-
-    Raise ValueError if the reader finds that it is not such a file; the message is one line.
-    """
+    """Open a file to read an object of some kind from it; errors of its reader become a ValueError of one line."""
     with path.open("rb") as file:
         try:
             yield file
@@ -99,9 +90,8 @@ def convention_entry(convention: str | Convention) -> str | dict[str, Any]:
 
 def convention_of(entry: Any) -> Any:
     """Return the convention that JSON gave back."""
-    return (
-        Convention(**{name: with_tuples(value) for name, value in entry.items()}) if isinstance(entry, dict) else entry
-    )
+    fields = {name: with_tuples(value) for name, value in entry.items()} if isinstance(entry, dict) else None
+    return entry if fields is None else Convention(**fields)
 
 
 def with_tuples(value: Any) -> Any:
@@ -110,10 +100,7 @@ def with_tuples(value: Any) -> Any:
 
 
 def read_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the elements that follow in a file, in the byte order of the machine.
-
-    Raise ValueError if the file ends early.
-    """
+    """Return the elements that follow in a file, in native byte order; raise ValueError if it ends early."""
     found = np.empty(shape, dtype)
     if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]
         raise ValueError("it became shorter")

@@ -36,27 +36,13 @@ SHAPES = ((4, 6), (8, 64), (64, 64), (256, 512), (4096, 4096), (64, 1 << 20), (1
 
 
 class Calls(NamedTuple):
-    """Calls of functions with each dtype of the values, each second argument, each scheme and each shape.
+    """Calls of functions with each dtype of the values, each second argument, each scheme and each shape."""
 
-    Attributes
-    ----------
-    functions : tuple of callable
-        Functions of values, a second argument, if any, and the options of a scheme.
-    dtypes : str
-        Dtypes of the values.
-    arguments : str
-        Second arguments: code formats; "-" for none.
-    schemes : tuple of dict
-        Options by which elements share parameters.
-    shapes : tuple
-        Shapes of the values.
-    """
-
-    functions: tuple[Function, ...]
-    dtypes: str
-    arguments: str
-    schemes: tuple[dict[str, Any], ...] = ({},)
-    shapes: tuple[tuple[int, ...], ...] = SHAPES
+    functions: tuple[Function, ...]  # functions of values, a second argument, if any, and the options of a scheme
+    dtypes: str  # dtypes of the values
+    arguments: str  # second arguments: code formats; "-" for none
+    schemes: tuple[dict[str, Any], ...] = ({},)  # options by which elements share parameters
+    shapes: tuple[tuple[int, ...], ...] = SHAPES  # shapes of the values
 
     def each(self) -> list[Callable[[], object]]:
         """Return a function for each call, which plans it."""
@@ -72,7 +58,6 @@ def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any],
 
 
 def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
-    """Return uninitialized codes with valid parameters."""
     q = quantize(x, name, **scheme)
     q.scale[...], q.zero_point[...] = 1, 0
     return q

@@ -23,10 +23,7 @@ def require_matplotlib() -> None:
 
 
 def check_axis(ax: object) -> None:
-    """Check that `ax` is Axes or None, before the data is measured.
-
-    Raise ImportError if matplotlib can't be imported; TypeError if it is neither.
-    """
+    """Check that `ax` is Axes or None, before the data is measured; raise ImportError without matplotlib."""
     require_matplotlib()
     from matplotlib.axes import Axes
 
@@ -35,10 +32,7 @@ def check_axis(ax: object) -> None:
 
 
 def axis_of(ax: Axes | None) -> Axes:
-    """Return the Axes to draw in: the given one, or one of a new figure.
-
-    It is called after measuring, so that refused arguments leave no empty figure.
-    """
+    """Return the given Axes, or those of a new figure: after measuring, so that refusals leave no empty figure."""
     from matplotlib import pyplot
 
     return pyplot.subplots(figsize=(8.0, 4.5), layout="constrained")[1] if ax is None else ax

@@ -308,7 +308,6 @@ def calibration(
 
 
 def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
-    """Return a calibrator with the data of one channel."""
     channels = calibrator.minimum.shape
     place = tuple(as_int(k, "channel") for k in (channel if is_a(channel, tuple) else (channel,)))
     if not place and math.prod(channels) == 1:

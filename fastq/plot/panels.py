@@ -1,7 +1,4 @@
-"""Draw an array, its codes, the decoded values and the error, side by side.
-
-A cell of a picture shows the element with the largest magnitude, which is found band by band of rows.
-"""
+"""Draw an array, its codes, the decoded values and the error, side by side, in cells found band by band of rows."""
 
 from __future__ import annotations
 
@@ -213,21 +210,17 @@ def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> No
 
 
 class Cells(NamedTuple):
-    """The contents of the cells: arrays of one shape, with at most CELLS per side; codes are 0 without codes.
-
-    A cell has `step` rows and columns of a matrix of shape `shape`.
-    """
+    """Cells of `step` rows and columns of a matrix of a `shape`: arrays of one shape, with at most CELLS per side."""
 
     shape: Pair
     step: Pair
     original: Array
-    codes: Array
+    codes: Array  # 0 without codes
     decoded: Array
     error: Array
 
 
 def _folded(a: Array) -> Array:
-    """Return `a` as a matrix of rows along its last axis."""
     return a.reshape(-1, a.shape[-1] if a.ndim else 1)
 
 

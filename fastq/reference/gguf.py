@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastq.formats import gguf as formats
 from fastq.formats.gguf import (
     BLOCK,
     WEIGHTED_CANDIDATES,
@@ -13,10 +14,6 @@ from fastq.formats.gguf import (
     CodebookFormat,
     FloatFormat,
     GridFormat,
-    ScaledFormat,
-    SuperFormat,
-    TernaryFormat,
-    as_block_format,
 )
 from fastq.reference import gguf_points, gguf_small, gguf_super
 from fastq.reference.arrays import check_place, delivered
@@ -41,14 +38,8 @@ def quantize(
     imatrix: ArrayLike | None = None,
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
-    """Return the blocks of `data`.
-
-    Returns
-    -------
-    ndarray of uint8
-        Arguments, result and errors as for `fastq.gguf.quantize`.
-    """
-    form, data = as_block_format(qtype, to_write=True), as_input(data, "data")
+    """Return the blocks of `data`: arguments, result and errors are those of `fastq.gguf.quantize`."""
+    form, data = formats.as_block_format(qtype, to_write=True), as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
     weights = None if imatrix is None else as_imatrix(imatrix, data.shape, form.group)[0]
@@ -70,14 +61,8 @@ def quantize(
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
-    """Return the values of blocks.
-
-    Returns
-    -------
-    ndarray of float32
-        Arguments, result and errors as for `fastq.gguf.dequantize`.
-    """
-    form, data = as_block_format(qtype), as_array(data, "data")
+    """Return the values of blocks: arguments, result and errors are those of `fastq.gguf.dequantize`."""
+    form, data = formats.as_block_format(qtype), as_array(data, "data")
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")
     rows, shape = _rows(data, form.nbytes, form.size, form)
@@ -98,17 +83,16 @@ def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array,
 
 
 def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
-    """Return the numbers of blocks."""
     if isinstance(form, BinaryFormat):
         return gguf_small.quantize_binary(x)
-    if isinstance(form, TernaryFormat):
+    if isinstance(form, formats.TernaryFormat):
         return gguf_small.quantize_ternary(x, form)
     if isinstance(form, FloatFormat):
         return gguf_small.quantize_float(x, form)
-    if isinstance(form, ScaledFormat):
+    if isinstance(form, formats.ScaledFormat):
         return _scaled(x, form) if weights is None else _searched(x, weights, form)
     flat = None if weights is None else weights.reshape(x.shape)
-    if isinstance(form, SuperFormat):
+    if isinstance(form, formats.SuperFormat):
         return gguf_super.quantize_super(x, flat, form)
     if isinstance(form, GridFormat):
         return gguf_points.quantize_points(x, flat, form)
@@ -119,7 +103,7 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
 # Blocks of 32
 
 
-def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
+def _searched(x: Array, weights: Array, form: formats.ScaledFormat) -> Numbers:
     """Return blocks whose scale depends on the importance of columns; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
     w = gguf_super.importance(lines, weights.reshape(lines.shape), 1)
@@ -131,7 +115,7 @@ def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
     return {"d": half_bits(scale), "codes": codes.T}
 
 
-def _scaled(x: Array, form: ScaledFormat) -> Numbers:
+def _scaled(x: Array, form: formats.ScaledFormat) -> Numbers:
     """Return blocks whose scale is a fraction of their range or of their largest magnitude."""
     columns = np.ascontiguousarray(x.T)
     least, extent = np.zeros(len(x), F), at(columns, np.abs(columns).argmax(axis=0))

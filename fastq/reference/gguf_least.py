@@ -1,7 +1,4 @@
-"""Parameters of blocks of GGUF with less error than those of ggml, in plain NumPy.
-
-Axis 0 of an array has the values of a sub-block and axis 1 the blocks, as in `gguf_search`; sums are in order.
-"""
+"""Parameters of blocks of GGUF with less error than those of ggml, in plain NumPy, with axes as in `gguf_search`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ def quantize_points(x: Array, imatrix: Array | None, form: GridFormat) -> Number
 
 
 def _levels(multiple: Array, count: int) -> Array:
-    """Index of the nearest of the odd numbers 1, 3, .., from 0 on."""
     return np.clip(nearest(F(0.5) * (multiple - F(1))), 0, count - 1)
 
 

@@ -47,13 +47,7 @@ def chosen(better: Array, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[A
 def fit_range(
     x: Array, w: Array, steps: int, candidates: Candidates, absolute: bool = False
 ) -> tuple[Array, Array, Array]:
-    """Choose scale and smallest value for codes 0..steps by weighted least squares.
-
-    Returns
-    -------
-    tuple of ndarray
-        Scales, smallest values times -1, and codes.
-    """
+    """Return scales, smallest values times -1 and codes 0..steps, by weighted least squares."""
     # contract 20.2
     low, high = at(x, x.argmin(axis=0)), x.max(axis=0)
     low = np.where(low > 0, F(0), low)

@@ -1,7 +1,4 @@
-"""Define the public functions: what is asked for, then plain NumPy.
-
-Arguments, results and errors are those of the functions of the same names in `fastq`; options are given by name.
-"""
+"""Define the public functions: what is asked for, then plain NumPy; options are given by name."""
 
 from __future__ import annotations
 
@@ -13,17 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.qtypes import check_stored_codes, stored_as
-from fastq.reference import blocks
-from fastq.reference.arrays import (
-    as_input,
-    check_no_nan,
-    check_place,
-    delivered,
-    nan_as_zero,
-    ready_to_encode,
-    stored,
-    widened,
-)
+from fastq.reference import arrays, blocks
+from fastq.reference.arrays import as_input, check_no_nan, check_place, delivered, nan_as_zero, stored, widened
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
@@ -325,8 +313,7 @@ def _by_numbers(
 
 
 def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
-    """Return the codes of `x`, one per element."""
-    return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
+    return encode(arrays.ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 
 def _unpacked(q: QuantizedArray) -> Array:

@@ -28,7 +28,6 @@ def requantized(acc: Array, asked: RequantizeRequest, multiplier: Array, zero_po
 
 
 def _by_float(acc: Array, factor: Array, term: Array | None) -> Array:
-    """Return the rounded products of float32."""
     if term is not None and term.dtype == np.float32:
         sums = acc.astype(np.float32) + term
     else:

@@ -36,7 +36,6 @@ def rounded(x: Array, asked: BitRounding) -> Array:
 
 
 def _kept(x: Array, digits: int) -> Any:
-    """Return the bits of the mantissa that each number keeps."""
     places = math.log(10.0) / math.log(2.0)
     fraction, exponent = np.frexp(np.where(np.isfinite(x) & (x != 0), np.abs(x), 1).astype(np.float64))
     log10 = np.asarray(_LOG10(fraction), np.float64)

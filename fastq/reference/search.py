@@ -29,21 +29,11 @@ MOST_ERROR = 2.0**53  # a larger sum of units counts as this one
 
 @dataclass(frozen=True)
 class RangeParameters:
-    """Parameters of ranges by a format and a convention: QParams of lo and hi.
+    """Parameters of ranges by a format and a convention: QParams of lo and hi."""
 
-    Attributes
-    ----------
-    request : Request
-        What was asked for.
-    spoiled : ndarray of bool
-        Which blocks have a NaN that their scale is to keep.
-    tensor_scale : ndarray, optional
-        The scale of the whole array, where the format has one.
-    """
-
-    request: Request
-    spoiled: NDArray[np.bool_]
-    tensor_scale: NDArray[np.float32] | None
+    request: Request  # what was asked for
+    spoiled: NDArray[np.bool_]  # which blocks have a NaN that their scale is to keep
+    tensor_scale: NDArray[np.float32] | None  # the scale of the whole array, where the format has one
 
     def of(self, lo: Array, hi: Array, finite: bool = True) -> QParams:
         """Return the parameters of the ranges from lo to hi; with `finite` no scale may be infinite."""

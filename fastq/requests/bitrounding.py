@@ -28,10 +28,7 @@ class BitRounding(NamedTuple):
         return 8 * self.dtype.itemsize
 
     def keepbits_within(self, largest: float) -> int:
-        """Return the fewest bits to keep that satisfy the bound for all finite numbers up to the largest one.
-
-        Bits for which the largest one would become infinite are too few.
-        """
+        """Return the fewest bits within the bound for numbers up to the largest, which may not become infinite."""
         (mantissa, bias), bound = of_width(self.bits), self.max_error
         if not largest:
             return 0

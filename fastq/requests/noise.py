@@ -7,12 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.conventions import Convention
-from fastq.formats.qtypes import QType
 from fastq.system.arguments import equal, shown
 
 STOCHASTIC = "stochastic"
-_ROUNDINGS = ("half_even", "half_away")  # roundings of conventions that random rounding may replace
 
 
 class Noise(NamedTuple):
@@ -57,18 +54,3 @@ def _key_of(rng: Any) -> int:
 
 
 _key_of_seed = functools.lru_cache(1024)(_key_of)  # making a generator takes 12 us
-
-
-def is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
-    """Return whether codes are rounded at random, if a convention and a format support that."""
-    if rounding is None:
-        return False
-    if not equal(rounding, STOCHASTIC):
-        raise ValueError(f"rounding must be None or 'stochastic', not {shown(rounding)}")
-    if qtype.codebook:
-        raise ValueError(f"rounding must be None for {qtype}, whose codes are in a table")
-    if row.rounding not in _ROUNDINGS:
-        raise ValueError(
-            f"rounding must be None for convention {row.name!r}, which rounds by {row.rounding} and not to the nearest"
-        )
-    return True

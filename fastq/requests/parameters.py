@@ -65,20 +65,34 @@ class ParameterRules(NamedTuple):
         return _as_scale(scale, self)
 
     def ready_tensor_scale(self, tensor_scale: Any) -> float:
-        """Return the scale of the whole array, 0 without one."""
-        return 0.0 if tensor_scale is None else _as_tensor_scale(tensor_scale, self.qtype)
+        """Return the scale of the whole array as a number, 0 without one, if the format has one and it is valid."""
+        if tensor_scale is None:
+            return 0.0
+        scale = as_array(tensor_scale, "tensor_scale")
+        check_tensor_scale(scale.dtype, scale.shape, self.qtype)
+        least, most = TENSOR_SCALES
+        if not least <= scale <= most:
+            raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
+        return float(scale)
 
     def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
         """Return zero points in the dtype that kernels read, for prepared scales."""
+        qtype, row, shape = self.qtype, self.convention, scale.shape
         if zero_point is None:
-            return np.zeros(scale.shape, self.zero_point_dtype(scale.dtype))
-        if self.convention.zero_point == "integer":
-            return _as_zero_point(zero_point, self, scale.shape)
-        return _as_float_zero_point(zero_point, self, scale.dtype, scale.shape)
-
-    def zero_point_dtype(self, scale: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of prepared zero points, for scales of a dtype."""
-        return self.convention.zero_point_dtype(self.qtype, scale)
+            return np.zeros(shape, row.zero_point_dtype(qtype, scale.dtype))
+        are_codes = row.zero_point == "integer" and qtype.has_zero_point
+        is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
+        if is_number and qtype.qmin <= zero_point <= qtype.qmax:
+            return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
+        given = as_array(zero_point, "zero_point")
+        self.ready_zero_point_dtype(given.dtype, scale.dtype)
+        storage = storage_of(given.dtype)
+        given = given if storage is None else given.astype(storage)
+        check_zero_point_shape(given.shape, shape)
+        given = np.full(shape, given) if shape and not given.shape else given
+        if row.zero_point != "integer":
+            return _as_floats(given, scale.dtype)
+        return _as_codes(given, qtype) if are_codes else _as_zeros(given, qtype)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
@@ -103,7 +117,7 @@ class ParameterRules(NamedTuple):
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
-        return self.zero_point_dtype(scale)
+        return self.convention.zero_point_dtype(qtype, scale)
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -185,16 +199,6 @@ def check_tensor_scale(dtype: np.dtype[Any], shape: tuple[int, ...], qtype: QTyp
         raise ValueError(f"tensor_scale has shape {shape}, but it must be one number: shape ()")
 
 
-def _as_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
-    """Return the scale of the whole array as a number, if the format has one and it is valid."""
-    scale = as_array(tensor_scale, "tensor_scale")
-    check_tensor_scale(scale.dtype, scale.shape, qtype)
-    least, most = TENSOR_SCALES
-    if not least <= scale <= most:
-        raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
-    return float(scale)
-
-
 # --- zero points ------------------------------------------------------------------------------------------------------
 
 
@@ -202,16 +206,6 @@ def storage_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the 8-bit dtype for an integer dtype of ml_dtypes of fewer than 8 bits, None for any other."""
     row = QTYPES.get(dtype.name) if dtype.kind == "V" else None
     return None if row is None or row.element else row.storage
-
-
-def _given_zero_point(zero_point: Any, rules: ParameterRules, scale: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return zero points in a dtype of NumPy, of the shape of the scale."""
-    given = as_array(zero_point, "zero_point")
-    rules.ready_zero_point_dtype(given.dtype, scale)
-    storage = storage_of(given.dtype)
-    given = given if storage is None else given.astype(storage)
-    check_zero_point_shape(given.shape, shape)
-    return np.full(shape, given) if shape and not given.shape else given
 
 
 def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -> None:
@@ -224,14 +218,8 @@ def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -
         raise ValueError(f"zero_point has shape {shape}, but scale has shape {scale}")
 
 
-def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
+def _as_codes(given: Array, qtype: QType) -> Array:
     """Return zero points, each a code of the format, in the storage dtype of the format."""
-    qtype = rules.qtype
-    if not qtype.has_zero_point:
-        return _as_zeros(zero_point, rules, shape)
-    if not shape and type(zero_point) in (int, qtype.storage.type) and qtype.qmin <= zero_point <= qtype.qmax:
-        return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
-    given = _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
     if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
         least, most = int(given.min()), int(given.max())
         if least < qtype.qmin or most > qtype.qmax:
@@ -240,9 +228,8 @@ def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...
     return given.astype(qtype.storage, copy=False)
 
 
-def _as_zeros(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
+def _as_zeros(given: Array, qtype: QType) -> Array:
     """Return the zero points of codes that only allow 0: floats, and sums."""
-    qtype, given = rules.qtype, _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
     if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
         return given
     if np.any(given.astype(np.float32) != 0):
@@ -250,9 +237,8 @@ def _as_zeros(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) ->
     return np.zeros(given.shape, qtype.storage)
 
 
-def _as_float_zero_point(zero_point: Any, rules: ParameterRules, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _as_floats(given: Array, dtype: np.dtype[Any]) -> Array:
     """Return the zero points of a convention with float zero points, finite in a dtype."""
-    given = _given_zero_point(zero_point, rules, dtype, shape)
     with np.errstate(over="ignore", under="ignore"):
         ready = given.astype(dtype, copy=False)
     if not np.isfinite(ready).all():

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.coding import Coding, checked_coding, coding_of
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention
+from fastq.formats import conventions
+from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, checked_coding, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
-from fastq.requests.noise import is_stochastic
-from fastq.requests.options import (
-    LinearOptions,
-    MinMaxOptions,
-    QuantizeOptions,
-    RangeOptions,
-    ValuesOptions,
-)
+from fastq.requests.noise import STOCHASTIC
+from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions, RangeOptions, ValuesOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters, unfilled
@@ -47,9 +42,8 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     """Return the dtype of values for a dtype or its name."""
-    is_name = arguments.is_a(dtype, str) and arguments.equal(
-        dtype, "bfloat16"
-    )  # comparing a dtype with a string would parse it: 1 us
+    # the type is looked at first: comparing a dtype with a string would parse it, which takes 1 us
+    is_name = arguments.is_a(dtype, str) and arguments.equal(dtype, "bfloat16")
     wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
     if not is_real(wanted):
         raise TypeError(f"{name} must be {REAL}, not {wanted}")
@@ -122,6 +116,21 @@ def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: 
     return nan
 
 
+def _is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
+    """Return whether codes are rounded at random, if a convention and a format support that."""
+    if rounding is None:
+        return False
+    if not arguments.equal(rounding, STOCHASTIC):
+        raise ValueError(f"rounding must be None or 'stochastic', not {arguments.shown(rounding)}")
+    if qtype.codebook:
+        raise ValueError(f"rounding must be None for {qtype}, whose codes are in a table")
+    if row.rounding not in ("half_even", "half_away"):
+        raise ValueError(
+            f"rounding must be None for convention {row.name!r}, which rounds by {row.rounding} and not to the nearest"
+        )
+    return True
+
+
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return out if a result of this shape and dtype can be written to it."""
     if not arguments.is_out(out):
@@ -150,7 +159,7 @@ class Request(NamedTuple):
     compute: DType  # the type to compute in
     nan: str = "raise"  # as the caller gave them
     saturate: bool = True
-    half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
+    half: HalfPrecision = conventions.UNROUNDED  # dtypes of half precision to which results of operations are rounded
     search: MSERange | None = None  # the search for a part of each range
     decodes: bool = False  # whether raw codes are decoded
     stochastic: bool = False  # whether codes are rounded at random
@@ -243,10 +252,8 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    saturate, symmetric = (
-        arguments.as_bool(options.saturate, "saturate"),
-        arguments.as_bool(options.symmetric, "symmetric"),
-    )
+    nan, saturate = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate")
+    symmetric = arguments.as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
         raise ValueError("saturate must be True for a search for ranges: values beyond the range would be infinite")
     if symmetric and qtype.bits == 1:
@@ -257,12 +264,13 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, nan = checked_coding(row, qtype, always, kind), check_nan(options.nan, qtype)
+    coding, half = checked_coding(row, qtype, always, kind), row.rounded_to(dtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
-        coding = coding.signed if search.signs == 2 else coding
-    how = coding, compute, nan, saturate, row.rounded_to(dtype), search
-    stochastic = is_stochastic(options.rounding, row, qtype)
+        if search.signs == 2:
+            coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
+    how = coding, compute, nan, saturate, half, search
+    stochastic = _is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
 
 
@@ -312,7 +320,7 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     """Return the request to quantize values of a dtype by prepared parameters."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
     row, request = as_convention(params.convention), of_qparams(params, ndim, compute_dtype(dtype))
-    stochastic = is_stochastic(options.rounding, row, params.dtype)
+    stochastic = _is_stochastic(options.rounding, row, params.dtype)
     return request._replace(nan=nan, saturate=saturate, half=row.rounded_to(dtype), stochastic=stochastic)
 
 
@@ -343,7 +351,7 @@ def by_numbers(
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
-    coding, stochastic = coding_of(row, qtype, False, "array"), is_stochastic(options.rounding, row, qtype)
+    coding, stochastic = coding_of(row, qtype, False, "array"), _is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, False, axis, where, coding, compute, *how, stochastic=stochastic)
 
 

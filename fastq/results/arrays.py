@@ -14,16 +14,7 @@ from fastq.formats.conventions import Convention
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text, without_checks
-from fastq.results.selection import (
-    Parted,
-    Pick,
-    as_new_shape,
-    axis_like,
-    packed_picks,
-    part_at,
-    parted_by,
-    reshaped,
-)
+from fastq.results.selection import Parted, Pick, as_new_shape, axis_like, packed_picks, part_at, parted_by, reshaped
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
 from fastq.system.attributes import Forwarded
@@ -117,7 +108,11 @@ class QuantizedArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scale and zero point together."""
+        """Bytes of codes and parameters in memory, as many as `save` writes apart from names and shapes.
+
+        Files of `fastq quantize` and `fastq convert` have the form of compressed-tensors: they leave out zero points of
+        symmetric schemes, pack others of fewer than 8 bits, and have such codes in words of 32 bits, with a shape.
+        """
         return self.codes.nbytes + self.qparams.nbytes
 
     def unpacked(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
@@ -267,7 +262,6 @@ class QuantizedArray:
         return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return the codes in another shape."""
         if not self.dtype.packed:
             return self.codes.reshape(shape)
         old, new = self.shape[-1:] or (1,), shape[-1:] or (1,)

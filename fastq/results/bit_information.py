@@ -39,7 +39,6 @@ class BitInformation:
     counts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Check that each bit has counts."""
         dtype, counts = as_dtype(self.dtype, "dtype", "a float dtype"), as_array(self.counts, "counts")
         shape = 8 * dtype.itemsize, 2, 2
         if dtype.kind != "f" or counts.dtype.kind not in "iu" or counts.shape != shape:
@@ -55,7 +54,6 @@ class BitInformation:
         return BitInformation(self.dtype, self.counts + other.counts)
 
     def __repr__(self) -> str:
-        """Show the number of pairs and the number of bits to keep."""
         return f"<BitInformation: {self.pairs:,} pairs of {self.dtype}, keepbits(0.99) = {self.keepbits()}>"
 
     @property

@@ -1,7 +1,4 @@
-"""Single codes of an array, their parameters, and what they decode to by the formula of the convention, in NumPy.
-
-This shows a few elements of an array of any size without compiling a kernel.
-"""
+"""Single codes of an array of any size, their parameters and values, in NumPy: no kernel is compiled."""
 
 from __future__ import annotations
 
@@ -129,10 +126,7 @@ AXES_SHOWN = 4  # arrays with more axes are shown without codes, which would fil
 
 
 def codes_text(codes: Any, p: QParams, shape: tuple[int, ...], prefix: str) -> str:
-    """Return the codes at the ends of each axis as NumPy shows an array; an empty text if there are too many axes.
-
-    Only the codes that are shown are read.
-    """
+    """Return the codes at the ends of each axis as NumPy shows an array, reading only these; "" for too many axes."""
     if is_lazy(codes) or len(shape) > AXES_SHOWN:
         return ""
     whole = math.prod(shape) <= WHOLE

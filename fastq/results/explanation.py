@@ -7,25 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.describe import (
-    code_formula,
-    format_code_formula,
-    format_scale_formula,
-    scale_formula,
-    zero_point_formula,
-)
+from fastq.formats import describe
+from fastq.formats.describe import code_formula, format_code_formula, format_scale_formula, scale_formula
 from fastq.formats.qtypes import WANTED_SCALES
-from fastq.results.elements import (
-    code_ends,
-    codes_at,
-    evaluated,
-    filled_in,
-    formula_of,
-    names_in,
-    parameter_places,
-    terms_of,
-    written,
-)
+from fastq.results import elements
+from fastq.results.elements import code_ends, codes_at, evaluated, filled_in, formula_of, parameter_places, written
 from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
 from fastq.results.selection import picks_of
 from fastq.system.arguments import as_array, shown
@@ -36,24 +22,12 @@ _SHOWN = "code", "number", "scale", "tensor_scale", "zero_point", "offset"
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The formulas by which an array was quantized and is decoded; shown as lines of text.
+    """The formulas by which an array was quantized and is decoded; shown as lines of text."""
 
-    Attributes
-    ----------
-    formulas : dict of str to str
-        Formulas by their results: "scale", "zero_point" or "offset", "code" and "value".
-    numbers : dict of str to number
-        Numbers of an element by their names in the formula of its value; empty without an index.
-    value : float32, float64 or None
-        The result of the formula, with the bits of `dequantize`; None without an index.
-    text : str
-        The whole text.
-    """
-
-    formulas: dict[str, str]
-    numbers: dict[str, Any]
-    value: Any
-    text: str
+    formulas: dict[str, str]  # formulas by their results: "scale", "zero_point" or "offset", "code" and "value"
+    numbers: dict[str, Any]  # numbers of an element by their names in the formula of its value; empty without an index
+    value: Any  # the result of the formula, with the bits of `dequantize`; None without an index
+    text: str  # the whole text
 
     def __repr__(self) -> str:
         return self.text
@@ -66,10 +40,10 @@ def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -
     if index is None:
         return Explanation(formulas, {}, None, "\n".join(lines))
     places = _place_of(index, shape)
-    terms = terms_of(codes_at(codes, p.dtype, places), p, shape, places)
+    terms = elements.terms_of(codes_at(codes, p.dtype, places), p, shape, places)
     _check_scale(p, parameter_places(p, shape, places))
     value = evaluated(formulas["value"], terms).astype(p.compute_dtype)[()]
-    numbers = {name: terms[name][()] for name in names_in(formulas["value"]) if name in _SHOWN}
+    numbers = {name: terms[name][()] for name in elements.names_in(formulas["value"]) if name in _SHOWN}
     of_element = ", ".join(f"{name} {written(number)}" for name, number in numbers.items())
     lines += [f"element {places}: {of_element}", f"value = {filled_in(formulas['value'], terms)} = {written(value)}"]
     return Explanation(formulas, numbers, value, "\n".join(lines))
@@ -92,7 +66,7 @@ def formulas_of(p: QParams) -> dict[str, str]:
         return {"scale": format_scale_formula(p.dtype), "code": format_code_formula(p.dtype), "value": formula_of(p)}
     scheme = "symmetric" if p.symmetric else "asymmetric"
     row = coding_of_parameters(p).row
-    zero_point = zero_point_formula(row, scheme)
+    zero_point = describe.zero_point_formula(row, scheme)
     return {
         "scale": scale_formula(row, scheme),
         "offset" if row.zero_point == "offset" else "zero_point": zero_point.removeprefix("offset = "),
@@ -108,7 +82,6 @@ def _terms_text(p: QParams) -> str:
 
 
 def _place_of(index: object, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place of one element."""
     picks = picks_of(index, shape)
     places = tuple(pick for pick in picks if isinstance(pick, int))
     if len(places) < len(shape):

@@ -16,20 +16,14 @@ FAR = 6.0  # a channel is an outlier from this multiple of the median of all lar
 
 
 class Histogram(NamedTuple):
-    """The histogram of the elements of each part of an array, and their range.
+    """The histogram of the elements of each part of an array, and their range."""
 
-    Attributes
-    ----------
-    lo, hi : ndarray of float64
-        Minima and maxima; inf and -inf for a part without elements.
-    counts : ndarray of int64
-        Counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``; x lies in bin ``floor(x /
-        2**e)``. The exponent e is the least one, but at least -1022, for which the largest magnitude of the part is
-        below ``bins * 2**e``.
-    """
-
+    # minima and maxima; inf and -inf for a part without elements
     lo: NDArray[np.float64]
     hi: NDArray[np.float64]
+    # counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``; x lies in bin ``floor(x / 2**e)``.
+    # The exponent e is the least one, but at least -1022, for which the largest magnitude of the part is below ``bins *
+    # 2**e``
     counts: NDArray[np.int64]
 
 
@@ -122,35 +116,16 @@ class Totals(NamedTuple):
         return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None, missing)
 
 
-def measures_of(
-    size: int,
-    noise: float,
-    signal: float,
-    absolute: float,
-    relative: float,
-    largest: float,
-    largest_relative: float,
-    zeros: int,
-    clipped: int | None,
-) -> Comparison:
+def measures_of(totals: Totals) -> Comparison:
     """Return the measures of the elements in these totals."""
-    nonzero = size - zeros
-    return Comparison(
-        mse=noise / size,
-        sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
-        max_abs_error=largest,
-        mean_abs_error=absolute / size,
-        max_relative_error=largest_relative,
-        mean_relative_error=relative / nonzero if nonzero else 0.0,
-        clipped=clipped,
-    )
+    size, noise, signal, absolute, relative, largest, largest_relative, zeros, clipped, _ = totals
+    ratio = 10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf  # the quotient of the two may overflow
+    mean_relative = relative / (size - zeros) if size - zeros else 0.0
+    return Comparison(noise / size, ratio, largest, absolute / size, largest_relative, mean_relative, clipped)
 
 
 def comparison_of(parts: Sequence[Totals]) -> Comparison:
-    """Return the measures of all parts of an array; their order does not matter.
-
-    Raise ValueError if they have no elements, or if there is NaN among them.
-    """
+    """Return the measures of all parts of an array, in any order; raise ValueError for NaN, and without elements."""
     columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
     if missing := sum(columns["missing"]):
         raise missing_values(missing)
@@ -159,7 +134,7 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
     found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
     found |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
     found |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
-    return measures_of(**found)
+    return measures_of(Totals(**found))
 
 
 def _greatest(numbers: list[float]) -> float:

@@ -9,24 +9,12 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.coding import Coding, coding_of
-from fastq.formats.conventions import DEFAULT, Convention, as_convention
+from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.system import lazy
-from fastq.system.arguments import (
-    as_array,
-    as_axis,
-    as_block_size,
-    as_bool,
-    as_dtype,
-    between,
-    is_lazy,
-    is_python,
-    native,
-    shown,
-)
+from fastq.system import arguments, lazy
+from fastq.system.arguments import as_array, as_axis, as_block_size, as_bool, as_dtype, between, is_lazy, native, shown
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
@@ -34,11 +22,10 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
     array = as_array(given, name)
     if array.dtype.kind not in "iuf" and array.dtype.name not in FLOAT_FORMATS and array.dtype.name not in QTYPES:
         raise TypeError(f"{name} must be an array of numbers, not {shown(given)}")
-    return array.astype(np.float64) if name == "scale" and is_python(given) else array
+    return array.astype(np.float64) if name == "scale" and arguments.is_python(given) else array
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
-    """Return the compute type that was asked for, if it is valid."""
     dtype = native(as_dtype(computed, "computed", "float32 or float64"))
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")
@@ -143,7 +130,7 @@ class QParams:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of scales and zero point together."""
+        """Bytes of scales, zero points and tensor scale in memory, also of zero points that are all 0."""
         scales = [self.scale] if self.tensor_scale is None else [self.scale, self.tensor_scale]
         return sum(scale.nbytes for scale in scales) + self.zero_point.nbytes
 
@@ -232,11 +219,7 @@ def _coding(p: QParams, axis: Axis) -> Coding:
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
-    """Return the convention that gives codes the same values after the axis of the parameters has changed.
-
-    It is the convention itself, unless that treats arrays and channels differently: then it is the row for the old
-    axis.
-    """
+    """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
     before, after = (_coding(p, each).row for each in (p.axis, axis))
     return p.convention if before == after else before
 

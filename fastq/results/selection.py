@@ -1,8 +1,4 @@
-"""The codes and parameters of a part of an array, and of a reshaped array: integers only.
-
-A part must have the granularity of the whole array. Along axes with their own parameters, these are indexed like the
-codes; blocks are kept whole, except for the last block of a row, which may be shorter.
-"""
+"""The codes and parameters of a part of an array, and of a reshaped one, in its granularity: integers only."""
 
 from __future__ import annotations
 
@@ -25,18 +21,10 @@ WHOLE = slice(None)
 
 
 class Parted(NamedTuple):
-    """The shape of an array, and the elements that share parameters.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the array.
-    granularity : Granularity
-        The elements that share a parameter.
-    """
+    """The shape of an array, and the elements that share parameters."""
 
     shape: tuple[int, ...]
-    granularity: Granularity
+    granularity: Granularity  # the elements that share a parameter
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -66,10 +54,7 @@ def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, b
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
-    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes.
-
-    So an axis that was counted from the end is still counted from the end if it is the same axis.
-    """
+    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes."""
     if not axes:
         return None
     named = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
@@ -82,20 +67,10 @@ def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
 
 
 class Part(NamedTuple):
-    """A part of an array.
+    """A part of an array."""
 
-    Attributes
-    ----------
-    picks : tuple of Pick
-        The indices that it takes along each axis.
-    parameters : tuple of Pick
-        The indices that it takes along each axis of the parameters.
-    parted : Parted
-        The shape and granularity of the part.
-    """
-
-    picks: tuple[Pick, ...]
-    parameters: tuple[Pick, ...]
+    picks: tuple[Pick, ...]  # the indices that it takes along each axis
+    parameters: tuple[Pick, ...]  # the indices that it takes along each axis of the parameters
     parted: Parted
 
 
@@ -131,7 +106,6 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
 
 
 def _pick(item: Any, axis: int, n: int) -> Pick:
-    """Return what an item of an index takes along an axis of n elements."""
     if is_a(item, slice):
         try:
             item.indices(n)
@@ -172,7 +146,6 @@ def _count(pick: Pick, n: int) -> int:
 
 
 def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
-    """Return the blocks of an axis that a pick takes."""
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):

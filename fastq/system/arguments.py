@@ -197,10 +197,7 @@ def as_block_size(block_size: Any, axis: Any) -> int:
 
 
 def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of an object.
-
-    Dtypes of libraries of the array API are recognized by name, such as torch.int8 and torch.bfloat16.
-    """
+    """Return the NumPy dtype of an object; those of other libraries are recognized by name, such as torch.bfloat16."""
     try:
         if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
             return _dtype_named(_name_of(dtype)) if _is_foreign(dtype) else np.dtype(dtype)
@@ -220,7 +217,6 @@ def _name_of(dtype: object) -> str:
 
 
 def _dtype_named(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or of ml_dtypes with a name."""
     return np.dtype(getattr(lazy.module("ml_dtypes"), name) if name in _OF_ML_DTYPES else name)
 
 

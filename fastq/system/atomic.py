@@ -24,16 +24,11 @@ _NAME = re.compile(r"\.fastq-[0-9a-f]{16}\.part")
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a temporary file next to `path` that takes its place when the block ends without an error.
+    """Open a writable file next to `path` that takes its place when the block ends without an error.
 
     After any error, including an interrupt, `path` is unchanged and the temporary file is gone. The temporary file of a
     killed process stays until the next one replaces a file of the folder. `mode` has the permissions, reduced by the
     umask.
-
-    Yields
-    ------
-    binary file
-        Writable, seekable.
     """
     _remove_abandoned(path.parent)
     temporary = path.with_name(f".fastq-{secrets.token_hex(8)}.part")

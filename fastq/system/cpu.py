@@ -17,27 +17,13 @@ MACHINE = _SYSTEM.machine.replace("arm64", "aarch64") if _SYSTEM else ""
 
 
 class Level(NamedTuple):
-    """Instructions that many CPUs have, for which machine code is made once.
+    """Instructions that many CPUs have, for which machine code is made once."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its library.
-    cpu : str
-        LLVM's name of a CPU that has these, or nearly so.
-    machine : str
-        Name of the machine in `uname -m`.
-    flags : str
-        Flags of /proc/cpuinfo that a CPU must have.
-    features : str
-        LLVM's names of the features, arguments of `Target.has`.
-    """
-
-    name: str
-    cpu: str
-    machine: str
-    flags: str
-    features: str
+    name: str  # name of its library
+    cpu: str  # LLVM's name of a CPU that has these, or nearly so
+    machine: str  # name of the machine in `uname -m`
+    flags: str  # flags of /proc/cpuinfo that a CPU must have
+    features: str  # LLVM's names of the features, arguments of `Target.has`
 
 
 _V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe"

@@ -1,7 +1,4 @@
-"""Dtypes and headers of safetensors, and the floats that NumPy lacks and other libraries have.
-
-Floats of fewer than 8 bits are not included, since files and other libraries pack several into a byte.
-"""
+"""Dtypes and headers of safetensors, and the floats of whole bytes that NumPy lacks and other libraries have."""
 
 from __future__ import annotations
 

@@ -60,10 +60,8 @@ def kept(ds: Dataset) -> dict[Any, str]:
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
     """Yield names of parts of coordinate systems, with the variable and the attribute that names them."""
     of_all = (ds.encoding | ds.attrs).get("coordinates")
-    for owner, noted in (
-        ("ds", {"coordinates": of_all}),
-        *((n, v.encoding | v.attrs) for n, v in ds.variables.items()),
-    ):
+    owners = [("ds", {"coordinates": of_all}), *((n, v.encoding | v.attrs) for n, v in ds.variables.items())]
+    for owner, noted in owners:
         for key, text in noted.items():
             if is_a(text, str) and is_a(key, str) and _NAMES_PARTS.fullmatch(key):
                 for word in text.replace(" :", ":").split():
@@ -84,31 +82,15 @@ def _reason(name: Any, variable: Variable) -> str | None:
 
 
 def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:
-    """Return the dtype of an encoding if it is integer or boolean, else None.
-
-    Raises
-    ------
-    TypeError
-        If it is not a dtype.
-    """
-    dtype = (
-        None
-        if noted is None
-        else native(as_dtype(noted, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
-    )
-    return dtype if dtype is not None and dtype.kind in "iub" else None
+    """Return the dtype of an encoding if it is integer or boolean, else None."""
+    if noted is None:
+        return None
+    dtype = native(as_dtype(noted, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
+    return dtype if dtype.kind in "iub" else None
 
 
 def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None) -> Array:
-    """Return the numbers of an attribute in one row, empty for None.
-
-    Raises
-    ------
-    TypeError
-        If the attribute does not have numbers.
-    ValueError
-        If their number is neither 0 nor `size`.
-    """
+    """Return the numbers of an attribute in one row, empty for None; raise ValueError unless it has `size` of them."""
     values: Array = np.ravel(np.asarray([] if noted is None else noted))
     if values.dtype.kind not in "iuf":
         raise TypeError(f"{owner} has {key} {shown(noted)} of {name!r}, which must be numbers")
@@ -118,13 +100,7 @@ def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None
 
 
 def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], noted: Any) -> int:
-    """Return the code for a number in an attribute, which may be stored or reinterpreted by _Unsigned.
-
-    Raises
-    ------
-    ValueError
-        If it is not a code.
-    """
+    """Return the code for a number in an attribute, as stored or by _Unsigned; raise ValueError without one."""
     dtype = meant(stored, noted)
     with np.errstate(invalid="ignore"):
         as_stored = np.array(number).astype(np.int64).astype(stored)
@@ -149,17 +125,10 @@ def meant(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
 
 
 class Missing(NamedTuple):
-    """The missing values of a variable: some numbers, and everything below or above the limits.
-
-    Attributes
-    ----------
-    values : tuple of float
-    limits : tuple of float
-        The smallest and the largest valid value; infinite without a limit.
-    """
+    """The missing values of a variable: some numbers, and everything below or above the limits."""
 
     values: tuple[float, ...]
-    limits: tuple[float, float]
+    limits: tuple[float, float]  # the smallest and the largest valid value; infinite without a limit
 
     @property
     def without_limits(self) -> Missing:
@@ -176,15 +145,7 @@ class Missing(NamedTuple):
 
 
 def missing(name: Any, variable: Variable) -> Missing | None:
-    """Return the missing values by the attributes of a float variable, None without any.
-
-    Raises
-    ------
-    TypeError
-        If an attribute does not have numbers.
-    ValueError
-        If an attribute has too many numbers, or the variable is not scaled yet.
-    """
+    """Return the missing values by the attributes of a float variable that is not scaled; None without any."""
     if variable.attrs.keys().isdisjoint((*OF_SCALE, *OF_GAPS, *OF_LIMITS)):
         return None
     for key, neutral in zip(OF_SCALE, (1, 0), strict=True):
@@ -199,10 +160,7 @@ def missing(name: Any, variable: Variable) -> Missing | None:
 
 
 def _limits(name: Any, variable: Variable) -> tuple[float, float]:
-    """Return the smallest and the largest valid value, widened by half a step if they are in codes.
-
-    Limits are codes if they are integers and the encoding has a scale.
-    """
+    """Return the smallest and the largest valid value, widened by half a step for codes: integers with a scale."""
     noted, stored = variable.encoding, codes_dtype("ds", name, variable.encoding.get("dtype"))
     units = [numbers("ds", name, key, noted.get(key), 1) for key in OF_SCALE]
     scale, offset = (float(np.append(unit, neutral)[0]) for unit, neutral in zip(units, (1, 0), strict=True))

@@ -23,37 +23,18 @@ _ZERO_BITS = 12  # bits of the scale, and of the code of 0: their product is a f
 
 
 class Packing(NamedTuple):
-    """Codes of a variable, and their values.
+    """Codes of a variable, and their values."""
 
-    Attributes
-    ----------
-    dtype : dtype
-        Dtype of the codes.
-    stored : dtype
-        Dtype of the stored integers: that of the codes, or the signed one of the same width.
-    scale, offset : float32 or float64
-        Parameters in the type to compute in.
-    codes : tuple of int
-        The first and the last code for numbers.
-    fill : int or None
-        The code of missing values.
-    attributes : dict
-        Attributes for readers.
-    half_step : float
-        Largest distance of a value from that of its code, before rounding.
-    name : hashable
-        Name of the variable, for messages.
-    """
-
-    dtype: np.dtype[Any]
-    stored: np.dtype[Any]
+    dtype: np.dtype[Any]  # that of the codes
+    stored: np.dtype[Any]  # that of the stored integers: of the codes, or the signed one of the same width
+    # parameters in the type to compute in
     scale: Any
     offset: Any
-    codes: tuple[int, int]
-    fill: int | None
-    attributes: dict[str, Any]
-    half_step: float
-    name: Any = None
+    codes: tuple[int, int]  # the first and the last code for numbers
+    fill: int | None  # the code of missing values
+    attributes: dict[str, Any]  # attributes for readers
+    half_step: float  # largest distance of a value from that of its code, before rounding
+    name: Any = None  # that of the variable, for messages
 
     @property
     def max_error(self) -> float:
@@ -116,16 +97,11 @@ class Packing(NamedTuple):
 
 
 def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
-    """Return the packing of a minimum and a maximum.
+    """Return the packing of a minimum and a maximum; `as_signed` stores unsigned codes as signed ones, with _Unsigned.
 
     NaN, from missing values only, counts as 0. A range without extent, or too small to divide, becomes the offset, with
     code 0. The fill value is the lowest signed code, unless that is the code of 0, the smallest value; else the highest
     code.
-
-    Parameters
-    ----------
-    as_signed : bool
-        Whether unsigned codes are stored as signed ones, with the attribute _Unsigned.
     """
     extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
     p, (lo, hi) = choose_qparams(extremes, qtype, convention="cf"), map(float, extremes)
@@ -159,13 +135,7 @@ def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, flo
 
 
 def of_another(name: Any, variable: Variable) -> Packing | None:
-    """Return the packing of another variable by its attributes or its encoding; None if it is not packed.
-
-    Raises
-    ------
-    ValueError
-        If it is not packed by one nonzero scale into integers of 8 to 32 bits, with at most one fill value.
-    """
+    """Return the packing of another variable by its attributes or its encoding; None if it is not packed."""
     noted = variable.encoding | variable.attrs
     is_raw = any(key in variable.attrs for key in OF_SCALE)
     stored = codes_dtype("like", name, variable.dtype if is_raw else variable.encoding.get("dtype"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 from collections.abc import Mapping
@@ -87,8 +86,7 @@ def bitround(
     >>> rounded.t.values, rounded.t.attrs["quantization_nsb"]
     (array([250.125 ,      nan, 300.5625], dtype=float32), np.int32(12))
     """
-    xarray = datasets.library("fastq.xarray.bitround")
-    datasets.check(ds, "ds")
+    xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
     kept, floats = cf.kept(ds), datasets.floats(ds)
     for name, each in floats.items():
@@ -116,7 +114,6 @@ def _implementation(convention: str) -> str:
 
 
 def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
-    """Return the option and the number for each variable."""
     given = {way: number for way, number in ways.items() if number is not None}
     of_all = [(way, number) for way, number in given.items() if not is_a(number, Mapping)]
     if len(of_all) > 1:
@@ -186,12 +183,8 @@ def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, opt
     )
     if (ends := attributes.get("actual_range")) is not None:
         attributes["actual_range"] = round_array(np.asarray(ends, dtype), **options)
-    if hasattr(data, "map_blocks"):
-        meta, of_chunk = np.empty((0,) * data.ndim, dtype), functools.partial(in_own_thread, _rounded)
-        data = data.map_blocks(of_chunk, missing, options, dtype=dtype, meta=meta)
-    else:
-        data = _rounded(np.asarray(data), missing, options)
-    result: Variable = xarray.Variable(variable.dims, data, attributes, encoding)
+    rounded = datasets.by_chunks(_rounded, data, missing, options, dtype=dtype)
+    result: Variable = xarray.Variable(variable.dims, rounded, attributes, encoding)
     return result
 
 

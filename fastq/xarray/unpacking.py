@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,11 +12,11 @@ from xarray import conventions
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from fastq.dispatch.callers import in_own_thread
 from fastq.system import lazy
 from fastq.system.arguments import is_a, native
 from fastq.system.dtypes import Array
 from fastq.xarray.cf import OF_GAPS, OF_SCALE
+from fastq.xarray.datasets import by_chunks
 
 _NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
 _MEANT = {"true": ("i", "u"), "false": ("u", "i")}  # kinds of codes by _Unsigned, as stored and as interpreted
@@ -49,7 +48,6 @@ class _Unpacked(BackendArray):
         self.shape, self.dtype = packed.shape, unpacking.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        """Return the values of a part."""
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
 
     def _part(self, key: tuple[Any, ...]) -> Array:
@@ -98,12 +96,8 @@ def _unpacking(
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
     are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
-    if not (
-        are_numbers
-        and np.isfinite(units).all()
-        and stored in casting.TARGETS
-        and decoded.dtype in (np.float32, np.float64)
-    ):
+    has_kernel = stored in casting.TARGETS and decoded.dtype in (np.float32, np.float64)
+    if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None
     kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
     meant = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
@@ -125,5 +119,4 @@ def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:
     if packed.chunks is None:
         lazily = indexing.LazilyIndexedArray(_Unpacked(packed, unpacking))
         return indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazily))
-    meta = np.empty((0,) * packed.ndim, unpacking.dtype)
-    return packed.data.map_blocks(functools.partial(in_own_thread, unpacking.values), dtype=unpacking.dtype, meta=meta)
+    return by_chunks(unpacking.values, packed.data, dtype=unpacking.dtype)

@@ -42,6 +42,8 @@ class _Codec(ArrayArrayCodec):
     """The common base: one function of arrays for each direction, and the data types of arrays."""
 
     is_fixed_size = True
+    name: ClassVar[str]
+    is_configured: ClassVar[bool] = True  # whether its metadata must have a configuration
     takes: ClassVar[str] = "integers and floats of up to 64 bits"
     own: ClassVar[type[Codec] | None] = None  # zarr's class of this name
 
@@ -65,7 +67,7 @@ class _Codec(ArrayArrayCodec):
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse arrays of other data types."""
         if not self.is_for(dtype):
-            raise ValueError(f"{self.to_dict()['name']} is for {self.takes}, not {dtype}")
+            raise ValueError(f"{self.name} is for {self.takes}, not {dtype}")
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return type(chunk_array).from_ndarray_like(self.encoded(np.asarray(chunk_array.as_ndarray_like()), chunk_spec))
@@ -79,6 +81,15 @@ class _Codec(ArrayArrayCodec):
     async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_array, chunk_spec)
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Any:
+        """Read the metadata."""
+        return cls(**(parse_named_configuration(data, cls.name, require_configuration=cls.is_configured)[1] or {}))
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Return the bytes of a chunk that is stored."""
+        return input_byte_length
+
     def _fill_value(self, spec: ArraySpec) -> Any:
         try:
             return self.encoded(np.array([spec.fill_value], spec.dtype.to_native_dtype()), spec)[0]
@@ -88,22 +99,13 @@ class _Codec(ArrayArrayCodec):
 
 @dataclass(frozen=True)
 class CastValue(_Codec):
-    """Casts values to another data type; see `fastq.zarr.cast_value`.
+    """Casts values to another data type; see `fastq.zarr.cast_value`."""
 
-    Parameters
-    ----------
-    data_type : str or data type of zarr
-        Data type of the stored values.
-    rounding, out_of_range
-        As in `fastq.zarr.cast_value`; "wrap" applies to stored integers, and has no effect on floats that are read.
-    scalar_map : mapping, optional
-        Values and their replacements, under "encode" and "decode": lists of pairs, or mappings. Both are written like
-        fill values.
-    """
-
-    data_type: Any
+    name: ClassVar[str] = "cast_value"
+    data_type: Any  # that of the stored values, of zarr or by its name
     rounding: str = "nearest-even"
-    out_of_range: str | None = None
+    out_of_range: str | None = None  # "wrap" applies to stored integers, and has no effect on floats that are read
+    # values and replacements, written like fill values, under "encode" and "decode": lists of pairs, or mappings
     scalar_map: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,17 +117,12 @@ class CastValue(_Codec):
         pairs = {way: tuple(map(tuple, _pairs(each))) for way, each in (self.scalar_map or {}).items()}
         object.__setattr__(self, "scalar_map", pairs)
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> CastValue:
-        """Read the metadata."""
-        return cls(**parse_named_configuration(data, "cast_value")[1])
-
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata without defaults."""
         scalars = {way: list(each) for way, each in self.scalar_map.items()}
         units = {"rounding": (self.rounding, "nearest-even"), "out_of_range": (self.out_of_range, None)}
         configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _named(units)
-        return {"name": "cast_value", "configuration": configuration | _named({"scalar_map": (scalars, {})})}
+        return {"name": self.name, "configuration": configuration | _named({"scalar_map": (scalars, {})})}
 
     def is_for(self, dtype: Any) -> bool:
         """Return whether both data types are known."""
@@ -201,26 +198,19 @@ def _has_range_of(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
 class ScaleOffset(_Codec):
     """Stores ``(x - offset) * scale`` and reads ``x / scale + offset``, in the array's dtype.
 
-    Each float operation is rounded; integers that are out of range or not a multiple of the scale are refused.
-
-    Parameters
-    ----------
-    offset, scale : number or str
-        Numbers, written like a fill value of the array's dtype.
+    Each float operation is rounded; integers that are out of range or not a multiple of the scale are refused. Both
+    numbers are written like a fill value of the array's dtype.
     """
 
+    name: ClassVar[str] = "scale_offset"
+    is_configured: ClassVar[bool] = False
     offset: Any = 0
     scale: Any = 1
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ScaleOffset:
-        """Read the metadata."""
-        return cls(**(parse_named_configuration(data, "scale_offset", require_configuration=False)[1] or {}))
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata without defaults."""
         configuration = _named({"offset": (self.offset, 0), "scale": (self.scale, 1)})
-        return {"name": "scale_offset"} | ({"configuration": configuration} if configuration else {})
+        return {"name": self.name} | ({"configuration": configuration} if configuration else {})
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse what could not be stored or read."""
@@ -257,16 +247,11 @@ class ScaleOffset(_Codec):
                 raise ValueError(f"stored values must be multiples of the scale, {scale}")
             _refuse_outside(codes.dtype, *(int(end) // int(scale) + int(offset) for end in (codes.min(), codes.max())))
             divide = np.floor_divide
-        with np.errstate(
-            over=None if divide is np.divide else "ignore"
-        ):  # the least integer by -1, if the sum is in range
+        # "ignore": the least integer by -1, if the sum is in range
+        with np.errstate(over=None if divide is np.divide else "ignore"):
             result = divide(codes, scale, dtype=native(codes.dtype))
         result += offset
         return np.asarray(result, codes.dtype)
-
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return the bytes of a chunk that is stored."""
-        return input_byte_length
 
 
 def _refuse_outside(dtype: np.dtype[Any], *numbers: int) -> None:
@@ -278,13 +263,7 @@ def _refuse_outside(dtype: np.dtype[Any], *numbers: int) -> None:
 
 @dataclass(frozen=True)
 class BitRound(_Codec):
-    """Rounds floats to fewer bits of the mantissa when they are stored, as `fastq.bitround` does.
-
-    Parameters
-    ----------
-    keepbits : int
-        Number of bits to keep.
-    """
+    """Rounds floats to fewer bits of the mantissa when they are stored, as `fastq.bitround` does."""
 
     keepbits: int
     takes: ClassVar[str] = "floats of 16, 32 and 64 bits"
@@ -295,11 +274,6 @@ class BitRound(_Codec):
         object.__setattr__(self, "keepbits", as_int(self.keepbits, "keepbits"))
         if self.keepbits < self.least:
             raise ValueError(f"keepbits must be at least {self.least}, not {self.keepbits}")
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> BitRound:
-        """Read the metadata."""
-        return cls(**parse_named_configuration(data, cls.name)[1])
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata."""
@@ -325,10 +299,6 @@ class BitRound(_Codec):
         """Return the stored values, which are floats."""
         return codes
 
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return the bytes of a chunk that is stored."""
-        return input_byte_length
-
 
 class BitRoundOfNumcodecs(BitRound):
     """The same codec under its name in numcodecs, which older arrays use."""
@@ -336,8 +306,4 @@ class BitRoundOfNumcodecs(BitRound):
     name, least = "numcodecs.bitround", 0
 
 
-CODECS: dict[str, type[_Codec]] = {
-    "cast_value": CastValue,
-    "scale_offset": ScaleOffset,
-    **{codec.name: codec for codec in (BitRound, BitRoundOfNumcodecs)},
-}
+CODECS: dict[str, type[_Codec]] = {each.name: each for each in (CastValue, ScaleOffset, BitRound, BitRoundOfNumcodecs)}

@@ -157,6 +157,8 @@ class State:
         """Counts in a line."""
         there = [f"{self.counts.get('kind', {}).get('first', 0):,} kinds"]
         there += [f"{len(self.counts.get(axis, ()))} {axis}s" for axis in ("operation", "format")]
+        left = self.counts.get("outcome", {}).get("left to the CPU", 0)
+        there += [f"{left} left to the CPU"] * bool(left)
         return f"{self.cases:,} cases of {', '.join(there)}, {len(self.failing)} failures"
 
     def rows(self):

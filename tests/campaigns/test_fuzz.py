@@ -12,6 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import called_elsewhere
 import fuzz
 import numpy as np
 import pytest
@@ -180,9 +181,36 @@ def test_a_message_that_counts_nothing_is_found(monkeypatch):
         raise ValueError("x has 0 infinite values: their range has no scale")
 
     monkeypatch.setattr("fuzzing.functions.fast", lambda operation, *args, **options: refuse(*args, **options))
-    monkeypatch.setattr(checking, "function_of", lambda api, operation: refuse)
+    monkeypatch.setattr(checking, "plain", lambda operation, *args, **options: refuse(*args, **options))
     with pytest.raises(Different, match="counts 0 of the faults that it reports"):
         check_call(Case(seeds("minmax", 1)[0]))
+
+
+@pytest.mark.parametrize("value", [-np.nan, 1.0])
+@pytest.mark.parametrize("there", ["as fast", "as here"])
+def test_the_sign_of_a_nan_is_left_to_another_cpu_where_its_reference_agrees(monkeypatch, value, there):
+    """A value is not, and neither is a NaN that the reference on that CPU has with the other sign."""
+    result = np.array([np.nan, 2.0])
+    other = np.array([value, 2.0])
+    monkeypatch.setenv(called_elsewhere.VARIABLE, "")
+    monkeypatch.setattr(checking, "plain", lambda operation, *args, **options: result)
+    found = {"fast": other, "plain": other if there == "as fast" else result}
+    monkeypatch.setattr(called_elsewhere, "function", lambda module, name: lambda *args, **options: found[name])
+    monkeypatch.setattr(exact, "knows", lambda *_: False)
+    case = next(case for case in map(Case, seeds("dequantize", 60)) if case.call().out is None)
+    if there == "as fast" and np.isnan(value):
+        assert check_call(case) == "left to the CPU"
+        return
+    with pytest.raises(Different):
+        check_call(case)
+
+
+@pytest.mark.parametrize(("method", "expected"), [("entropy", True), ("mse", False)])
+def test_ties_of_entropy_are_left_to_another_cpu(monkeypatch, method, expected):
+    call, pair = Call((), {"method": method}), (np.float32(1), np.float32(2))
+    assert not checking.left_to_the_cpu("calibrate", call, pair, pair[::-1])
+    monkeypatch.setenv(called_elsewhere.VARIABLE, "")
+    assert checking.left_to_the_cpu("calibrate", call, pair, pair[::-1]) == expected
 
 
 @pytest.mark.parametrize(

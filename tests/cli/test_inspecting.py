@@ -20,7 +20,7 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
-from fastq.cli.report import INK, Picture, csv_text, json_text, page
+from fastq.cli.report import INK, csv_text, json_text, page
 from fastq.io.records import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
@@ -308,7 +308,7 @@ def test_a_page_stands_alone(tmp_path):
 def test_a_page_shows_names_as_text():
     errors = reference.compare(W, W).to_dict()
     entry = {"name": "<script>", "shape": (1,), "a": "F32", "b": '"', "bytes_a": 1, "bytes_b": 1, **errors}
-    table = Table(page("<b>", "<i>", list(entry), [entry], [Picture("<u>", "<svg></svg>")]))
+    table = Table(page("<b>", "<i>", list(entry), [entry], [("<u>", "<svg></svg>")]))
     assert table.cells[0] == "<script>"
     assert not {"b", "i", "u"} & set(table.tags)
 

@@ -15,7 +15,10 @@ from gguf_files import write as write_gguf
 
 import fastq
 from fastq import reference
+from fastq.cli.quantizing import _of_entry
+from fastq.cli.suggesting import _schemes_of
 from fastq.formats.gguf import WRITTEN
+from fastq.io.records import Record, stored_specs
 
 W = np.random.default_rng(4).standard_normal((96, 64)).astype(np.float32)
 W[5] *= 50
@@ -115,6 +118,17 @@ def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):
     assert entry["bits"] == 8 * nbytes / x.size
 
 
+def test_bytes_of_a_suggestion_are_those_of_the_file_but_for_what_a_tensor_has_once():
+    for scheme, measured in _schemes_of(W, 0.0):
+        taken = _of_entry(scheme.arguments())
+        arguments = {name: each for name, each in taken.arguments().items() if name != "range"}
+        tensor_scale = 1.0 if taken.dtype == "nvfp4" else None
+        record = Record(**arguments, original_dtype="F32", shape=W.shape, tensor_scale=tensor_scale)
+        nbytes = [spec.nbytes for spec in stored_specs("w", record)]
+        once = sum(each for each in nbytes if each <= 16)
+        assert sum(nbytes) == measured.bits * W.size / 8 + once, scheme
+
+
 @pytest.mark.parametrize(
     ("config", "name"), [({"lr": 1}, "w.npz"), ({"model_type": "gpt2"}, "model.safetensors")], ids=["no model", "gpt2"]
 )
@@ -161,3 +175,39 @@ def test_a_suggested_scheme_is_for_its_tensor_only():
     experts = {f"a.mlp.experts.{k}.{part}_proj.weight": "int8" for k in (0, 1) for part in ("down", "gate", "up")}
     rest = {"a.mlp.down_proj.weight": "float4_e2m1fn", "a.mlp.up_proj.weight": "int4", "a.mlp.o_proj.weight": "int4"}
     assert found == experts | rest
+
+
+@pytest.mark.parametrize("sqnr", [1, 11, 21, 30, 60, 200])
+def test_types_of_gguf_are_tried_until_one_is_good_enough(monkeypatch, sqnr):
+    """The choice is that among all of them; kernels, which a first run compiles, serve only searches up to there."""
+    x = np.random.default_rng(3).standard_normal((8, 256), np.float32)
+    write_gguf("a.gguf", {"w.weight": x})
+    taken, every = [], {"BF16": (16.0, reference.compare(x, x.astype(dtype_of("bfloat16"))).sqnr_db)}
+    for name, form in WRITTEN.items():
+        values = reference.gguf.dequantize(reference.gguf.quantize(x, name), name)
+        every[name] = 8 * form.nbytes / form.size, reference.compare(x, values).sqnr_db
+
+    def quantize(rows, name):
+        taken.append(name)
+        return reference.gguf.quantize(rows, name)
+
+    monkeypatch.setattr(fastq.gguf, "quantize", quantize)
+    monkeypatch.setattr(fastq.gguf, "dequantize", pytest.fail)
+    result = invoke("suggest", "a.gguf", "--sqnr", str(sqnr), "--json")
+    (entry,) = json.loads(result.stdout)["tensors"]
+    order = [*WRITTEN, "BF16"]
+    reached = [name for name in order if every[name][1] >= sqnr]
+    best = min(reached, key=lambda name: every[name][0]) if reached else "BF16"
+    assert (entry["scheme"], (entry["bits"], entry["sqnr_db"])) == (best, every[best])
+    assert set(taken) == {
+        name for name in WRITTEN if WRITTEN[name].searches(weighted=False) and every[name][0] <= every[best][0]
+    } - {name for name in order[order.index(best) + 1 :] if every[name][0] == every[best][0]}
+
+
+def test_a_type_that_can_not_hold_the_values_is_not_suggested():
+    write_gguf("a.gguf", {"w.weight": W * np.float32(1e6)})
+    (entry,) = json.loads(run("suggest", "a.gguf", "--sqnr", "18", "--json"))["tensors"]
+    assert entry["scheme"] == "MXFP4"
+    write_gguf("a.gguf", {"w.weight": W + np.float32("inf")})
+    result = invoke("suggest", "a.gguf")
+    assert (result.exit_code, result.stderr) == (1, "Error: a.gguf: tensor 'w.weight': it has NaN or infinite values\n")

@@ -29,14 +29,16 @@ def _interpreter(machine, folder):
     Raises
     ------
     FileNotFoundError
-        If Debian has no such Python, nor has PATH.
+        If Debian has no such Python, nor has PATH one that runs.
     """
     if not machine.python:
         return Path(sys.executable)
     if not machine.suite:
         found = shutil.which(f"python{machine.python}")
-        if found is None:
-            raise FileNotFoundError(f"PATH has no python{machine.python}, and no suite of Debian's has a package of it")
+        if found is None or subprocess.run([found, "-c", ""], stderr=subprocess.DEVNULL, check=False).returncode:
+            raise FileNotFoundError(
+                f"PATH has no python{machine.python} that runs, and no suite of Debian's has a package of it"
+            )
         return Path(found)
     root = folder / f"{machine.suite}-{machine.architecture}-{machine.python}"
     debian.unpack(root, machine.suite, machine.architecture, f"python{machine.python}-venv", "libstdc++6")

@@ -57,14 +57,17 @@ def test_a_machine_without_a_mirror_is_told(tmp_path, monkeypatch):
     assert debian.mirror() == "https://example.org/debian"
 
 
-def test_a_python_that_cannot_be_had_is_told(monkeypatch, capsys):
-    """And the other machines are tried."""
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sys, "argv", ["platforms", "python3.12", "python3.12"])
+@pytest.mark.parametrize("found", [False, True])
+def test_a_python_that_cannot_be_had_is_told(tmp_path, monkeypatch, capsys, found):
+    """Or that is found and does not run; and the other machines are tried."""
+    if found:
+        environments._script(tmp_path / "python3.12", "false")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["platforms", "python3.12", "python3.12", "--folder", str(tmp_path)])
     assert laboratory.main() == 1
     assert (
         capsys.readouterr().out
-        == "python3.12: PATH has no python3.12, and no suite of Debian's has a package of it\n" * 2
+        == "python3.12: PATH has no python3.12 that runs, and no suite of Debian's has a package of it\n" * 2
     )
 
 

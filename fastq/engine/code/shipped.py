@@ -151,14 +151,9 @@ def level() -> str:
 
 @contextlib.contextmanager
 def use_native() -> Iterator[None]:
-    """Compile the machine code that is asked for meanwhile for exactly this CPU.
+    """Compile the machine code that is asked for meanwhile for exactly this CPU; raise OSError without a folder for it.
 
     This process and later ones of this user then use it until an upgrade; what nobody asked for is that of the library.
-
-    Raises
-    ------
-    OSError
-        If there is no folder to keep it in.
     """
     global _made
     note = _note()

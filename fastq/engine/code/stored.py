@@ -221,13 +221,7 @@ def _edited_since_imported(name: str, path: Path) -> bool:
 
 
 class Sources:
-    """The sources of a package as they are now.
-
-    Parameters
-    ----------
-    package : Path
-        Its folder, named as the package is.
-    """
+    """The sources of a package, given its folder, as they are now."""
 
     def __init__(self, package: Path) -> None:
         self.package, self.codes = package, dict[str, Code]()

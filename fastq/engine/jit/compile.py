@@ -138,24 +138,12 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
 
 
 class Listing(NamedTuple):
-    """The origin of a compiled function.
+    """The origin of a compiled function."""
 
-    Attributes
-    ----------
-    name : str
-        Module and name of the function, or of the loop that it runs.
-    types : str
-        Numba types of its arguments.
-    llvm : str
-        LLVM IR after optimization.
-    asm : str
-        Assembly for this CPU.
-    """
-
-    name: str
-    types: str
-    llvm: str
-    asm: str
+    name: str  # module and name of the function, or of the loop that it runs
+    types: str  # numba types of its arguments
+    llvm: str  # LLVM IR after optimization
+    asm: str  # assembly for this CPU
 
 
 @functools.cache

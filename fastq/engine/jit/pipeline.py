@@ -252,12 +252,7 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
 class Emitted(types.Function):  # type: ignore[misc]
     """Type of a function whose calls are typed and emitted by functions of ours, without a search among templates.
 
-    Parameters
-    ----------
-    function : callable
-        What stands for it in compiled code.
-    typed : callable
-        Given the typing context and a type for each argument it returns the signature and what emits a call, or None.
+    `typed` returns for the typing context and types of arguments the signature and what emits a call, or None.
     """
 
     def __init__(self, function: Callable[..., Any], typed: Callable[..., Any]) -> None:

@@ -17,27 +17,15 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime import boundary, threadpool
 from fastq.engine.runtime.boundary import python_function
-from fastq.engine.runtime.layout import (
-    HEAD,
-    HEAD_WORDS,
-    HI,
-    LAUNCH,
-    LO,
-    NONE,
-    OUT,
-    SCALE,
-    SUMS,
-    UNFIT,
-    VALUES,
-    ZERO,
-    X,
-)
+from fastq.engine.runtime.layout import HEAD, HEAD_WORDS, HI, LAUNCH, LO, NONE, OUT, SCALE, SUMS, UNFIT, VALUES, ZERO, X
 
 __all__ = ["HI", "LO", "NONE", "OUT", "SCALE", "SUMS", "UNFIT", "VALUES", "ZERO", "X"]
 
 Array = NDArray[Any]
 
 _TYPES = tuple(map(id, (np.ndarray, float, np.float64, int, None)))
+
+_FLOATS = {np.dtype(np.float32): 4, np.dtype(np.float64): 8}  # parameters whose values are checked, and their bytes
 
 ALL_STATUS = -1  # mask of all bits
 
@@ -68,15 +56,11 @@ class Checks(NamedTuple):
     def head(self, launches: int) -> NDArray[np.int64]:
         """Return the words that a plan of `launches` launches begins with."""
         scale_type, zero_type = self.scalars
-        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, id(scale_type) if scale_type else 0
+        signs = int(self.signed) | int(self.zero) << 1
+        scale = _FLOATS.get(self.scale, 0), signs, id(scale_type) if scale_type else 0
         size = self.zero_point.itemsize if self.zero_point is not None else 0
-        zero = size, _float_size(self.zero_point) > 0, *self.codes, id(zero_type) if zero_type else 0
+        zero = size, self.zero_point in _FLOATS, *self.codes, id(zero_type) if zero_type else 0
         return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
-
-
-def _float_size(dtype: np.dtype[Any] | None) -> int:
-    """Return the bytes of float32 or float64, 0 for any other dtype."""
-    return dtype.itemsize if dtype is not None and dtype.name in ("float32", "float64") else 0
 
 
 class Tiles(NamedTuple):
@@ -192,8 +176,8 @@ def bind(plan: LaunchPlan) -> Callable[..., int]:
     """
     for kernels in _recordings:
         kernels += plan.kernels
-    if _plans_only():  # the plan is kept for other threads too, which launch it
-        return lambda *operands: 0 if _plans_only() else bind(plan)(*operands)
+    if _planning.on:  # the plan is kept for other threads too, which launch it
+        return lambda *operands: 0 if _planning.on else bind(plan)(*operands)
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
     vars(launch)["plan"] = plan  # whose records live as long as the words that have their addresses
     return launch
@@ -212,11 +196,13 @@ def run(plan: LaunchPlan, *operands: Array | None) -> int:
 
 
 _recordings: list[list[int]] = []
-_planning = threading.local()
 
 
-def _plans_only() -> bool:
-    return getattr(_planning, "on", False)
+class _Planning(threading.local):
+    on = False  # whether calls of this thread only plan
+
+
+_planning = _Planning()
 
 
 @contextlib.contextmanager

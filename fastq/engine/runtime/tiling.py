@@ -66,26 +66,13 @@ class Axes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The tiles of a launch: the tiler, its units, and the fields of its record.
-
-    Attributes
-    ----------
-    tiler : str
-    units : int
-        Units of the tiler: elements, or squares.
-    unit_size : int
-        Elements of such a unit.
-    multiple : int
-        Units of which a thread gets a multiple.
-    fields : dict
-        Fields of `TILE`.
-    """
+    """The tiles of a launch: the tiler, its units, and the fields of its record."""
 
     tiler: str
-    units: int
-    unit_size: int
-    multiple: int
-    fields: dict[str, int]
+    units: int  # units of the tiler: elements, or squares
+    unit_size: int  # elements of such a unit
+    multiple: int  # units of which a thread gets a multiple
+    fields: dict[str, int]  # fields of `TILE`
 
 
 class Demands(NamedTuple):
@@ -163,14 +150,8 @@ def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
 def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:
     """Choose the row of a square, which has room for `room` elements.
 
-    Returns
-    -------
-    span : int
-        Indices of the last axis but one that a row covers, 0 if it is part of the last axis.
-    width : int
-        Elements that rows are cut from.
-    columns : int
-        Elements of a row, 0 where `demands.multiple` does not fit.
+    Return the indices of the last axis but one that a row covers, 0 if it is part of the last axis; the elements that
+    rows are cut from; and those of a row, 0 where `demands.multiple` does not fit.
     """
     multiple, sizes, last = demands.multiple, axes.sizes, axes.sizes[-1]
     if last < _SHORT_ROW and axis < len(sizes) - 2 and axes.elements[-2] == last:

@@ -91,17 +91,13 @@ def check_undone(entry: Mapping[str, Any]) -> None:
 
 
 def _locations(part: Any) -> list[str]:
-    """Return where transforms are applied."""
     if isinstance(part, dict):
         return [str(part["location"])] if "location" in part else _locations(list(part.values()))
     return [place for each in part for place in _locations(each)] if isinstance(part, list) else []
 
 
 class StoredSchemes:
-    """The schemes of a quantized model, by the names of its modules.
-
-    Raise ValueError if config.json has no schemes, or an unknown one.
-    """
+    """The schemes of a quantized model by the names of modules; raise ValueError if one is unknown or none there."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         entry = entry_of(config)
@@ -116,10 +112,7 @@ class StoredSchemes:
         self._classes = {target: scheme for target, scheme in rows if target[:1].isupper()}  # files do not name it
 
     def scheme_of(self, module: str) -> LayerScheme:
-        """Return the scheme of a module by its name, by the first pattern in alphabetical order, or by its class.
-
-        Raise ValueError if no group matches it.
-        """
+        """Return the scheme of a module by its name, the first pattern in alphabetical order, or its class."""
         patterns = (scheme for target, scheme in self._patterns if matches(module, target))
         found, classes = self._named.get(module) or next(patterns, None), self._classes
         if found is not None:
@@ -164,7 +157,6 @@ def _frozen(entry: Any) -> Any:
 
 
 def _weights(name: str, entry: Any) -> WeightScheme:
-    """Return the scheme of an entry of config.json."""
     if not isinstance(entry, dict):
         raise ValueError(f"weights of config group {shown(name)} must be a JSON object")
     bits, kind = entry.get("num_bits"), entry.get("type")

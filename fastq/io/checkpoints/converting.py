@@ -169,8 +169,7 @@ def _prepared(conversion: Conversion, out: Path, names: list[Path], force: bool,
 def _make_way(out: Path, names: list[Path], force: bool) -> None:
     """Remove the files in the way of a result, and other shards, such as those of an earlier model.
 
-    Readers look for model.safetensors first. A link is removed, and its target stays. Raise `UnfitOut` if something is
-    in the way without `force`, or if a folder has the name of a file.
+    Readers look for model.safetensors first. A link is removed, and its target stays.
     """
     folders = sorted({folder for name in names for folder in name.parents[:-1]})
     in_way = [path for path in map(out.joinpath, folders) if path.is_symlink() or (path.exists() and not path.is_dir())]
@@ -185,7 +184,6 @@ def _make_way(out: Path, names: list[Path], force: bool) -> None:
 
 
 def _unfinished(out: Path) -> Journal | None:
-    """Return the journal of a directory, if it has one that can be read."""
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError, AttributeError):
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:

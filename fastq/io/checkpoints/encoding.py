@@ -85,8 +85,7 @@ def encode(
     """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
     `importance` has a weight for each column, for the errors in a search for scales. Return the stored tensors by the
-    ends of their names; the rows, in blocks if blocks have several rows; and the codes. Raise ValueError if x has NaN
-    or an infinity.
+    ends of their names; the rows, in blocks if blocks have several rows; and the codes.
     """
     weights, form = scheme.weights, form_of(scheme, x.shape, arithmetic.dtype)
     values = held = form.folded(x)
@@ -201,10 +200,7 @@ class StoredWeight:
         return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self.block_rows))
 
     def rows(self, start: int, stop: int) -> QuantizedArray:
-        """Return a chunk of rows, with columns in `order`; if blocks have several rows, as blocks padded with zeros.
-
-        Raise ValueError if a scale is invalid.
-        """
+        """Return a chunk of rows, with columns in `order`; blocks of several rows are padded with zeros."""
         with self._naming():
             return without_zero_scales(self._rows(start, stop), "its weight")
 

@@ -55,11 +55,7 @@ class StoredWeights(dict[str, StoredWeight]):
 
 
 def stored_weights(source: ModelFolder) -> StoredWeights:
-    """Return the quantized weights of a model, by the name of the module.
-
-    Raise ValueError if config.json does not say how they are stored, if they are stored differently, or if the model
-    needs more than its weights.
-    """
+    """Return the quantized weights of a model; raise ValueError if they are not stored as config.json says."""
     entry = source.quantization
     if not entry:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
@@ -143,10 +139,7 @@ def _weight(
 
 
 def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | None) -> bool:
-    """Return whether a tensor is as expected; axes of one element don't matter, and experts are one below the other.
-
-    Zero points may be integers, one for each scale, as from older writers.
-    """
+    """Return whether a tensor is as expected; axes of one element don't matter, and experts are one below the other."""
     if of_zero_points and spec.dtype in INTEGERS and spec.size == math.prod(of_zero_points.stored_parameter_shape):
         return True
     same, other = ([n for n in shape if n != 1] for shape in (spec.shape, wanted.shape))
@@ -219,10 +212,7 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
 
 
 def _block(matrix: Pair, scale: tuple[int, ...], experts: int, entry: Entry) -> Pair:
-    """Return the rows and columns of a block that shares a scale: from config.json, or by cutting a matrix evenly.
-
-    Raise ValueError if scales cut it in another way.
-    """
+    """Return the rows and columns of a block that shares a scale: from config.json, or by cutting a matrix evenly."""
     if len(scale) == 4 and scale[1] == scale[3] == 1:  # blocks of modelopt
         scale = scale[::2]
     grid, (rows, columns), named = (*scale, 1, 1)[:2], matrix, entry.get("weight_block_size")

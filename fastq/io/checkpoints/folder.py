@@ -54,11 +54,7 @@ LARGEST = 1 << 26  # most bytes of a folder without weights that is copied
 
 
 def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> str:
-    """Return the end of a message about a folder without some files: the first folder within it that has them.
-
-    It lies at most two levels down, as in a package or in a cache of the Hugging Face hub. The companion is a file that
-    it must have, too. Return an empty string if there is no such folder.
-    """
+    """Return the end of a message about a folder without files: the first one in it that has them and a companion."""
     for levels in ("*", "*/*"):
         files = sorted(file for suffix in suffixes for file in path.glob(f"{levels}/*{suffix}"))
         found = [file.parent for file in files if (file.parent / companion).exists()]
@@ -73,8 +69,7 @@ class ModelFolder:
     The files are those that transformers reads: the file that config.json names, else model.safetensors, else the files
     of the index, else the only .safetensors file. `index` is the name of the index that the model has or will have,
     empty without an index, and `notes` are lines about differences between an index and its files. `quantization` is
-    the quantization_config. Raise ValueError if there is no such directory, if a file is missing or damaged, or if two
-    files have the same tensor.
+    the quantization_config.
     """
 
     def __init__(self, path: Path) -> None:
@@ -296,10 +291,7 @@ def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
 
 
 def _found(folder: Path, most: float) -> list[Path] | None:
-    """Return the files of a folder, and its links to folders, which are not followed.
-
-    Return None if the files have more bytes than a limit; folders with weights do, unless there is no limit.
-    """
+    """Return the files of a folder, and links to folders, which are not followed; None for more bytes than `most`."""
     if folder.is_symlink():
         return [folder]
     found, total = [], 0.0

@@ -37,10 +37,7 @@ SAMPLE = 256  # rows of a picture
 
 
 class Dequantization:
-    """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`.
-
-    Raise ValueError if it is not quantized, or in an unknown way.
-    """
+    """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`."""
 
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
         self.source, self.dtype = source, dtype or source.dtype
@@ -149,11 +146,7 @@ class PlainFolder(ModelFolder):
 
 
 class Quantization:
-    """A model directory quantized by rules; an already quantized one is dequantized first: see `Conversion`.
-
-    `imatrix` weighs the errors of columns in a search for ranges. Raise ValueError if there is nothing to quantize, if
-    a matrix can't be quantized, or if the importance matrix belongs to another model.
-    """
+    """A model directory quantized by rules; an already quantized one is dequantized first: see `Conversion`."""
 
     def __init__(
         self,
@@ -245,7 +238,6 @@ class Quantization:
         return self._shared(fused_with(matrix.module)) if matrix.scheme.weights.strategy == "tensor_group" else 1.0
 
     def _global_scale(self, key: str) -> float:
-        """Return the global scale of matrices that share one."""
         largest = max(self._magnitudes(matrix.tensor)[matrix.module] for matrix in self.fused[key])
         return encoding.global_scale(largest, self.arithmetic)
 

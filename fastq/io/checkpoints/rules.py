@@ -88,10 +88,7 @@ class Plan:
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
-    """Decide the treatment of each tensor.
-
-    Raise ValueError if a matrix can't have its scheme, no matrix is left to quantize, or a pattern matches none.
-    """
+    """Decide the treatment of each tensor; raise ValueError if a matrix can't have its scheme, or a rule fits none."""
     for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
         what = tables.OTHER_LAYERS[kind]
         raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
@@ -148,10 +145,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices in a tensor of experts, or the reason why they cannot be quantized one by one.
-
-    For other tensors return neither.
-    """
+    """Return the matrices in a tensor of experts, or why they can't be quantized one by one; of others neither."""
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
     if not _is_stack(spec):
         return [], ""
@@ -174,7 +168,6 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
 
 
 def _is_stack(spec: TensorSpec) -> bool:
-    """Whether a tensor holds matrices of experts."""
     name = spec.name.removesuffix(".weight").rpartition(".")[2]
     return len(spec.shape) == 3 and spec.size > 0 and name in STACKED
 
@@ -189,7 +182,6 @@ def _is_matrix(spec: TensorSpec) -> bool:
 
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
-    """Refuse patterns of other schemes that match no matrix."""
     modules = [matrix.module for matrix in plan.matrices]
     for pattern, scheme in rules.schemes:
         stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
@@ -212,7 +204,6 @@ def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
-    """Refuse a head or an embedding that may be one matrix with another one."""
     for matrix in matrices:
         if _is_tied(matrix.module, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"

@@ -122,10 +122,7 @@ class _Part(NamedTuple):
 
 
 def parts_of(path: Path, count: Any) -> list[Path]:
-    """Return the paths of all `count` parts of a model, given one of them; they need not exist.
-
-    Raise ValueError if the names of the others don't follow from the name of the file.
-    """
+    """Return the paths of all `count` parts of a model, given one of them; they need not exist."""
     if type(count) is not int or not 0 < count <= MOST_PARTS:
         raise ValueError(f"split.count must be a number from 1 to {MOST_PARTS:,}, not {count!r}")
     found = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path.name, re.DOTALL)
@@ -203,10 +200,7 @@ class GgufSource:
         return np.broadcast_to(numbers, (math.prod(self.tensors[name].shape[:-2]),))
 
     def values(self, name: str) -> Array:
-        """Return the scaled values of a tensor in its shape: plain numbers are mapped, blocks are decoded to float32.
-
-        Raise ValueError if it has a type of blocks that fastq does not read.
-        """
+        """Return the scaled values of a tensor in its shape: plain numbers are mapped, blocks decoded to float32."""
         spec, stored, scale = self.tensors[name], self.load(name), self.scale(name)
         if not has_values(spec.kind):
             raise ValueError(f"{name!r} is {spec.kind}, which fastq does not read")
@@ -217,11 +211,7 @@ class GgufSource:
 
 
 def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
-    """Return the metadata and tensors of the GGUF file at `path`, or of the model of which it is a part.
-
-    Raise ValueError if the header does not fit the file or is invalid, if the file is a pipe or a device, or if `whole`
-    is set and parts are missing.
-    """
+    """Return the GGUF model of a file or a part; raise ValueError if it is invalid or, with `whole`, lacks parts."""
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     check_pointer(path)
@@ -260,7 +250,6 @@ def _read(path: Path) -> _Part:
 
 
 def _part(path: Path, number: int, count: int) -> _Part:
-    """Read a part of a model."""
     with naming(lambda error: f"{path.name}: {error}", ValueError):
         part = _read(path)
         if (told := [_value(part.fields, key) for key in OF_PARTS[:2]]) != [number, count]:
@@ -313,7 +302,6 @@ class _Cursor:
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
-    """Read the numbers of tensors and fields."""
     magic = cursor.data[:4]
     if magic != MAGIC:
         raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
@@ -376,10 +364,7 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
 
 
 def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
-    """Return tensors and their positions in the file; tensors of unknown types end at the next one.
-
-    Raise ValueError if a tensor is beyond the end of the file, is not aligned, or shares bytes with another.
-    """
+    """Return tensors and their positions in the file; tensors of unknown types end at the next one."""
     before, free, found = "", 0, dict(places)
     order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
     nexts = [*(offset for _, offset in order), end - start][1:]

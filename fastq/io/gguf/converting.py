@@ -54,8 +54,7 @@ class _Target(NamedTuple):
 def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, progress: Progress) -> list[Converted]:
     """Write the GGUF file that llama-quantize makes from another one; converted blocks include their scales.
 
-    Raise ValueError naming the tensor that can't be converted, or the option that matches none; after any error `out`
-    is as it was.
+    After any error `out` is as it was.
     """
     specs, model = mixes.in_order(source.tensors.values()), mixes.model_of(source)
     if idle := mixes.idle_options(model.architecture, specs, request.overrides):
@@ -175,11 +174,7 @@ def _quoted(names: list[str]) -> str:
 def _convert(
     source: GgufSource, out: Path, targets: Mapping[GgufTensor, _Target], added: list[MetadataField], progress: Progress
 ) -> list[Converted]:
-    """Write tensors in other types, and the metadata of the source with additions.
-
-    The metadata stays, and the fields of llama-quantize follow in its order; fields about parts, and about the
-    importance matrix of other blocks, are left out.
-    """
+    """Write tensors in other types, and the metadata of the source without what holds no more, with additions."""
     changed = any(spec.kind != target.kind for spec, target in targets.items())
     left_out = {*container.OF_PARTS, *(field.key for field in added)}
     left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
@@ -231,7 +226,6 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
 
 
 def _finite(stored: Array, target: TensorType) -> Array:
-    """Refuse NaN and infinities."""
     if target.is_float and not np.isfinite(stored).all():
         raise ValueError(f"its values are too large for {target}")
     return stored

@@ -70,10 +70,7 @@ OTHERS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "COPY")  # Q2_0, too: 
 
 
 def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
-    """Return the mix of a name or a number, in upper or lower case.
-
-    Raise ValueError with the valid names.
-    """
+    """Return the mix of a name or a number, in upper or lower case; raise ValueError with the valid names."""
     name = ALIASES.get(text.upper(), text.upper())
     found = mixes.get(name) or next((row for row in mixes.values() if str(row.number) == text), None)
     if found is not None:
@@ -197,10 +194,7 @@ class TensorRole:
 
 @dataclass(frozen=True)
 class TypeRule:
-    """A type for the tensors of a purpose, in some mixes (all if none is named), under a condition.
-
-    A rule without a type gives a tensor the default type of the mix.
-    """
+    """A type for tensors of a purpose, by default that of the mix, in some mixes (or in all), under a condition."""
 
     purpose: str
     kind: str | None
@@ -320,10 +314,7 @@ class TypeOverrides:
 
 
 def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: TypeOverrides) -> list[str]:
-    """Return the options without effect: the tensors that they match are not quantized.
-
-    Raise ValueError if a pattern matches no tensor at all.
-    """
+    """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all."""
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
     purposes, idle = {purpose_of(name) for name in quantized}, []
     for pattern, kind in overrides.tensor_types:
@@ -349,10 +340,7 @@ def in_order(specs: Iterable[GgufTensor]) -> list[GgufTensor]:
 def choose_types(
     model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
 ) -> dict[str, TensorType]:
-    """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it.
-
-    Raise ValueError if experts are not in a layer, or beyond the last layer.
-    """
+    """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it."""
     types = _Types(model, specs, mix, overrides, has_imatrix)
     return {spec.name: types.type_of(spec) for spec in specs}
 

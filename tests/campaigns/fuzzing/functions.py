@@ -258,6 +258,11 @@ def fast(operation, *args, **options):
     return function_of(fastq, operation)(*args, **options)
 
 
+def plain(operation, *args, **options):
+    """Do an operation by `fastq.reference`."""
+    return function_of(reference, operation)(*args, **options)
+
+
 def arguments_of(operation):
     """Names of arguments that errors of an operation may name."""
     plain = getattr(fastq, operation.removesuffix("_given"), None)  # what a call by name is that takes anything

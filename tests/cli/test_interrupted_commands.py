@@ -235,17 +235,17 @@ def test_other_errors_in_destructors_are_told(forked):
 BEGUN = "register = atexit.register; atexit.register = lambda function: (os.write(1, b'begun'), register(function))"
 
 
-@pytest.mark.slow("a process for each moment", quick=lambda count: count == 3)
-@pytest.mark.parametrize("count", [3, 200])
+@pytest.mark.slow("a process for each moment", quick=lambda count: count == 4)
+@pytest.mark.parametrize("count", [4, 200])
 def test_one_line_at_random_moments(count):
     # contract 28.14
     moments, begin = random.Random(count), time.monotonic()
     assert ended(command(*QUANTIZE)) == (0, "")
     seconds, interrupted = time.monotonic() - begin, 0
-    for _ in range(count):
+    for part in range(count):
         process = command(*QUANTIZE, before=BEGUN)
         assert process.stdout.read(5) == "begun"
-        time.sleep(moments.random() * seconds)
+        time.sleep((part + moments.random()) / count * seconds)
         process.send_signal(signal.SIGINT)
         found = ended(process)
         assert found in (INTERRUPTED, (0, ""))  # which it was before

@@ -101,7 +101,6 @@ def test_matrices_that_readers_fuse_get_one_scheme(stacked):
     run("convert", "model", "out", "--like", "like.json")
 
 
-@pytest.mark.slow("compiles 3 kernels each", quick=lambda dtype, sqnr, scheme: dtype == "float32" or scheme == "W4A16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("sqnr", "scheme"), [("18", "W4A16"), ("19.8", "W4A16_ASYM"), ("20.4", "NVFP4A16")])
 def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):

@@ -240,6 +240,7 @@ def source_of(config):
     return SimpleNamespace(config=config, dtype=dtype_of(config) or "BF16")
 
 
+@pytest.mark.slow("compiles 2 kernels", quick=lambda name: name == "W4A16")
 @pytest.mark.parametrize("name", ["FP8_DYNAMIC", "W4A16"])
 def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
     inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'

@@ -79,7 +79,7 @@ def of_bits(words, bits):
 # Zero points
 
 
-@pytest.mark.slow("compiles kernels of its own", quick=lambda name, dtype: name != "W2A16")
+@pytest.mark.slow("compiles kernels of its own", quick=lambda name, dtype: name not in ("W2A16", "MXFP8A16"))
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float8", "words"])
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != ASYMMETRIC])
 def test_zero_points_of_zeros_change_nothing(stored, tmp_path, name, dtype):
@@ -120,6 +120,7 @@ def negative(kept):
     return {SCALE: scale}
 
 
+@pytest.mark.slow("compiles a kernel", quick=lambda name: name != "W2A16")
 @pytest.mark.parametrize("name", [name for name, scheme in PRESETS.items() if scheme.weights.kind == "int"])
 def test_scales_of_integers_may_be_negative(stored, tmp_path, name):
     """Readers multiply by them, and so do saved copies."""
@@ -193,6 +194,7 @@ def test_objects_in_objects_are_refused(stored, tmp_path, where):
 # Scales
 
 
+@pytest.mark.slow("compiles kernels of its own", quick=lambda name: name != "W2A16")
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in POWERS])
 def test_scales_of_zero(stored, quantized, tmp_path, monkeypatch, name):
     # contract 27.9

@@ -19,6 +19,7 @@ from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
 
 
+@pytest.mark.slow("compiles a kernel", quick=lambda case: case != "auto-round, scales of either sign, 3 bits")
 @pytest.mark.parametrize("case", SOURCES)
 def test_values_are_those_that_readers_compute(tmp_path, monkeypatch, case):
     tensors, entry, expected, *files = SOURCES[case]()
@@ -30,6 +31,7 @@ def test_values_are_those_that_readers_compute(tmp_path, monkeypatch, case):
         np.testing.assert_array_equal(found[name], values)
 
 
+@pytest.mark.slow("compiles a kernel each", quick=lambda case: not case.endswith(("2 bits", "3 bits")))
 @pytest.mark.parametrize("case", SOURCES)
 def test_a_matrix_of_any_writer_is_compared_under_its_own_name(tmp_path, case):
     tensors, entry, expected, *files = SOURCES[case]()

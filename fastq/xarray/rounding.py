@@ -193,16 +193,16 @@ def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, opt
     return result
 
 
-def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> np.floating[Any] | None:
+def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> float | None:
     """Return netCDF's default fill value if it marks missing values of a variable and rounding would change it."""
     with np.errstate(over="ignore"):  # infinity in float16, which stays
         fill = np.array(cf.NOT_WRITTEN).astype(dtype)
     has_another = (variable.encoding | variable.attrs).get("_FillValue") is not None
-    return None if has_another or round_array(fill, **options) == fill else fill[()]
+    return None if has_another or round_array(fill, **options) == fill else cf.NOT_WRITTEN
 
 
 @in_standard_mode
-def _rounded(x: Array, missing: cf.Missing | None, stays: np.floating[Any] | None, options: dict[str, Any]) -> Array:
+def _rounded(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
     if stays is not None:

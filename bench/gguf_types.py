@@ -89,21 +89,44 @@ def page(text: str, title: str, found: Iterable[Quality]) -> str:
     return with_part(text, BEGIN, f"The matrices of {title}:\n\n{table(found)}\n\n{picture}", END)
 
 
+# sides of a point where its name may be: offset in points, horizontal and vertical alignment
+_SIDES = ((5, 0, "left", "center"), (-5, 0, "right", "center"), (0, 5, "center", "bottom"), (0, -6, "center", "top"))
+
+
 def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:
     """Draw what each type has beyond, or short of, 6.02 dB for each bit: decibels themselves would be one line."""
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    axis.plot([q.bits for q in found], [q.sqnr_db - q.worth_db for q in found], "o", color="#d62728", label="ggml")
+    figure, axis = plt.subplots(figsize=(5, 4), dpi=150, layout="constrained")
+    points = {q.name: (q.bits, q.sqnr_db - q.worth_db) for q in found}
     least = [(q.bits, q.least_db - q.worth_db) for q in found if q.least_db is not None]
-    axis.plot([bits for bits, _ in least], [beyond for _, beyond in least], "^", color="#1f77b4", label='range="mse"')
-    for q in found:
-        axis.annotate(q.name, (q.bits, q.sqnr_db - q.worth_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
+    axis.plot(*zip(*points.values(), strict=True), "o", color="#d62728", markersize=5, label="ggml")
+    axis.plot(*zip(*least, strict=True), "^", color="#1f77b4", markersize=5, label='range="mse"')
     axis.legend()
     axis.set_xlabel("bits per weight")
     axis.set_ylabel("SQNR less 6.02 dB per bit, dB: higher is better")
-    axis.margins(x=0.1)
-    axis.set_title(f"Types of GGUF on the matrices of {title}")
+    axis.margins(x=0.13)
+    axis.set_title(f"Types of GGUF on the matrices of {title}", fontsize="medium")
     axis.grid(visible=True, alpha=0.3)
-    figure.savefig(path, dpi=110)
+    _name(axis, points, least)
+    figure.savefig(path)
     plt.close(figure)
+
+
+def _name(axis: Any, points: dict[str, tuple[float, float]], others: list[tuple[float, float]]) -> None:
+    """Write names next to their points, where they cover nothing."""
+    from matplotlib.transforms import Bbox
+
+    axis.figure.draw_without_rendering()  # which lays out axes and legend
+    drawn = axis.transData.transform([*points.values(), *others])
+    taken = [axis.get_legend().get_window_extent(), *(Bbox([at - 5, at + 5]) for at in drawn)]
+    for name, point in points.items():
+        boxes = {}
+        for x, y, across, along in _SIDES:
+            how = {"xytext": (x, y), "textcoords": "offset points", "ha": across, "va": along, "fontsize": 8}
+            text = axis.annotate(name, point, **how)
+            boxes[text] = text.get_window_extent()
+        free = next((text for text, box in boxes.items() if not box.count_overlaps(taken)), text)
+        taken.append(boxes.pop(free))
+        for text in boxes:
+            text.remove()

@@ -57,9 +57,8 @@ def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
             cli(obj=unwinding)
     except OSError as error:  # the commands report those of files
         if sys.stdout is not None:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # writing the rest of the buffer at exit would fail
+            # writing the rest of the buffer at exit would fail
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(f"Error: standard output: {error.strerror or error}")
 
 
@@ -171,9 +170,8 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 def bench(arguments: tuple[str, ...]) -> None:
     """Compare every operation with other libraries and the memory's limit."""
     run = importlib.import_module(f"{benchmark_package()}.command").run
-    with run.make_context(
-        "fastq bench", list(arguments), help_option_names=["-h", "--help"]
-    ) as ctx:  # `main` would end it with "Aborted!"
+    # `main` would end it with "Aborted!"
+    with run.make_context("fastq bench", list(arguments), help_option_names=["-h", "--help"]) as ctx:
         run.invoke(ctx)
 
 

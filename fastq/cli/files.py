@@ -252,12 +252,8 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
     """Show how many tensors and bytes are done, on standard error if that is a terminal."""
-    text, columns = (
-        f"{{task.fields[done]}} of {len(tensors)} tensors",
-        (bars.DownloadColumn(), bars.TransferSpeedColumn()),
-    )
-    done, total = 0, sum(tensor.nbytes for tensor in tensors)
-    with _bar(text, *columns, total=total, done=0) as update:
+    done, total, text = 0, sum(tensor.nbytes for tensor in tensors), f"{{task.fields[done]}} of {len(tensors)} tensors"
+    with _bar(text, bars.DownloadColumn(), bars.TransferSpeedColumn(), total=total, done=0) as update:
 
         def advance(nbytes: int, tensors: int) -> None:
             nonlocal done

@@ -95,8 +95,9 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     scale, with a scale for each row, and in blocks of 32; float8, the MX formats and NVFP4. For fastq convert: schemes
     that quantize weights only, on the matrices that it quantizes. For fastq gguf: all types of blocks, and BF16.
     Schemes are tried on at most 65,536 elements of each floating-point tensor of two or more axes; if that is a part of
-    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Standard error lists
-    the tensors that were left out and, for models and GGUF files, the command to use.
+    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Bits and bytes are
+    those of codes and of the parameters of rows and blocks; what each tensor has once, such as its shape, is left out.
+    Standard error lists the tensors that were left out and, for models and GGUF files, the command to use.
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
     tensor.

@@ -31,7 +31,7 @@ Tried = Iterator[tuple[Scheme | str, Measured]]
 class Trials(NamedTuple):
     """How schemes are tried for a file or folder."""
 
-    # returns schemes of an array, and what was measured: all, or by ascending bits until one reaches so many decibels
+    # returns schemes of an array, and what was measured: all, or by ascending bits until one has these decibels
     measured: Callable[[Array, float], Tried]
     stays: Callable[[Tensor], str] = lambda tensor: ""  # why a tensor is left out
     group: Callable[[Tensor], Any] = lambda tensor: tensor.name  # tensors of one group have one scheme

@@ -185,9 +185,8 @@ class QuantizedArray(_Collection, results.QuantizedArray):
             params = params._with_parts({name: part for name, part in parts.items() if name != "codes"})
         if is_lazy(codes):
             return without_checks(QuantizedArray, codes, params, self.shape)
-        row = (
-            self.shape[-1:] if params.dtype.packed else codes.shape[-1:]
-        )  # lengths of other axes may become known only now
+        # lengths of other axes may become known only now
+        row = self.shape[-1:] if params.dtype.packed else codes.shape[-1:]
         return without_checks(results.QuantizedArray, codes, params, (*codes.shape[: len(self.shape) - 1], *row))
 
     def copy(self) -> Self:

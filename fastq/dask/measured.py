@@ -31,9 +31,9 @@ def compare_codes(call: Call, x: da.Array) -> Any:
         given, qtype = call.qparams, call.qparams.dtype
         parts = Parts(x.chunks, granularity(given.axis, given.block_size, x.ndim))
         parts.check_aligned(qtype)
-        ends = (
-            [tuple(packed_length(size, qtype) for size in x.chunks[-1])] if qtype.packed and x.ndim else x.chunks[-1:]
-        )
+        ends = x.chunks[-1:]
+        if qtype.packed:
+            ends = tuple(tuple(packed_length(size, qtype) for size in sizes) for sizes in ends)
         codes = da.from_array(as_array(codes, "q.codes"), chunks=(*x.chunks[:-1], *ends) if x.ndim else -1)
     params, parts, operands = codes_by_qparams(call, codes)
     return _added_up(x, parts.chunks, *operands, **told_by_qparams(call, params))

@@ -45,13 +45,10 @@ class Parts:
     @property
     def parameter_chunks(self) -> Chunks:
         """Chunks of the parameters."""
-        size = self.granularity.block_size
-        return tuple(
-            tuple(-(-n // size) for n in self.chunks[axis])
-            if size and axis in self.granularity.kept
-            else self.chunks[axis]
-            for axis in self.kept
-        )
+        return tuple(tuple(-(-n // self._block(axis)) for n in self.chunks[axis]) for axis in self.kept)
+
+    def _block(self, axis: int) -> int:
+        return self.granularity.block_size if axis in self.granularity.kept and self.granularity.block_size else 1
 
     @property
     def result_chunks(self) -> dict[int, Any]:
@@ -69,8 +66,7 @@ class Parts:
         """Raise an error unless chunks end where blocks do, and bytes, for codes that share them."""
         last = len(self.chunks) - 1
         for axis, sizes in enumerate(self.chunks):
-            size = self.granularity.block_size
-            multiple = size if size and axis in self.granularity.kept else 1
+            multiple = self._block(axis)
             if qtype is not None and qtype.packed and axis == last:
                 multiple = math.lcm(multiple, 8 // math.gcd(8, qtype.bits))
             _check_multiple(axis, sizes, multiple)

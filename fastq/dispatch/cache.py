@@ -112,15 +112,12 @@ def call(
 
 
 class Call(NamedTuple):
-    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays.
-
-    `operands` are x, y, a and b, and `options` the named tuple of the operation.
-    """
+    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays."""
 
     operation: str
-    operands: tuple[Any, Any, Any, Any]
+    operands: tuple[Any, Any, Any, Any]  # x, y, a and b
     qparams: Any
-    options: Any
+    options: Any  # the named tuple of the operation
     types: tuple[type, ...]
     shape: Any
     noise: Noise | None = None

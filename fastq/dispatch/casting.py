@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from
 from fastq.dispatch.planner import kernel_args, store_mode
-from fastq.dispatch.strides import NO_LAYOUT
+from fastq.dispatch.strides import NO_LAYOUT, result_of
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import VALUES, plan_launch, run
+from fastq.engine.runtime.driver import VALUES, LaunchPlan, bind, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.addresses import cast_address, unpack_address
 from fastq.kernels.args import CastOperands, UnpackOperands
+from fastq.requests.unpacking import unpack
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -57,29 +59,54 @@ def cast_floats(
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
+def unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
+    """Resolve `fastq.xarray.unpack_array`."""
+    if native(codes.dtype) not in TARGETS:
+        raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
+    asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
+    unpacked, ready = _unpacker(codes, *asked), asked.ready
+    return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
+
+
 @in_standard_mode
-def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array, gaps: Sequence[int] = ()) -> Array:
+def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array, gaps: tuple[int, ...] = ()) -> Array:
     """Return ``x * scale + offset``, and NaN for gaps, of an array of `TARGETS` as float32 or float64.
 
     The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
     float64. `gaps` are numbers of the dtype of x.
     """
-    src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
+    return _unpacker(x, dtype, scale.dtype, gaps)(x, scale, offset)
+
+
+def _unpacker(
+    x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
+) -> Callable[[Array, Array, Array], Array]:
+    """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
+    src, new = native(x.dtype), result_of(x.shape, dtype, None).new
     if not x.size:
-        return result
+        return lambda x, scale, offset: new()
     first, second = (*gaps, *gaps, 0, 0)[:2]
-    kernel = unpack_address(UnpackOperands(src, dtype, scale.dtype, offset.dtype), bool(gaps))
+    kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
     args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
-    _launched(kernel, args, x, result, scale, offset)
-    for gap in gaps[2:]:
-        result[x == gap] = np.nan
-    return result
+    launch, gather = bind(_plan(kernel, args, x.size)), copy_from(x)
+
+    def values(x: Array, scale: Array, offset: Array) -> Array:
+        result: Array = new()
+        launch(x if gather is None else gather(x), result, scale, offset)
+        for gap in gaps[2:]:
+            result[x == gap] = np.nan
+        return result
+
+    return values
 
 
 def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
     """Launch a kernel on arrays of any memory; return the status."""
-    if gather := copy_from(x):
-        x = gather(x)
-    threads = threadpool.threads_for(x.size)
-    return run(plan_launch(kernel, VALUES, args, x.size, threads, chunk_multiple=WHOLE_BYTES), x, result, *units)
+    gather = copy_from(x)
+    return run(_plan(kernel, args, x.size), x if gather is None else gather(x), result, *units)
+
+
+def _plan(kernel: int, args: Array, size: int) -> LaunchPlan:
+    threads = threadpool.threads_for(size)
+    return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES)

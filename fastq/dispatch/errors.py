@@ -110,20 +110,16 @@ def _finish_of(call: Call) -> Callable[[Array, int, bool], Any]:
 
 @in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    return measures_of(*_numbers_of(sums, size, has_codes))
+    return measures_of(_totals(sums, size, has_codes))
 
 
 @in_standard_mode
 def _totals(sums: Array, size: int, has_codes: bool) -> Totals:
-    return Totals(*_numbers_of(sums, size, has_codes))
-
-
-def _numbers_of(sums: Array, size: int, has_codes: bool) -> tuple[Any, ...]:
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     largest, largest_relative = _largest(columns[4], total), _largest(columns[5], relative)
     count = int(clipped) if has_codes else None
-    return size, noise, signal, total, relative, largest, largest_relative, int(zeros), count
+    return Totals(size, noise, signal, total, relative, largest, largest_relative, int(zeros), count)
 
 
 def _largest(parts: list[float], total: float) -> float:

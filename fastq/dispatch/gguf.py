@@ -187,11 +187,8 @@ _WEIGHTED = X, OUT, SCALE, NONE, NONE
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
     """Find the first of blocks 0..stop that a plan reports, by halving."""
-    in_cache, start, operands = (
-        whole.with_args(streaming=0),
-        0,
-        (_plain(data), np.empty(result.shape, result.dtype), importance),
-    )
+    in_cache, start = whole.with_args(streaming=0), 0
+    operands = _plain(data), np.empty(result.shape, result.dtype), importance
     while stop - start > 1:
         middle = (start + stop) // 2
         if run(in_cache.part(start, middle), *operands):

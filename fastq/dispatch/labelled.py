@@ -11,15 +11,24 @@ from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import as_granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QuantizedArray
-from fastq.system.arguments import is_lazy
+from fastq.system.arguments import is_a, is_lazy, shown
 
 
 def call(given: cache.Call) -> Any:
     """Make a call on the array in a DataArray, in memory or of dask, and label what it returns."""
     x, *others = given.operands
+    _refuse_names(given)
     result = given._replace(operands=(x.data, *map(_unlabelled, others))).made()
     label = OPERATIONS[given.operation].label
     return LABELS[label](x, result, given.options) if label else result
+
+
+def _refuse_names(given: cache.Call) -> None:
+    """Refuse names of dimensions as axes; dask arrays and results know none."""
+    axis = getattr(given.options, "axis", None)
+    if any(is_a(each, str) for each in (axis if is_a(axis, (list, tuple)) else (axis,))):
+        x = OPERATIONS[given.operation].operands[0]
+        raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 
 
 def _unlabelled(operand: Any) -> Any:

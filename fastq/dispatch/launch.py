@@ -39,11 +39,7 @@ def as_they_are(*operands: Any) -> tuple[Any, ...]:
 
 
 class BoundLaunch(NamedTuple):
-    """A plan that is bound to the driver, and what is done about a status.
-
-    Closures that the plan cache keeps call `launch` on arrays as callers give them, and `settle` where it returns any
-    status but 0.
-    """
+    """A plan that is bound to the driver: closures of the plan cache call `launch`, and `settle` for a status but 0."""
 
     refuse: Callable[..., None]  # raises the error of a status, if any, with the operands that were read
     execute: Execute  # runs on prepared operands

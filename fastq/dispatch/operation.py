@@ -53,6 +53,12 @@ OPERATIONS = {
     "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
     "bit_information": Operation("bitround", named.BitPairOptions, ("x",), graph="bitround"),
     "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
+    "unpack_array": Operation(
+        "casting",
+        named.UnpackOptions,
+        ("codes", "out", "scale_factor", "add_offset"),
+        function="xarray.unpack_array",
+    ),
     "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
     "gguf_dequantize": Operation("gguf", named.BlockValuesOptions, ("data", "out"), function="gguf.dequantize"),
 }

@@ -166,14 +166,11 @@ RUNS = "traversal.runs.runs"
 
 
 class Loop(NamedTuple):
-    """A loop over a view: its name, how many rows or short runs it takes as one, and the elements of such a row.
+    """A loop over a view."""
 
-    Those are 0 if it visits runs one by one, or some short runs `together`.
-    """
-
-    function: str
-    repeat: int = 1
-    row: int = 0
+    function: str  # its name
+    repeat: int = 1  # rows or short runs that it takes as one
+    row: int = 0  # elements of such a row; 0 if it visits runs one by one, or some short ones `together`
     together: bool = True
 
 

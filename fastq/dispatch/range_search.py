@@ -83,15 +83,8 @@ class RangeSearch:
         tried = {"candidates": candidates, "stages": self.stages}
         args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
         unit = owned_units(layout) if whole else 1
-        plan = plan_launch(
-            kernel,
-            (X, LO, HI, SCALE, SUMS),
-            args,
-            view.size,
-            self.threads,
-            size=candidates,
-            chunk_multiple=unit,
-        )
+        how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
+        plan = plan_launch(kernel, (X, LO, HI, SCALE, SUMS), args, view.size, self.threads, **how)
         return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     @in_standard_mode
@@ -129,11 +122,8 @@ class RangeSearch:
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
-        whole, where, view = (
-            importance.transpose(self.order),
-            self.granularity,
-            tuple(shape[axis] for axis in self.order),
-        )
+        whole, where = importance.transpose(self.order), self.granularity
+        view = tuple(shape[axis] for axis in self.order)
         first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
         whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
         if where.block_size and whole.ndim:

@@ -240,10 +240,7 @@ class _Work(NamedTuple):
     # --- in steps -----------------------------------------------------------------------------------------------------
 
     def in_steps(self, choice: ParameterChoice, x: Array, out: Array | None) -> BoundLaunch:
-        """Return launches with Python between them.
-
-        Strided memory goes through buffers twice; parameters of blocks with NaN are marked.
-        """
+        """Return launches with Python between them, in which strided memory goes through buffers twice."""
         (request, spec, result), scheme = self, self.spec.range_scheme
         assert result is not None
         dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
@@ -303,14 +300,9 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
     kernel = planner.kernel_for(
         f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
     )
-    threads = threadpool.threads_for(count)
-    return driver.plan_launch(
-        kernel,
-        (driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE),
-        planner.kernel_args(strides.NO_LAYOUT, spec.code_range),
-        count,
-        threads,
-    )
+    operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
+    args, threads = planner.kernel_args(strides.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
+    return driver.plan_launch(kernel, operands, args, count, threads)
 
 
 class RangedPlan(NamedTuple):

@@ -180,17 +180,8 @@ def plan_minmax(
         threads = 1
     mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
     unit, chunk, together = size // units, chunk if threads > 1 else 0, owned if alone and threads > 1 else 1
-    reduce = plan_launch(
-        kernel,
-        (X, LO, HI, NONE, NONE),
-        args,
-        units,
-        threads,
-        size=unit,
-        chunk_multiple=together,
-        chunk=chunk,
-        status_mask=mask,
-    )
+    how: dict[str, Any] = {"size": unit, "chunk_multiple": together, "chunk": chunk, "status_mask": mask}
+    reduce = plan_launch(kernel, (X, LO, HI, NONE, NONE), args, units, threads, **how)
     reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce

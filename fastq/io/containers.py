@@ -221,12 +221,8 @@ def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
 
 # Writing
 
-OF_NUMPY = {
-    "bool": "BOOL",
-    "uint32": "U32",
-    "uint64": "U64",
-    "complex64": "C64",
-}  # dtypes that are copied, not computed with
+# dtypes that are copied, not computed with
+OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"}
 
 
 def as_safetensors(spec: TensorSpec) -> TensorSpec:

@@ -90,9 +90,8 @@ def convention_entry(convention: str | Convention) -> str | dict[str, Any]:
 
 def convention_of(entry: Any) -> Any:
     """Return the convention that JSON gave back."""
-    return (
-        Convention(**{name: with_tuples(value) for name, value in entry.items()}) if isinstance(entry, dict) else entry
-    )
+    fields = {name: with_tuples(value) for name, value in entry.items()} if isinstance(entry, dict) else None
+    return entry if fields is None else Convention(**fields)
 
 
 def with_tuples(value: Any) -> Any:

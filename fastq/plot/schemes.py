@@ -98,9 +98,7 @@ class Trial:
             q = reference.quantize(sample, qparams=params)
         else:
             q = reference.quantize(sample, **scheme)
-            has_zero_points = not (
-                qtype.element or qtype.block_size or q.symmetric
-            )  # such formats store no zero points
+            has_zero_points = not (qtype.element or qtype.block_size or q.symmetric)  # else none are stored
             own = 8 * (q.scale.nbytes + (q.zero_point.nbytes if has_zero_points else 0)) / sample.size
         return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
 
@@ -232,9 +230,8 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     bars = a.barh(range(len(rows)), drawn, color=BLUE, alpha=0.85, height=0.6)
     texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
     a.bar_label(bars, texts, padding=4, fontsize="small")
-    a.set_yticks(
-        range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows]
-    )  # else matplotlib reads it as mathematics
+    # a dollar is one of mathematics to matplotlib
+    a.set_yticks(range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows])
     a.invert_yaxis()
     a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
     of_rows = f", one row in {every} measured" if every > 1 else ""

@@ -36,12 +36,8 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
         return _positions_by_format(x, p, half, bits)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    x, scale, zero_point, inside = (
-        x.astype(ftype),
-        stored.astype(ftype),
-        zero_point.astype(ftype),
-        row.zero_point_inside,
-    )
+    x, scale, zero_point = (each.astype(ftype) for each in (x, stored, zero_point))
+    inside = row.zero_point_inside
     if row.zero_point == "offset":
         x, inside = in_half(x - zero_point, half), False
         zero_point = ftype.type(first if row.offset_code == "lowest" else 0)

@@ -133,6 +133,13 @@ class PackOptions(NamedTuple):
     bitorder: str = "little"
 
 
+class UnpackOptions(NamedTuple):
+    """Options of `fastq.xarray.unpack_array`: its fill values are `gaps`."""
+
+    gaps: tuple[int, ...] = ()
+    dtype: object = None
+
+
 class BinarizeOptions(NamedTuple):
     """Options of `fastq.binarize`."""
 

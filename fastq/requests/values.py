@@ -42,9 +42,8 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     """Return the dtype of values for a dtype or its name."""
-    is_name = arguments.is_a(dtype, str) and arguments.equal(
-        dtype, "bfloat16"
-    )  # comparing a dtype with a string would parse it: 1 us
+    # the type is looked at first: comparing a dtype with a string would parse it, which takes 1 us
+    is_name = arguments.is_a(dtype, str) and arguments.equal(dtype, "bfloat16")
     wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
     if not is_real(wanted):
         raise TypeError(f"{name} must be {REAL}, not {wanted}")

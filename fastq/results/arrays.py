@@ -108,7 +108,11 @@ class QuantizedArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scale and zero point together."""
+        """Bytes of codes and parameters in memory, as many as `save` writes apart from names and shapes.
+
+        Files of `fastq quantize` and `fastq convert` have the form of compressed-tensors: they leave out zero points of
+        symmetric schemes, pack others of fewer than 8 bits, and have such codes in words of 32 bits, with a shape.
+        """
         return self.codes.nbytes + self.qparams.nbytes
 
     def unpacked(self, dtype: DTypeLike | None = None) -> NDArray[Any]:

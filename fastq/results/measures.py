@@ -116,28 +116,12 @@ class Totals(NamedTuple):
         return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None, missing)
 
 
-def measures_of(
-    size: int,
-    noise: float,
-    signal: float,
-    absolute: float,
-    relative: float,
-    largest: float,
-    largest_relative: float,
-    zeros: int,
-    clipped: int | None,
-) -> Comparison:
+def measures_of(totals: Totals) -> Comparison:
     """Return the measures of the elements in these totals."""
-    nonzero = size - zeros
-    return Comparison(
-        mse=noise / size,
-        sqnr_db=10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf,  # their quotient may overflow
-        max_abs_error=largest,
-        mean_abs_error=absolute / size,
-        max_relative_error=largest_relative,
-        mean_relative_error=relative / nonzero if nonzero else 0.0,
-        clipped=clipped,
-    )
+    size, noise, signal, absolute, relative, largest, largest_relative, zeros, clipped, _ = totals
+    ratio = 10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf  # the quotient of the two may overflow
+    mean_relative = relative / (size - zeros) if size - zeros else 0.0
+    return Comparison(noise / size, ratio, largest, absolute / size, largest_relative, mean_relative, clipped)
 
 
 def comparison_of(parts: Sequence[Totals]) -> Comparison:
@@ -150,7 +134,7 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
     found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
     found |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
     found |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
-    return measures_of(**found)
+    return measures_of(Totals(**found))
 
 
 def _greatest(numbers: list[float]) -> float:

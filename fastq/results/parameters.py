@@ -130,7 +130,7 @@ class QParams:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of scales and zero point together."""
+        """Bytes of scales, zero points and tensor scale in memory, also of zero points that are all 0."""
         scales = [self.scale] if self.tensor_scale is None else [self.scale, self.tensor_scale]
         return sum(scale.nbytes for scale in scales) + self.zero_point.nbytes
 

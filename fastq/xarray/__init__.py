@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from fastq.dispatch.cache import call
 from fastq.dispatch.callers import in_standard_mode
 from fastq.formats.qtypes import QType, as_qtype
+from fastq.requests.unpacking import as_float_dtype, as_gaps
 from fastq.system import lazy
-from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, is_a, native, shown
+from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
 from fastq.xarray import cf, datasets, packing
 from fastq.xarray.rounding import bitround
@@ -179,7 +181,8 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     array([250. ,   nan, 300.5], dtype=float32)
     """
     datasets.library("fastq.xarray.unpack", ds=ds)
-    result: Dataset = lazy.module("fastq.xarray.unpacking").unpacked(ds, None if dtype is None else _float(dtype))
+    unpacked = lazy.module("fastq.xarray.unpacking").unpacked
+    result: Dataset = unpacked(ds, None if dtype is None else as_float_dtype(dtype))
     return result
 
 
@@ -224,36 +227,12 @@ def unpack_array(
     >>> fastq.xarray.unpack_array(np.array([0, -1, 101], np.int16), 0.5, 250, fill_value=-1)
     array([250. ,   nan, 300.5])
     """
-    x, casting = as_array(codes, "codes"), lazy.module("fastq.dispatch.casting")
-    if native(x.dtype) not in casting.TARGETS:
-        raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {x.dtype}")
-    units = {"scale_factor": scale_factor, "add_offset": add_offset}
-    numbers = {name: as_float(each, name, -math.inf, math.inf) for name, each in units.items()}
-    for name, number in numbers.items():
-        if not math.isfinite(number):
-            raise ValueError(f"{name} must be finite, not {number}")
-    kinds = {each.dtype for each in units.values() if is_a(each, np.floating)}
-    computed = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} and x.dtype.itemsize < 4 else np.float64)
-    wanted = computed if dtype is None else _float(dtype)
-    computed = np.result_type(computed, wanted)
-    scale, offset = (np.array([number], computed) for number in numbers.values())
-    values: Array = casting.unpack_integers(x, wanted, scale, offset, _gaps(fill_value, np.iinfo(x.dtype)))
+    options = (as_gaps(fill_value), dtype)
+    values: Array = call("unpack_array", codes, None, scale_factor, add_offset, None, options)
     return values
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
-
-
-def _gaps(fill_value: Any, info: np.iinfo[Any]) -> tuple[int, ...]:
-    """Return the fill values that are codes, each once."""
-    numbers = as_array(fill_value, "fill_value").reshape(-1)
-    if numbers.size and numbers.dtype.kind not in "iu":
-        raise TypeError(f"fill_value must be an int, or several of them, not {shown(fill_value)}")
-    return tuple(dict.fromkeys(number for number in numbers.tolist() if info.min <= number <= info.max))
-
-
-def _float(dtype: Any) -> np.dtype[Any]:
-    return np.dtype(as_choice(as_dtype(dtype, "dtype", "float32 or float64").name, "dtype", ("float32", "float64")))
 
 
 def _format(dtype: Any) -> QType:
@@ -265,16 +244,14 @@ def _format(dtype: Any) -> QType:
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:
     """Return the range of a variable, in the type to compute in."""
-    ends = [
-        as_float(each, f"ranges of {name!r}", -math.inf, math.inf)
-        for each in (pair if is_a(pair, (list, tuple)) else ())
-    ]
+    given = pair if is_a(pair, (list, tuple)) else ()
+    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in given]
     dtype = np.result_type(native(variable.dtype), np.float32)
     with np.errstate(over="ignore"):
         found = np.array(ends).astype(dtype)
     if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(found).any():
-        given = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
-        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {given}")
+        told = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
+        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {told}")
     return found
 
 

@@ -62,10 +62,8 @@ def kept(ds: Dataset) -> dict[Any, str]:
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
     """Yield names of parts of coordinate systems, with the variable and the attribute that names them."""
     of_all = (ds.encoding | ds.attrs).get("coordinates")
-    for owner, noted in (
-        ("ds", {"coordinates": of_all}),
-        *((n, v.encoding | v.attrs) for n, v in ds.variables.items()),
-    ):
+    owners = [("ds", {"coordinates": of_all}), *((n, v.encoding | v.attrs) for n, v in ds.variables.items())]
+    for owner, noted in owners:
         for key, text in noted.items():
             if is_a(text, str) and is_a(key, str) and _NAMES_PARTS.fullmatch(key):
                 for word in text.replace(" :", ":").split():
@@ -92,12 +90,10 @@ def not_written(name: Any) -> ValueError:
 
 def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:
     """Return the dtype of an encoding if it is integer or boolean, else None."""
-    dtype = (
-        None
-        if noted is None
-        else native(as_dtype(noted, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
-    )
-    return dtype if dtype is not None and dtype.kind in "iub" else None
+    if noted is None:
+        return None
+    dtype = native(as_dtype(noted, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
+    return dtype if dtype.kind in "iub" else None
 
 
 def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None) -> Array:

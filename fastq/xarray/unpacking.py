@@ -96,12 +96,8 @@ def _unpacking(
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
     are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
-    if not (
-        are_numbers
-        and np.isfinite(units).all()
-        and stored in casting.TARGETS
-        and decoded.dtype in (np.float32, np.float64)
-    ):
+    has_kernel = stored in casting.TARGETS and decoded.dtype in (np.float32, np.float64)
+    if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None
     kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
     meant = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored

@@ -247,9 +247,8 @@ class ScaleOffset(_Codec):
                 raise ValueError(f"stored values must be multiples of the scale, {scale}")
             _refuse_outside(codes.dtype, *(int(end) // int(scale) + int(offset) for end in (codes.min(), codes.max())))
             divide = np.floor_divide
-        with np.errstate(
-            over=None if divide is np.divide else "ignore"
-        ):  # the least integer by -1, if the sum is in range
+        # "ignore": the least integer by -1, if the sum is in range
+        with np.errstate(over=None if divide is np.divide else "ignore"):
             result = divide(codes, scale, dtype=native(codes.dtype))
         result += offset
         return np.asarray(result, codes.dtype)

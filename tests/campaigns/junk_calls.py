@@ -336,6 +336,7 @@ NESTED, NESTED_OF_ONE = (
     fastq.NestedScale(*reference.nest_scale(np.ones(shape, np.float32))[:2], shape) for shape in ((4, 8), (4, 1))
 )
 COUNTS = fastq.BitInformation(counts=reference.bit_information(X).counts, dtype=X.dtype)
+# arguments that a kernel makes are made by a test: what two workers import would compile it twice
 CALLS = {
     "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
@@ -435,7 +436,12 @@ CALLS = {
     "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
     "plot.calibration": (
         [functools.partial(drawn, fastq.plot.calibration)],
-        {"calibrator": calibrator_of(fastq, axis=None), "methods": ["minmax", "mse"], "channel": (), "percentile": 99.9}
+        {
+            "calibrator": functools.partial(calibrator_of, fastq, axis=None),
+            "methods": ["minmax", "mse"],
+            "channel": (),
+            "percentile": 99.9,
+        }
         | {"quantized_bins": 16, "grid": 3, "ax": None},
     ),
     "Calibrator": (
@@ -445,7 +451,7 @@ CALLS = {
     "Calibrator.update": (of_calibrators(lambda calibrator, x: calibrator.update(x)), {"x": X}),
     "Calibrator.merge": (
         [lambda other: calibrator_of(fastq).merge(other)],
-        {"other": calibrator_of(fastq)},
+        {"other": functools.partial(calibrator_of, fastq)},
     ),
     "Calibrator.qparams": (
         of_calibrators(lambda calibrator, **options: calibrator.qparams(**options)),
@@ -503,7 +509,12 @@ CALLS = {
     ),
     "layouts.from_tensors": (
         [fastq.layouts.from_tensors],
-        {"tensors": fastq.layouts.to_tensors(WEIGHT, "gptq"), "layout": "gptq", "dtype": "uint4", "shape": (32, 64)}
+        {
+            "tensors": functools.partial(fastq.layouts.to_tensors, WEIGHT, "gptq"),
+            "layout": "gptq",
+            "dtype": "uint4",
+            "shape": (32, 64),
+        }
         | {"block_size": 32, "sort_inputs": False},
     ),
     "zarr.cast_value": (
@@ -534,11 +545,11 @@ CALLS = {
     "xarray.pack, like": (
         [lambda **options: fastq.xarray.pack(**options).load()],
         {"ds": xarray.Dataset({"t": ("x", X[0])}), "out_of_range": "clamp"}
-        | {"like": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])}))},
+        | {"like": functools.partial(fastq.xarray.pack, xarray.Dataset({"t": ("x", X[0])}))},
     ),
     "xarray.unpack": (
         [lambda **options: fastq.xarray.unpack(**options).load()],
-        {"ds": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])})), "dtype": "float32"},
+        {"ds": functools.partial(fastq.xarray.pack, xarray.Dataset({"t": ("x", X[0])})), "dtype": "float32"},
     ),
     "xarray.unpack_array": (
         [fastq.xarray.unpack_array],

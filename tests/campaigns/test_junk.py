@@ -5,6 +5,7 @@ at a time; `outcome` says which of the allowed outcomes it was, or raises. Where
 both accept the same and refuse by errors of the same type. `python -m tests.campaigns.junk` tries them all.
 """
 
+import functools
 import importlib
 import inspect
 import itertools
@@ -56,6 +57,11 @@ def outcome(function, arguments, parameter, partner=None):
     return kind
 
 
+def made(value):
+    """A good argument, which a kernel makes where it is a partial function."""
+    return value() if isinstance(value, functools.partial) else value
+
+
 def wrong(call, names=JUNK, parameters=None):
     """What is wrong with a call given bad values of each parameter, as lines; and how many had which outcome."""
     functions, good = CALLS[call]
@@ -63,7 +69,7 @@ def wrong(call, names=JUNK, parameters=None):
     for parameter, name in itertools.product(parameters or good, names):
         found = []
         for function in functions:
-            arguments = good | {parameter: JUNK[name]()}
+            arguments = {each: made(value) for each, value in good.items()} | {parameter: JUNK[name]()}
             try:
                 found.append(outcome(function, arguments, parameter, PARTNERS.get((call, parameter))))
             except AssertionError as error:

@@ -235,8 +235,8 @@ def test_other_errors_in_destructors_are_told(forked):
 BEGUN = "register = atexit.register; atexit.register = lambda function: (os.write(1, b'begun'), register(function))"
 
 
-@pytest.mark.slow("a process for each moment", quick=lambda count: count == 6)
-@pytest.mark.parametrize("count", [6, 200])
+@pytest.mark.slow("a process for each moment", quick=lambda count: count == 3)
+@pytest.mark.parametrize("count", [3, 200])
 def test_one_line_at_random_moments(count):
     # contract 28.14
     moments, begin = random.Random(count), time.monotonic()

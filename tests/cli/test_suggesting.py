@@ -15,7 +15,10 @@ from gguf_files import write as write_gguf
 
 import fastq
 from fastq import reference
+from fastq.cli.quantizing import _of_entry
+from fastq.cli.suggesting import _schemes_of
 from fastq.formats.gguf import WRITTEN
+from fastq.io.records import Record, stored_specs
 
 W = np.random.default_rng(4).standard_normal((96, 64)).astype(np.float32)
 W[5] *= 50
@@ -98,6 +101,7 @@ def test_matrices_that_readers_fuse_get_one_scheme(stacked):
     run("convert", "model", "out", "--like", "like.json")
 
 
+@pytest.mark.slow("compiles 3 kernels each", quick=lambda dtype, sqnr, scheme: dtype == "float32" or scheme == "W4A16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("sqnr", "scheme"), [("18", "W4A16"), ("19.8", "W4A16_ASYM"), ("20.4", "NVFP4A16")])
 def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):
@@ -112,6 +116,17 @@ def test_bits_of_a_suggestion_are_those_of_the_file(dtype, sqnr, scheme):
     aside = ("weight_shape", "weight_global_scale")  # a few bytes for each matrix
     nbytes = sum(end - start for name, (start, end) in stored.items() if not name.endswith(aside))
     assert entry["bits"] == 8 * nbytes / x.size
+
+
+def test_bytes_of_a_suggestion_are_those_of_the_file_but_for_what_a_tensor_has_once():
+    for scheme, measured in _schemes_of(W, 0.0):
+        taken = _of_entry(scheme.arguments())
+        arguments = {name: each for name, each in taken.arguments().items() if name != "range"}
+        tensor_scale = 1.0 if taken.dtype == "nvfp4" else None
+        record = Record(**arguments, original_dtype="F32", shape=W.shape, tensor_scale=tensor_scale)
+        nbytes = [spec.nbytes for spec in stored_specs("w", record)]
+        once = sum(each for each in nbytes if each <= 16)
+        assert sum(nbytes) == measured.bits * W.size / 8 + once, scheme
 
 
 @pytest.mark.parametrize(
@@ -152,13 +167,13 @@ def test_a_suggested_scheme_is_for_its_tensor_only():
     rng = np.random.default_rng(0)
     source_models.write(pathlib.Path("model"), {name: rng.standard_normal(n, np.float32) for name, n in shapes.items()})
     schemes = dict.fromkeys(shapes, "W4A16") | {name: "W8A16" for name in shapes if "experts" in name}
-    schemes["a.mlp.down_proj.weight"] = "W2A16"
+    schemes["a.mlp.down_proj.weight"] = "NVFP4A16"
     entries = [{"name": name, "scheme": scheme} for name, scheme in schemes.items()]
     pathlib.Path("like.json").write_text(json.dumps({"tensors": entries}))
     run("convert", "model", "out", "--like", "like.json")
     found = {name: each.dtype.name for name, each in fastq.load("out").items()}
     experts = {f"a.mlp.experts.{k}.{part}_proj.weight": "int8" for k in (0, 1) for part in ("down", "gate", "up")}
-    rest = {"a.mlp.down_proj.weight": "int2", "a.mlp.up_proj.weight": "int4", "a.mlp.o_proj.weight": "int4"}
+    rest = {"a.mlp.down_proj.weight": "float4_e2m1fn", "a.mlp.up_proj.weight": "int4", "a.mlp.o_proj.weight": "int4"}
     assert found == experts | rest
 
 

@@ -96,6 +96,17 @@ def test_a_dataset_is_told_from_its_variables(x):
         fastq.compare(ds["t"].compute(), ds)
 
 
+@pytest.mark.parametrize("axis", ["lat", ("time", "lat"), ["lat"]])
+def test_axes_are_numbers(x, axis):
+    for call in (fastq.minmax, lambda x, axis: fastq.quantize(x, "int8", axis=axis)):
+        with pytest.raises(
+            TypeError, match=r"^axis must be numbers of axes, not names: pass axis=x\.get_axis_num"
+        ) as told:
+            call(x, axis=axis)
+        named = eval(str(told.value).partition("pass axis=")[2], {"x": x})
+        assert fastq.minmax(x, axis=named)[0].dims == ((axis,) if axis == "lat" else tuple(axis))
+
+
 def test_what_is_lazy_is_not_loaded():
     pytest.importorskip("dask", reason="no dask")
     x = labelled().chunk({"time": 40})

@@ -7,6 +7,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
+import unpacked
 from catalogue import same_bytes, same_quantized, values
 from subprocesses import run
 
@@ -55,6 +56,10 @@ def params(api, **arguments):
 
 def values_of(api, q):
     return q.dequantize() if api is fastq else reference.dequantize(q)
+
+
+def unpack_array(api):
+    return fastq.xarray.unpack_array if api is fastq else unpacked.unpack_array
 
 
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -107,6 +112,8 @@ CALLS = {
     "pack": lambda api, x: api.pack(reference.unpack(reference.quantize(x, "int4").codes, "int4", shape=SHAPE), "int4"),
     "unpack": lambda api, x: api.unpack(reference.quantize(x, "uint4").codes, "uint4", shape=SHAPE),
     "unpack float4": lambda api, x: api.unpack(reference.quantize(x, "mxfp4").codes, "float4_e2m1fn", shape=SHAPE),
+    "unpack_array": lambda api, x: unpack_array(api)(x.view(np.int16), 0.1, 3, fill_value=[7, -9, 5]),
+    "unpack_array float32": lambda api, x: unpack_array(api)(x.view(np.int16).T, np.float32(0.1)),
     "compare": lambda api, x: api.compare(x, reference.quantize(x, "uint8", axis=0)),
     "compare int4": lambda api, x: api.compare(x, reference.quantize(x, "int4", axis=1, block_size=32)),
     "compare mxfp4": lambda api, x: api.compare(x, reference.quantize(x, "mxfp4")),
@@ -503,6 +510,23 @@ def in_memory(array, kind):
 
 
 MEMORIES = ["F C", "F F", "F apart", "C F", "C apart"]
+
+
+def test_numbers_of_known_calls_of_unpack_array_are_looked_at(only_kept):
+    codes = np.arange(12, dtype=np.int16)
+    for scale in (0.5, np.float32(0.5)):
+        fastq.xarray.unpack_array(codes, scale, 1, fill_value=3)
+    only_kept()
+    for scale in (-3.5, np.float32(7)):
+        found = fastq.xarray.unpack_array(codes, scale, 2, fill_value=3)
+        same_bytes(found, unpacked.unpack_array(codes, scale, 2, fill_value=3))
+    for bad in (np.inf, np.nan):
+        with pytest.raises(ValueError, match="scale_factor must be"):
+            fastq.xarray.unpack_array(codes, bad, 1, fill_value=3)
+    with pytest.raises(ValueError, match="add_offset must be finite"):
+        fastq.xarray.unpack_array(codes, 0.5, 10**400, fill_value=3)
+    with pytest.raises(TypeError, match="fill_value must be an int"):
+        fastq.xarray.unpack_array(codes, 0.5, 1, fill_value=True)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

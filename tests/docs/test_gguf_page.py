@@ -66,6 +66,24 @@ def test_the_table_stands_between_the_marks():
             types.page(text.replace(lost, ""), "a file", found)
 
 
+def test_names_in_the_picture_cover_no_other_name(tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    part = PAGE.read_text("utf-8").partition(types.BEGIN)[2].partition(types.END)[0]
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \| .* \| ([\d.]*) \|$", part, re.MULTILINE)
+    found = [
+        types.Quality(name, float(bits), float(ratio), float(least) if least else None)
+        for name, bits, ratio, least in rows
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(pyplot, "close", lambda figure: None)
+        types.draw("a file", found, tmp_path / "types.png")
+    (axis,) = pyplot.gcf().axes
+    assert [text.get_text() for text in axis.texts] == [q.name for q in found] != []
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert [box.count_overlaps(boxes) for box in boxes] == [1] * len(boxes)  # itself
+    pyplot.close()
+
+
 def test_page_and_docstrings_name_all_types():
     """A type that becomes written has a row, and is no longer among those that are only decoded."""
     table = PAGE.read_text(encoding="utf-8").split(types.BEGIN)[1].split(types.END)[0]

@@ -473,6 +473,7 @@ def test_blocks_of_tiny_and_huge_float64_have_codes_of_the_table(dtype, size):
         same_quantized(fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options))
 
 
+@pytest.mark.slow("compiles a kernel", quick=lambda dtype, wrong: dtype is np.float32)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("wrong", [np.inf, np.nan, -np.nan, -1.0, 0.0])
 def test_a_wrong_scale_is_refused_after_the_same_call_with_a_right_one(dtype, wrong):

@@ -385,14 +385,14 @@ def short_runs_that_compute_in_float64(convention):
 
 # --- rows of some whole blocks and the rest of one, of which several are prepared together across rows ----------------
 
-RAGGED = ["int8", "uint16", "float8_e4m3fn", "nf4", "int4", "uint3", "mxfp4", "nvfp4"]
+RAGGED = ["int8", "uint16", "float8_e4m3fn", "nf4", "int4", "uint4", "uint3", "mxfp4", "nvfp4"]
 EVERY = "quantize, given, values, fake, fake given, minmax, measures"
 
 
 @row(
     itertools.product(["float32", "float64", "float16", "bfloat16", "int8", "int16"], RAGGED),
     operations=EVERY,
-    quick=lambda dtype, code: dtype == "float32" and code in ("int8", "int4"),
+    quick=lambda dtype, code: dtype == "float32" and code in ("int8", "uint4"),
     chunk=(320, 320),
 )
 def every_operation_on_ragged_rows(dtype, code):
@@ -412,9 +412,9 @@ def ragged_rows_that_go_past_the_cache(dtype, code):
 
 
 @row(
-    ["int8", "nf4", "int4", "uint3"],
+    ["int8", "nf4", "int4", "uint4", "uint3"],
     operations="quantize, given, values",
-    quick=lambda code: code in ("int8", "int4"),
+    quick=lambda code: code in ("int8", "uint4"),
     chunk=(320, 320),
 )
 def a_line_that_ends_within_a_byte(code):

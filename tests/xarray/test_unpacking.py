@@ -14,7 +14,7 @@ from catalogue import same_bytes
 from unpacked import plainly
 
 import fastq
-from fastq.dispatch.casting import TARGETS, unpack_integers
+from fastq.dispatch import casting
 from fastq.system import tuning
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
@@ -161,7 +161,7 @@ def test_values_of_another_dtype():
 
 
 @pytest.mark.slow("compiles kernels of all dtypes", quick=lambda dtype, stream_from: dtype == np.int16)
-@pytest.mark.parametrize("dtype", sorted(TARGETS, key=str))
+@pytest.mark.parametrize("dtype", sorted(casting.TARGETS, key=str))
 @pytest.mark.parametrize("stream_from", [1, 1 << 40])
 def test_arrays(dtype, stream_from, monkeypatch):
     # contract 25.10
@@ -176,7 +176,7 @@ def test_arrays(dtype, stream_from, monkeypatch):
         for gaps in ((), (int(info.min),), (5, int(info.max)), (5, 6, 7)):
             for size in (0, 1, *range(15, 18), *range(60, 70), 5000):
                 x = some[:size]
-                found = unpack_integers(x, np.dtype(values), *units, gaps)
+                found = casting.unpack_integers(x, np.dtype(values), *units, gaps)
                 same_bytes(found, plainly(x, computed, values, units[0][0], units[1][0], gaps))
 
 

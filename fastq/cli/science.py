@@ -41,9 +41,8 @@ def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., A
         if "" in numbers and named:
             raise click.BadParameter(f"{texts[0]!r} is not {wanted}")
         if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
-            raise click.BadParameter(
-                "give one number for all variables, or NAME=NUMBER once for each of some variables"
-            )
+            one = "" if named else "one number for all variables, or "
+            raise click.BadParameter(f"give {one}NAME=NUMBER once for each of some variables")
         return numbers.get("", numbers or None)
 
     return read
@@ -75,9 +74,9 @@ level_option = click.option("--level", type=click.IntRange(0, 9), default=4, sho
 def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
     """Round the float variables of a netCDF file or a zarr store to fewer bits, and compress them.
 
-    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes or in .zarr.
-    Coordinates and their bounds, flags, times, missing values and packed integers stay as they are. Attributes of the
-    CF conventions describe the rounding.
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes, and is netCDF 4, or
+    in .zarr. Coordinates and their bounds, flags, times, missing values and packed integers stay as they are.
+    Attributes of the CF conventions describe the rounding.
     """
     if not any(map(files.is_given, WAYS)):
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
@@ -96,10 +95,10 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
 def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
     """Pack the float variables of a netCDF file or a zarr store into integers, and compress them.
 
-    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes or in .zarr. Any
-    reader of the CF conventions unpacks the result by scale_factor, add_offset and _FillValue. A variable with a
-    --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed integers
-    stay as they are.
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes, and is netCDF 4, or
+    in .zarr. Any reader of the CF conventions unpacks the result by scale_factor, add_offset and _FillValue. A variable
+    with a --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed
+    integers stay as they are.
     """
     _convert(
         source, out, force, level, functools.partial(fastq.xarray.pack, **options), {name: name for name in PACKED}
@@ -203,9 +202,10 @@ def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> No
             ds.to_zarr(out, consolidated=True, zarr_format=2 if (source / V2).exists() else None)
         return
     packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
-    kept = ("chunksizes", "_FillValue")
+    kept = ("chunksizes", "fletcher32", "_FillValue")
     noted = {name: {key: each for key, each in ds[name].encoding.items() if key in kept} for name in names}
-    ds.to_netcdf(out, encoding={name: encoding | packed for name, encoding in noted.items()})
+    unlimited = set(ds.encoding.get("unlimited_dims", ())) & set(ds.dims)  # xarray warns of one without variables
+    ds.to_netcdf(out, unlimited_dims=unlimited, encoding={name: encoding | packed for name, encoding in noted.items()})
 
 
 def _nbytes(path: Path) -> int:

@@ -55,7 +55,10 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
             groups: dict[str, Any] = xarray.open_groups(path, **decoding, **way_to(path))
     except ValueError as error:
-        raise ValueError(f"xarray can't open it: {str(error).partition('. ')[0]}") from error
+        reason = str(error).partition(". ")[0]
+        if type(error).__name__ == "ContainsArrayError":
+            reason = "it is an array of zarr; name the store that it lies in"
+        raise ValueError(f"xarray can't open it: {reason}") from error
     return groups
 
 

@@ -234,6 +234,10 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         return x
     if is_a(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
+    if is_a(x, getattr(sys.modules.get("xarray"), "Dataset", ())):
+        raise TypeError(
+            f"{name} is a Dataset: pass a variable of it, as {name}['t']; fastq.xarray has what takes Datasets"
+        )
     if is_lazy(x):
         raise TypeError(
             f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask for "

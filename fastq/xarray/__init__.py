@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["bitround", "pack", "unpack", "unpack_array"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
-_NOT_WRITTEN = 9.969209968386869e36  # the default fill value of netCDF for float and double
 # encodings and attributes for floats: of a zarr store, and of a netCDF file with rounding
 _OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
 
@@ -326,8 +325,8 @@ def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
     """Raise ValueError for a minimum or a maximum that is not data."""
     if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
-    if float(extremes[1]) == _NOT_WRITTEN:
-        raise ValueError(f"ds has {_NOT_WRITTEN} in {name!r}, netCDF's own fill value: name it as _FillValue in attrs")
+    if float(extremes[1]) == cf.NOT_WRITTEN:
+        raise cf.not_written(name)
 
 
 def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:

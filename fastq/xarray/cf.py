@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OF_SCALE = ("scale_factor", "add_offset")
 OF_GAPS = ("_FillValue", "missing_value")
 OF_LIMITS = ("valid_range", "valid_min", "valid_max")
+NOT_WRITTEN = 9.969209968386869e36  # the default fill value of netCDF for float and double
 # attributes and encodings that describe how floats were rounded, or will be by netCDF
 OF_QUANTIZATION = (
     *("least_significant_digit", "significant_digits", "quantize_mode", "quantization", "quantization_nsb"),
@@ -54,7 +55,8 @@ def kept(ds: Dataset) -> dict[Any, str]:
     """Return the variables of a Dataset that are not data to pack, and the reasons."""
     variables = ds.variables
     named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
-    return named | {name: reason for name in ds.data_vars if (reason := _reason(name, variables[name]))}
+    marked = {name: reason for name in ds.data_vars if (reason := _reason(name, variables[name]))}
+    return dict.fromkeys(ds.coords, "it is a coordinate") | named | marked
 
 
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
@@ -79,6 +81,11 @@ def _reason(name: Any, variable: Variable) -> str | None:
     if stored is not None and all(variable.encoding.get(key) is None for key in OF_SCALE):
         return f"by its encoding it has {stored}"
     return None
+
+
+def not_written(name: Any) -> ValueError:
+    """Return the refusal of netCDF's default fill value where it counts as a number."""
+    return ValueError(f"ds has {NOT_WRITTEN} in {name!r}, netCDF's own fill value: name it as _FillValue in attrs")
 
 
 def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:

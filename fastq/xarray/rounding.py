@@ -43,8 +43,8 @@ def bitround(
     """Round the float variables of a Dataset to fewer bits, so that files with them compress well.
 
     Any reader can read the result, since it has floats. Missing values stay as they are: NaN, and values that are
-    missing by the attributes _FillValue, missing_value and valid limits. dask arrays stay lazy; for `max_error` and
-    `information` they are computed once, chunk by chunk.
+    missing by the attributes _FillValue, missing_value and valid limits, and netCDF's default fill value without a
+    _FillValue. dask arrays stay lazy; for `max_error` and `information` they are computed once, chunk by chunk.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ def bitround(
         If `ds` is not a Dataset, if none of the four options is given or two are for all variables, if a mapping names
         a variable that is not rounded or that another mapping names, or if a value is not a number.
     ValueError
-        If a number is out of range, `dim` is not a dimension of a variable, or attributes violate CF.
+        If a number is out of range, `dim` is not a dimension of a variable, attributes violate CF, or the largest value
+        that `max_error` is for is netCDF's default fill value.
     ModuleNotFoundError
         If xarray is not installed.
 
@@ -143,7 +144,10 @@ def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, di
     bound = as_float(number, f"{way} of {name!r}", 0.0, math.inf if way == "max_error" else 1.0)
     values = _masked(data, cf.missing(name, variable))
     if way == "max_error":
-        found = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(_largest(values))
+        magnitude = _largest(values)
+        if magnitude == cf.NOT_WRITTEN:
+            raise cf.not_written(name)
+        found = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
     else:
         axis = -1 if dim is None else _axis_of(name, variable, dim)
         found = bit_information(values, axis=axis).keepbits(bound)
@@ -177,21 +181,32 @@ def _masked(data: Any, missing: cf.Missing | None) -> Any:
 def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a rounded variable, without attributes of another rounding."""
     missing, dtype = cf.missing(name, variable), native(variable.dtype)
+    stays = _default_fill(variable, dtype, options)
     attributes, encoding = (
         {key: value for key, value in noted.items() if key not in cf.OF_QUANTIZATION}
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:
-        attributes["actual_range"] = round_array(np.asarray(ends, dtype), **options)
-    rounded = datasets.by_chunks(_rounded, data, missing, options, dtype=dtype)
+        attributes["actual_range"] = _rounded(np.asarray(ends, dtype), missing, stays, options)
+    rounded = datasets.by_chunks(_rounded, data, missing, stays, options, dtype=dtype)
     result: Variable = xarray.Variable(variable.dims, rounded, attributes, encoding)
     return result
 
 
+def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> float | None:
+    """Return netCDF's default fill value if it marks missing values of a variable and rounding would change it."""
+    with np.errstate(over="ignore"):  # infinity in float16, which stays
+        fill = np.array(cf.NOT_WRITTEN).astype(dtype)
+    has_another = (variable.encoding | variable.attrs).get("_FillValue") is not None
+    return None if has_another or round_array(fill, **options) == fill else cf.NOT_WRITTEN
+
+
 @in_standard_mode
-def _rounded(x: Array, missing: cf.Missing | None, options: dict[str, Any]) -> Array:
+def _rounded(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
+    if stays is not None:
+        np.copyto(rounded, x, where=x == stays)
     if missing is not None:
         gaps = np.isnan(missing.masked(x)) | np.isnan(missing.masked(rounded))
         np.copyto(rounded, x, where=gaps)

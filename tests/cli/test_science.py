@@ -114,6 +114,7 @@ def test_what_pack_refuses(source):
     for options, message in {
         ("--max-error", "0.5"): "'0.5' is not NAME=NUMBER",
         ("--max-error", "t=x"): "'t=x' is not NAME=NUMBER",
+        ("--max-error", "t=1", "--max-error", "t=2"): "give NAME=NUMBER once for each of some variables",
         (
             "--max-error",
             "rian=1",
@@ -172,7 +173,7 @@ def test_what_is_there_is_replaced_by_force_alone(source):
         (["b.nc", "--digits", 3, "--digits", "t=2"], "one number for all variables, or NAME=NUMBER"),
         (["b.nc", "--digits", "t=3", "--digits", "t=2"], "or NAME=NUMBER once for each of some variables"),
         (["b.nc", "--digits", 3, "--keepbits", 2], "'--digits': digits must be given by the names of variables"),
-        (["b.nc", "--digits", "lon=3"], "digits names 'lon', which is not a float variable"),
+        (["b.nc", "--digits", "lon=3"], "digits names 'lon', which stays as it is: it is a coordinate"),
         (["b.nc", "--digits", 9], "digits of 't' must be from 1 to 7"),
     ],
 )
@@ -180,6 +181,19 @@ def test_refusals(source, arguments, message):
     out, *options = arguments
     assert message in refused("bitround", source, source.parent / out, *options)
     assert [path.name for path in source.parent.iterdir()] == ["a.nc"]
+
+
+def test_checksums_are_kept_and_unused_dimensions_are_left_out(source):
+    path, out = source.with_name("sums.nc"), source.with_name("b.nc")
+    opened(source).to_netcdf(path, encoding={"t": {"fletcher32": True}}, unlimited_dims="time")
+    netcdf = pytest.importorskip("netCDF4")
+    with netcdf.Dataset(path, "a") as file:
+        file.createDimension("unused", None)
+    for command in (("pack",), ("bitround", "--keepbits", 5)):
+        run(command[0], path, out, *command[1:], "--force")  # fails on a warning
+        with netcdf.Dataset(out) as file:
+            assert [file[name].filters()["fletcher32"] for name in ("t", "rain")] == [True, False]
+            assert [name for name, each in file.dimensions.items() if each.isunlimited()] == ["time"]
 
 
 def test_groups_are_refused(source):

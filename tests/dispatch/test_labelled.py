@@ -87,6 +87,15 @@ def test_refused(x):
         q.reshape(-1)
 
 
+def test_a_dataset_is_told_from_its_variables(x):
+    ds = x.rename("t").to_dataset()
+    for call in (lambda: fastq.quantize(ds, "int8"), lambda: fastq.bitround(ds, keepbits=3), lambda: fastq.minmax(ds)):
+        with pytest.raises(TypeError, match=r"^x is a Dataset: pass a variable of it, as x\['t'\]; fastq\.xarray has"):
+            call()
+    with pytest.raises(TypeError, match=r"^q is a Dataset: pass a variable of it"):
+        fastq.compare(ds["t"].compute(), ds)
+
+
 @pytest.mark.parametrize("axis", ["lat", ("time", "lat"), ["lat"]])
 def test_axes_are_numbers(x, axis):
     for call in (fastq.minmax, lambda x, axis: fastq.quantize(x, "int8", axis=axis)):

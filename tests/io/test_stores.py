@@ -117,6 +117,12 @@ def test_a_file_that_can_not_be_read_is_named_in_a_line(here):
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("command", [["inspect", "c.zarr/t"], ["pack", "c.zarr/t", "o.zarr"]])
+def test_an_array_of_a_store_is_told_as_one(command):
+    assert ": xarray can't open it: it is an array of zarr; name the store that it lies in\n" in told(*command)
+
+
+@pytest.mark.usefixtures("here")
 def test_groups_are_read_and_other_commands_name_the_way(monkeypatch):
     tree = xarray.DataTree.from_dict({"/": decoded("a.nc"), "/model/more": decoded("a.nc")[["t"]]})
     tree.to_netcdf("groups.nc")

@@ -90,6 +90,41 @@ def test_what_would_become_missing_stays():
     assert fastq.xarray.bitround(low, keepbits=7).v.values[0] == x[0]
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_the_default_fill_value_of_netcdf_stays(dtype, lazy):
+    # contract 25.9
+    if lazy:
+        pytest.importorskip("dask", reason="no dask")
+    with np.errstate(over="ignore"):
+        x = np.array([3.3, 9.969209968386869e36, -7.7, 1e3], dtype)
+    x[3] = 9.97e36 if dtype is not np.float16 else 9.97
+    fill = x == x[1]
+    ds = xarray.Dataset({"v": ("x", x)})
+    for options in ({"keepbits": 1}, {"keepbits": 2}, {"digits": 1}, {"information": 0.01}):
+        found = fastq.xarray.bitround(ds.chunk() if lazy else ds, **options).v
+        kept = {"digits": 1} if "digits" in options else {"keepbits": int(found.attrs["quantization_nsb"])}
+        same_bytes(found.values, np.where(fill, x, reference.bitround(x, **kept)))
+    named = ds.assign(v=ds.v.assign_attrs(_FillValue=dtype(-1)))
+    same_bytes(fastq.xarray.bitround(named, keepbits=1).v.values, reference.bitround(x, keepbits=1))
+
+
+def test_an_error_within_the_default_fill_value_of_netcdf_is_refused():
+    ds = xarray.Dataset({"v": ("x", np.float32([3.3, 9.969209968386869e36]))})
+    with pytest.raises(ValueError, match=r"ds has 9\.96\d*e\+36 in 'v', netCDF's own fill value: name it"):
+        fastq.xarray.bitround(ds, max_error=0.1)
+    named = ds.assign(v=ds.v.assign_attrs(_FillValue=ds.v.values[1]))
+    same_bytes(fastq.xarray.bitround(named, max_error=0.1).v.values, np.float32([3.25, ds.v.values[1]]))
+
+
+def test_the_actual_range_has_what_stays():
+    x = np.float32([-3.0, 15.0, 15.72])
+    told = {"valid_max": x[2], "actual_range": x[[0, 2]]}
+    rounded = fastq.xarray.bitround(xarray.Dataset({"v": ("x", x, told)}), digits=3).v
+    same_bytes(rounded.attrs["actual_range"], rounded.values[[0, 2]])
+    assert rounded.values[2] == x[2]
+
+
 @pytest.mark.parametrize("engine", ["netcdf4", "zarr"])
 def test_files(engine, tmp_path):
     pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
@@ -113,6 +148,7 @@ def test_files(engine, tmp_path):
         ({"keepbits": {"flag": 3}}, TypeError, "keepbits names 'flag', which stays as it is: by its flag_values"),
         ({"keepbits": {"codes": 3}}, TypeError, "'codes', which stays as it is: by its encoding it is packed"),
         ({"keepbits": {"count": 3}}, TypeError, "'count', which is not a float variable"),
+        ({"keepbits": {"lon": 3}}, TypeError, "'lon', which stays as it is: it is a coordinate"),
         ({"keepbits": 0}, ValueError, "keepbits of 't' must be from 1 to 23 for float32, not 0"),
         ({"digits": 8}, ValueError, "digits of 't' must be from 1 to 7"),
         ({"digits": 2.0}, TypeError, "digits of 't' must be an int"),

@@ -87,11 +87,10 @@ class LayerScheme:
     def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
         """Return the scheme with groups of another size, or with zero points; raise ValueError if it has no choice."""
         weights = self.weights
-        if group_size is not None and not self.in_groups:
+        given = ["--group-size"] * (group_size is not None) + ["--asymmetric"] * (symmetric is False)
+        if given and not self.in_groups:
             codes = f"{weights.kind}{weights.bits} with one scale for each {SHARING[weights.strategy]}"
-            raise ValueError(f"group_size applies to integers in groups; weights of {self.name} are {codes}")
-        if symmetric is False and (weights.kind != "int" or self.format != WORDS):
-            raise ValueError(f"{self.name} has no zero points: symmetric must be true")
+            raise ValueError(f"{given[0]} applies to integers in groups; weights of {self.name} are {codes}")
         changed = replace(
             weights,
             group_size=weights.group_size if group_size is None else group_size,

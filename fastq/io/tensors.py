@@ -144,8 +144,13 @@ def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor
 
 
 def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
-    """Return the tensors of a file; an error names it if a folder was given."""
-    with naming(lambda error: f"{'' if file == given else f'{file.name}: '}{error}", ValueError):
+    """Return the tensors of a file; an error names it once if a folder was given."""
+
+    def named(error: Exception) -> str:
+        is_told = file == given or str(error).startswith(f"{file.name} ")
+        return str(error) if is_told else f"{file.name}: {error}"
+
+    with naming(named, ValueError):
         if file.suffix == ".gguf":
             return list(gguf_tensors(open_gguf(file)))
         source = open_source(file)

@@ -68,6 +68,8 @@ def _folder(tmp_path_factory):
             shutil.copy("v.npy", f"{name}/{each}")
     (folder / "full").mkdir()
     (folder / "full" / "here").write_text("")
+    (folder / "damaged").mkdir()
+    shutil.copy("cut.safetensors", "damaged")
     write_gguf("in.gguf", {"blk.0.attn_q.weight": W, "output_norm.weight": BIAS})
     yield
     os.chdir(before)
@@ -200,7 +202,7 @@ CASES = [
     ("convert model model --scheme W8A8", 2, "model is SRC itself; name another one"),
     ("convert model o --scheme W8A16 --ignore nothing", 1, "nothing"),
     ("convert model o --scheme W8A16 --scheme-for nothing=W4A16", 1, "nothing"),
-    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 2, "group_size applies to integers in groups"),
+    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 2, "--group-size applies to integers in groups"),
     ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype needs --dequantize"),
     (
         "convert model o --dequantize --group-size 32",
@@ -243,6 +245,7 @@ CASES = [
     ("suggest q.safetensors", 1, "1 (quantized already)"),
     ("inspect folder", 0, "not read in folder: a.gguf, b.gguf; give a .gguf file itself"),
     ("inspect nothing", 1, "not read in nothing: c.gguf"),
+    ("inspect damaged", 1, f"{ERROR}damaged: cut.safetensors is not a readable .safetensors file: "),
     # the others
     ("bench -o nothing", 2, "no work fits nothing; --list prints them"),
     ("bench -o minmax,nothing", 2, "no work fits nothing; --list prints them"),

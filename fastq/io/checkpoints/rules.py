@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections import Counter
@@ -238,10 +239,13 @@ def _check_groups(matrices: list[Matrix]) -> None:
         first, *others = bad
         tails = sorted({re.escape(tail_of(each.module)) for each in bad})
         name = f"re:.*({'|'.join(tails)})$" if others else first.module
+        # the option is for all integers in groups, so it must suit those that are right as they are, too
+        most = math.gcd(*(matrix.shape[1] for matrix in matrices if matrix.scheme.in_groups))
+        helps = most > 1 and all(matrix.scheme.in_groups for matrix in bad)
         raise ValueError(
             f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
             f"{f', and so have {len(others)} others' if others else ''}: "
-            f"a --group-size that divides {first.shape[1]}, --ignore {shlex.quote(name)}, "
+            f"{f'a --group-size that divides {most}, ' if helps else ''}--ignore {shlex.quote(name)}, "
             f"or --scheme-for {shlex.quote(name + '=W8A8')}"
         )
 

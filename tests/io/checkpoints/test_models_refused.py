@@ -210,8 +210,8 @@ USAGE = [
         "re:lm_ matches lm_head, which is not quantized (output head) as W8A16; --include 're:lm_' quantizes",
     ),
     (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json, .csv or .html"),
-    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size applies to integers in groups"),
-    (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
+    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "--group-size applies to integers in groups"),
+    (["--scheme", "W8A8", "--asymmetric"], "--asymmetric applies to integers in groups; weights of W8A8 are int8 with"),
     (["--dequantize"], "nothing in it is quantized"),
 ]
 

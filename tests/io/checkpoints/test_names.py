@@ -214,6 +214,19 @@ def test_all_matrices_that_groups_do_not_fill_are_told(modules):
     assert ("others" in str(refusal.value)) == (len(modules) > 1)
 
 
+def test_the_size_of_groups_that_is_advised_suits_all_matrices():
+    """Those that fill the groups that they have, too; no size is advised where none would help."""
+    specs = specs_of("a.wide", shape=(8, 640)) | specs_of("a.even", shape=(8, 256)) | specs_of("a.odd", shape=(8, 96))
+    with pytest.raises(ValueError, match=r"a\.wide has 640 .*: a --group-size that divides 32, --ignore"):
+        make_plan(specs, {}, Rules(W4A16.with_options(256, None)))
+    assert len(list(make_plan(specs, {}, Rules(W4A16.with_options(32, None))).matrices)) == 3
+    floats = Rules(as_scheme("NVFP4A16")), Rules(W4A16, schemes=(("a.odd", as_scheme("MXFP4A16")),))
+    for rules, columns in ((floats[0], 24), (floats[1], 24), (Rules(W4A16), 25)):
+        message = rf"a\.odd has {columns} columns, .* group size [0-9]+: --ignore a\.odd, or"
+        with pytest.raises(ValueError, match=message):
+            make_plan(specs_of("a.odd", shape=(8, columns)) | specs_of("a.even"), {}, rules)
+
+
 def test_options_for_groups_are_for_all_schemes(model, tmp_path):
     options = ["--scheme", "W8A8", "--scheme-for", "lm_head=W4A16", "--group-size", "32", "--asymmetric"]
     run("convert", model, tmp_path / "q", *options)

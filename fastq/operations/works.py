@@ -89,6 +89,10 @@ def _compare_values(x: Array) -> None:
     compare(x, x)
 
 
+def _compare_decoded(x: Array) -> None:
+    compare(x, np.zeros(x.shape, np.float32))
+
+
 def _pack(x: Array, name: str, **options: Any) -> None:
     unpack(pack(x, name, **options), name, shape=x.shape, **options)
 
@@ -265,6 +269,8 @@ WORKS: dict[str, tuple[Calls, ...]] = {
         Calls((_to_blocks, _from_blocks), "float32", f"{_SMALL_BLOCKS} {_LARGE_BLOCKS}", shapes=SHAPES[3:5]),
         Calls((_to_blocks, _weighed), "float32", "Q4_0", ({"range": "mse"},), SHAPES[3:5]),
         Calls((_weighed,), "float32", "Q4_0 Q4_K Q6_K", shapes=SHAPES[3:5]),
+        Calls((_to_blocks,), "float16 bfloat16", "Q8_0 Q4_0 Q5_0 Q5_1 Q4_K Q5_K Q6_K", shapes=SHAPES[3:5]),
+        Calls((_compare_decoded,), "float16 bfloat16", "-", shapes=SHAPES[3:5]),
     ),
 }
 

@@ -127,7 +127,10 @@ fastq bitround model.nc within.nc --max-error t2m=0.1
 fastq pack model.nc packed.nc
 fastq gguf model.gguf q4_0.gguf Q4_0 --range mse
 fastq gguf model.gguf q4_k_m.gguf Q4_K_M
+fastq gguf half.gguf half_q4_k_m.gguf Q4_K_M
+fastq gguf half.gguf half_q8_0.gguf Q8_0
 fastq gguf q4_k_m.gguf f32.gguf --dequantize
+fastq gguf q4_k_m.gguf f16.gguf F16 --dequantize
 fastq compare model.gguf q4_k_m.gguf
 """
 
@@ -144,6 +147,8 @@ def test_usual_commands_need_no_function_that_a_wheel_lacks(planned, tmp_path):
     here.mkdir()
     save_file({"a.weight": x, "b.weight": x.astype("float16")}, here / "model.safetensors")
     gguf_files.write(here / "model.gguf", {"blk.0.attn_v.weight": x, "blk.0.ffn_up.weight": x})
+    half = {name: (gguf_files.encoded(x, kind), kind) for name, kind in (("a.weight", "F16"), ("b.weight", "BF16"))}
+    gguf_files.write(here / "half.gguf", half)
     xarray.Dataset({"t2m": (("y", "x"), 280 + x)}).to_netcdf(here / "model.nc")
     for command in COMMANDS.strip().splitlines():
         _run_and_compare([sys.executable, "-m", *command.split()], planned, here)

@@ -19,12 +19,13 @@ from fastq.io.gguf import container, mixes
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField
 from fastq.io.gguf.mixes import Mix, TypeOverrides
 from fastq.io.imatrix import Imatrix, Names, Wanted, weigh
-from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, naming, run, some_of
+from fastq.io.pipeline import NO_ERRORS, Converted, Piece, Progress, Task, errors_of, naming, run, some_of
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
 QUANTIZATION_VERSION = 2  # version of the blocks of llama.cpp
+LARGEST_BLOCK = max(kind.block for kind in TENSOR_TYPES.values())  # values
 LONGEST_NAME = 63  # most bytes of the name of a tensor that llama.cpp reads
 # called with a line on each part that was left out or unknown; with in_part=True if an option had no effect
 Say = Callable[..., None]
@@ -60,7 +61,9 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     if idle := mixes.idle_options(model.architecture, specs, request.overrides):
         why = "its tensors are not quantized, or have another option"
         say(f"{', '.join(idle)} had no effect: {why}", in_part=True)
-    kinds = mixes.choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
+    types_of = partial(mixes.choose_types, model, mix=request.mix, overrides=request.overrides)
+    types_of = partial(types_of, has_imatrix=request.imatrix is not None)
+    kinds = types_of(specs)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
     if request.range == "mse":
         _search(targets, say)
@@ -75,6 +78,7 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
                 f"tensor {spec.name!r} would be {target.kind}: {mix} needs an --imatrix with an entry for it"
             )
     _multiply_scales(source, targets, say)
+    _say_unfit(targets, types_of([_with_whole_blocks(spec) for spec in specs]), say)
     if unknown := [spec.name for spec in targets if not spec.kind.block]:
         say(f"copied unchanged, since fastq does not know their types: {_quoted(unknown)}")
     if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
@@ -99,6 +103,21 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
     if not (chosen.is_float or chosen.name in WRITTEN):
         raise ValueError(f"tensor {spec.name!r} would be {chosen}, which fastq does not quantize to")
     return chosen
+
+
+def _with_whole_blocks(spec: GgufTensor) -> GgufTensor:
+    return replace(spec, shape=(*spec.shape[:-1], LARGEST_BLOCK)) if spec.shape else spec
+
+
+def _say_unfit(targets: Mapping[GgufTensor, _Target], wanted: Mapping[str, TensorType], say: Say) -> None:
+    """Name the tensors that would have other types if their rows were whole blocks."""
+    unfit = [
+        f"{spec.name!r} ({target.kind}, not {wanted[spec.name]})"
+        for spec, target in targets.items()
+        if spec.size and target.kind != spec.kind and spec.shape[-1] % wanted[spec.name].block
+    ]
+    if unfit:
+        say(f"another type, since their rows are not whole blocks: {some_of(unfit)}")
 
 
 def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
@@ -206,7 +225,8 @@ def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[C
 def _converted(spec: GgufTensor, target: _Target, rows: Array, start: int) -> Piece:
     with naming(lambda error: _failure(spec, target.kind, rows, start, error)):
         stored, values, decoded = _encoded(spec.kind, target, rows)
-    return Piece({spec.name: stored}, rows.nbytes, None if decoded is None else errors_of(values, decoded))
+    errors = None if decoded is None else NO_ERRORS if decoded is values else errors_of(values, decoded)
+    return Piece({spec.name: stored}, rows.nbytes, errors)
 
 
 def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Array, Array | None]:
@@ -221,8 +241,8 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
         stored = gguf.quantize(values, name, range=target.range, imatrix=target.weights)
         return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
-        stored = _finite(values.astype(container.numpy_dtype(target.kind)), target.kind)
-    return stored, values, None if kind.block > 1 else stored.astype(np.float32)
+        stored = _finite(values.astype(container.numpy_dtype(target.kind), copy=False), target.kind)
+    return stored, values, stored.astype(np.float32, copy=False)
 
 
 def _finite(stored: Array, target: TensorType) -> Array:

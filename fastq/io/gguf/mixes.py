@@ -77,7 +77,7 @@ def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
         return found
     why = did_you_mean(name, mixes, {})
     if name in OTHERS:
-        why = ", but only in llama-quantize"
+        why = "; only llama-quantize makes it"
     elif name in TENSOR_TYPES and mixes is not FLOAT_MIXES:
         why = f", but the type of single tensors: --tensor-type .={name} with one of them converts all tensors to it"
     raise ValueError(f"{text!r} is not one of {', '.join(mixes)}{why}")

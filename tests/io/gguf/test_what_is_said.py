@@ -1,10 +1,12 @@
 """Importance matrices and options that fit or do not: what is used, what is said of the rest, exit codes."""
 
+import json
 import os
 import re
 import struct
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from commands import run, told
@@ -312,13 +314,40 @@ def test_blocks_that_fastq_does_not_read(options):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(name, "but only in llama-quantize") for name in (*OTHERS, "iq2_xs")]
+    [(name, "BF16; only llama-quantize makes it") for name in (*OTHERS, "iq2_xs")]
     + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "Q2_0", "I8")]
     + [("Q4_9", "'Q4_9' is not one of Q4_0"), ("99", "'99' is not one of Q4_0")]
     + [("q4km", ": did you mean Q4_K_M?"), ("Q8_0 --output-tensor-type q6k", ": did you mean Q6_K?")],
 )
 def test_types_that_are_no_mix(text, message):
     assert message in " ".join(told("gguf", "in.gguf", "out.gguf", *text.split(), exit_code=2).split())
+
+
+def test_rows_that_are_not_whole_blocks():
+    """Each tensor that has another type than its mix gives it is named, with both types."""
+    narrow = {name: x[..., :96] for name, x in MODEL.items() if "attn" in name or "norm" in name}
+    write("in.gguf", narrow | {"blk.0.ffn_up.weight": values((4, 256)), "blk.0.ffn_gate.weight": values((4, 33))})
+    said = told("gguf", "in.gguf", "out.gguf", "Q4_K_M", exit_code=0)
+    others = f"'{KEYS}' (Q5_0, not Q4_K), '{QUERIES}' (Q5_0, not Q4_K), 'blk.0.ffn_gate.weight' (F16, not Q4_K)"
+    assert said == f"another type, since their rows are not whole blocks: {others}\n"
+    assert not told("gguf", "in.gguf", "out.gguf", "F16", "--force", exit_code=0)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_errors_of_blocks_that_become_floats(kind):
+    """Values that F16 and BF16 round are measured; in F32 nothing is lost."""
+    x = values((4, 256))
+    blocks = encoded(x, "Q8_0")
+    write("in.gguf", {"blk.0.attn_q.weight": (blocks, "Q8_0"), "blk.0.attn_norm.weight": x[0]})
+    rows = json.loads(run("gguf", "in.gguf", "out.gguf", kind, "--dequantize", "--json"))["tensors"]
+    (found,) = (row["sqnr_db"] for row in rows if row["from"] == "Q8_0")
+    before = decoded(blocks, "Q8_0").astype(np.float64)
+    dtype = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}[kind]
+    noise = np.sum((before - before.astype(dtype).astype(np.float64)) ** 2)
+    assert found == (pytest.approx(10 * np.log10(np.sum(before**2) / noise)) if noise else None)
+    last = run("gguf", "in.gguf", "out.gguf", kind, "--dequantize", "--force").splitlines()[-1]
+    assert "2 tensors, 1 converted: " in last
+    assert ("equal" in last) == (kind == "F32")
 
 
 @pytest.mark.parametrize("kind", ["MXFP4", "NVFP4", "IQ3_S"])

@@ -52,6 +52,17 @@ def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
     assert left < right
 
 
+def test_long_titles_stay_in_the_figure():
+    q = reference.quantize(X, "int8", symmetric=True, convention="torch-fake-quantize")
+    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
+    for ax in axes:
+        fastq.plot.histogram(X, q, ax=ax)
+    figure.canvas.draw()
+    for ax in axes:
+        title = ax.title.get_window_extent()
+        assert 0 <= title.x0 < title.x1 <= figure.bbox.x1
+
+
 def test_a_histogram_of_several_scales_is_one_of_codes():
     q = reference.quantize(X, "int8", axis=0)
     ax = fastq.plot.histogram(X, q)

@@ -28,6 +28,7 @@ from fastq.cli.science import bitround, pack
 from fastq.cli.tables import cell_text, title_of
 from fastq.config import versions
 from fastq.engine.code.stored import tell_user, told
+from fastq.formats.conventions import CONVENTIONS
 from fastq.operations.warmup import make_ready
 from fastq.operations.works import WORKS
 
@@ -182,13 +183,14 @@ def info() -> None:
 
 
 @cli.command(short_help="Print the formulas of the conventions.")
-def conventions() -> None:
-    """Print the conventions that `fastq.quantize` can follow: their formulas of codes, scale and zero point.
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(tuple(CONVENTIONS)))
+def conventions(names: tuple[str, ...]) -> None:
+    """Print the formulas of codes, scale and zero point of the named conventions of `fastq.quantize`, or of all.
 
     F is the compute type, lo and hi are the ends of the range, qmin and qmax the first and the last code, and n = qmax
     - qmin. If schemes or granularities differ, the first formula is for one asymmetric scale per array.
     """
-    print_conventions()
+    print_conventions(names or CONVENTIONS)
 
 
 @cli.command(short_help="Print a shell completion script.")

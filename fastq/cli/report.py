@@ -206,10 +206,10 @@ def print_facts(facts: Mapping[str, str]) -> None:
         tables.print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
 
 
-def print_conventions() -> None:
-    """Print a paragraph per convention: name and system, and the formulas, in lines that fit."""
+def print_conventions(names: Iterable[str]) -> None:
+    """Print a paragraph for each convention: name and system, and the formulas, in lines that fit."""
     width = tables.terminal_width() or PAGE
-    for row in CONVENTIONS.values():
+    for row in map(CONVENTIONS.__getitem__, names):
         first = row.under(False, "array")
         tables.print_wrapped(f"{row.name}: {row.system}", width, "  ")
         for title, formula in (("code", code_formula), ("scale", scale_formula), ("zero point", zero_point_formula)):

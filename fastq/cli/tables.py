@@ -41,7 +41,7 @@ TITLES = {
 TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is shown as a dash
 SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # names shown for rows that become one
-STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x NumPy": ".1f"}
+STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x reference": ".1f"}
 STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error", "mse", "max_relative_error"), ".3g")
 STYLES |= dict.fromkeys(("scale_factor", "add_offset"), ",.9g")  # all digits of a float32, not of its float64 in zarr
 # columns in the order in which a narrow terminal omits them

@@ -75,7 +75,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._with_parts(found)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class QParams(_Collection, results.QParams):
     """Scale and zero point as dask arrays, and the elements that share them; ``compute()`` returns `fastq.QParams`.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention, as_convention
@@ -78,7 +78,7 @@ class Calibrator:
 
     def __init__(
         self,
-        dtype: object,
+        dtype: str | QType | DTypeLike,
         *,
         axis: Axis = None,
         symmetric: bool = False,

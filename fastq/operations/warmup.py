@@ -21,7 +21,7 @@ def warmup(*names: str, native: bool = False) -> None:
     *names : str
         Names of works, by default "int8"; others are "int16", "int4", "float8", "microscaling", "codebooks", "dtypes"
         for values of float16, bfloat16 and float64, "stochastic", "textbook", "frameworks", "calibration", "stores",
-        "measures", "gguf" and "all".
+        "measures", which has `minmax`, `compare` and `binarize`, "gguf" and "all".
     native : bool
         Whether to compile for exactly this CPU, which makes code a few per cent faster. This user's processes then
         import Numba and use that code for these works until fastq is upgraded. Other users keep the code of the

@@ -41,7 +41,7 @@ def axis_of(ax: Axes | None) -> Axes:
 def finished(ax: Axes, title: str, x: str, y: str) -> None:
     """Set the title and the labels of the axes."""
     ax.set(xlabel=x, ylabel=y)
-    ax.set_title(title, fontsize="medium")
+    ax.set_title(title, fontsize="medium", wrap=True)
 
 
 def legend_below(ax: Axes, columns: int, place: float = -0.14) -> Axes:

@@ -191,6 +191,7 @@ def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> No
     """Write each number into its cell with `digits` digits, or as many as fit all cells."""
     if values.size > WRITTEN:
         return
+    ax.apply_aspect()  # else the box is that of the room, wider than a tall picture
     box = ax.get_window_extent()
     width, height = (72 / ax.figure.dpi * n for n in (box.width / values.shape[1], box.height / values.shape[0]))
     for precision in range(digits, 1, -1):

@@ -110,6 +110,8 @@ class ParameterRules(NamedTuple):
     def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None, scale: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of prepared zero points, for zero points of a dtype and prepared scales of a dtype."""
         qtype = self.qtype
+        if dtype is not None and dtype.kind in "SU":
+            raise TypeError("zero_point must be numbers, not a string: name a format or dtype with dtype=")
         if dtype is not None and dtype.kind not in "iu" and storage_of(dtype) is None:
             if qtype.element and dtype != qtype.storage:
                 raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {dtype}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS
@@ -39,7 +39,7 @@ class ParameterKey(tuple[Any, ...]):
     """A part of the keys of launch plans; each field has one type, so that `True == 1` makes no two keys equal."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class QParams:
     """Scale and zero point, and the elements that share them.
 
@@ -86,6 +86,22 @@ class QParams:
     tensor_scale: NDArray[np.float32] | None = None
     computed: np.dtype[Any] | None = None
     key: ParameterKey = field(init=False, repr=False)
+
+    def __init__(
+        self,
+        scale: ArrayLike,
+        zero_point: ArrayLike,
+        dtype: str | QType | DTypeLike,
+        axis: Axis = None,
+        block_size: int = 0,
+        symmetric: bool = False,
+        convention: str | Convention = "onnx",
+        tensor_scale: ArrayLike | None = None,
+        computed: DTypeLike | None = None,
+    ) -> None:
+        vars(self).update(scale=scale, zero_point=zero_point, dtype=dtype, axis=axis, block_size=block_size)
+        vars(self).update(symmetric=symmetric, convention=convention, tensor_scale=tensor_scale, computed=computed)
+        self.__post_init__()
 
     def __post_init__(self) -> None:
         """Accept a format by name, and numbers and lists as arrays; refuse parameters that no array can have."""

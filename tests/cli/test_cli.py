@@ -185,7 +185,7 @@ def test_demo(monkeypatch, count):
     output = run("demo", "--size", 200)
     for scheme in selfcheck.SCHEMES:
         assert f"\n{scheme} " in output
-    for word in ("scheme", "bytes", "SQNR dB", "Gelem/s", "x NumPy"):
+    for word in ("scheme", "bytes", "SQNR dB", "Gelem/s", "x reference"):
         assert word in output
     assert "Every code, scale and zero point equals the reference's." in output
 

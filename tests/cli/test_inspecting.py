@@ -403,6 +403,8 @@ def test_conventions_are_complete():
     output = " ".join(run("conventions").split())
     for name in fastq.CONVENTIONS:
         assert f"{name}: " in output
+    named = run("conventions", "textbook", "cf").splitlines()
+    assert [line.split(":")[0] for line in named if not line.startswith(" ")] == ["textbook", "cf"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

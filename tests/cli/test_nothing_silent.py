@@ -254,7 +254,7 @@ CASES = [
     ("check --cases 0", 2, "0 is not in the range x>=1"),
     ("demo --size 0", 2, "0 is not in the range x>=1"),
     ("info extra", 2, "unexpected extra argument"),
-    ("conventions extra", 2, "unexpected extra argument"),
+    ("conventions texbook", 2, "'texbook' is not one of 'onnx'"),
     ("completion tcsh", 2, "'tcsh' is not one of"),
 ]
 

@@ -136,6 +136,7 @@ REFUSED = [
     (lambda api: api.quantize(X, dataclasses.replace(QTYPES["int8"], bits=7)), TypeError, "dtype must be one"),
     (lambda api: api.quantize_linear(X, 0.1, True, "uint8", convention="faiss"), TypeError, "zero_point must"),
     (lambda api: api.quantize_linear(X, 0.1, 1j, "uint8", convention="faiss"), TypeError, "zero_point must be"),
+    (lambda api: api.quantize_linear(X, 0.1, "int8"), TypeError, "zero_point must be numbers, .* with dtype="),
     (lambda api: api.quantize(WIDE, "uint8", convention="faiss"), ValueError, "range too wide"),
     (lambda api: api.quantize_linear(X, 0.1, np.inf, "uint8", convention="faiss"), ValueError, "must be finite"),
     (lambda api: api.choose_qparams(ALL, "int8", convention="cf"), ValueError, "too wide for a finite scale"),

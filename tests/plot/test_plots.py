@@ -1,5 +1,7 @@
 """What `fastq.plot.histogram`, `sqnr`, `channels` and `compare` draw, against numbers computed with NumPy."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,28 @@ def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
     assert ax.patches[1].get_x() == edges[0]
     assert ax.patches[2].get_x() == pytest.approx(decoded[-1] + float(q.scale) / 2)
     assert left < right
+
+
+def test_long_titles_stay_in_the_figure():
+    q = reference.quantize(X, "int8", symmetric=True, convention="torch-fake-quantize")
+    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
+    for ax in axes:
+        fastq.plot.histogram(X, q, ax=ax)
+    figure.canvas.draw()
+    for ax in axes:
+        title = ax.title.get_window_extent()
+        assert 0 <= title.x0 < title.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (12, 3), (3, 3), (6, 8)])
+def test_numbers_in_cells_do_not_touch(shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    axes = fastq.plot.errors(x, reference.quantize(x, "uint4", axis=1, block_size=3))
+    axes[0].figure.canvas.draw()
+    assert axes[0].texts
+    for ax in axes:
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert not any(box.overlaps(other) for box, other in itertools.combinations(boxes, 2))
 
 
 def test_a_histogram_of_several_scales_is_one_of_codes():

@@ -166,23 +166,14 @@ class CachedFile:
                 file.write(hashlib.sha256(content).digest() + content)
 
 
-class CodeFile(CachedFile):
-    """A file of machine code, which is compiled if the file does not have it."""
-
-    def load(self) -> bytes | None:
-        """Return what was saved, as of any file; `told` is called where that is nothing."""
-        code = super().load()
-        if code is None:
-            told[-1]()
-        return code
-
-
 @functools.cache
 def tell_user(*, also_in_pipes: bool = False) -> None:
     """Tell a user who waits, once, that something is compiled, which takes a second or more."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # of none, another's or one that is closed
         if also_in_pipes or sys.stderr.isatty():
-            sys.stderr.write("fastq: compiling kernels, once for this machine; the code is kept on disk\n")
+            kept = "once for this machine; the code is kept on disk"
+            anew = "in each process; no folder for their code is trusted, as fastq.show_versions() tells"
+            sys.stderr.write(f"fastq: compiling kernels, {kept if code_folder() else anew}\n")
             sys.stderr.flush()
 
 
@@ -326,7 +317,7 @@ def _constant(value: object) -> object:
 SOURCES = Sources(Path(__file__).parents[2])
 
 
-def file_of(modules: Iterable[str], name: str, *parts: object) -> CodeFile | None:
+def file_of(modules: Iterable[str], name: str, *parts: object) -> CachedFile | None:
     """Return the file for machine code of these modules and all else that decides it.
 
     None where there is no folder, or code is not known to be that of the sources.
@@ -335,4 +326,4 @@ def file_of(modules: Iterable[str], name: str, *parts: object) -> CodeFile | Non
     sources = folder and SOURCES.digest(modules, folder)
     if folder is None or sources is None:
         return None
-    return CodeFile(folder, name, hashlib.sha256(repr((sources, *parts)).encode()).digest())
+    return CachedFile(folder, name, hashlib.sha256(repr((sources, *parts)).encode()).digest())

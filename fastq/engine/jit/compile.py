@@ -19,7 +19,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastq.engine.code.shipped import SETTINGS, shipped_functions
-from fastq.engine.code.stored import CachedFile, file_of
+from fastq.engine.code.stored import CachedFile, file_of, told
 from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
 from fastq.engine.jit.pipeline import ENTRY, compile_library
 from fastq.system.lazy import Held
@@ -112,6 +112,7 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
     file = _file(function, result, arguments)
     code = saved = file.load() if file else None
     if code is None:
+        told[-1]()
         with jit_enabled(), _without_collection():
             code = compile_library(function, result, arguments).machine_code()
         if file:

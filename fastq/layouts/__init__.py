@@ -5,9 +5,9 @@ A weight belongs to a linear layer and has shape (N, K): N outputs, K inputs, bl
 | layout | tensors | codes |
 |---|---|---|
 | "gptq" | qweight (K * bits / 32, N), qzeros (G, N * bits / 32), scales (G, N), g_idx (K,) | along K, words of int32 |
-| "gptq_v2" | the same, with unchanged zero points in qzeros; in "gptq" they are smaller by one | the same | | "awq" |
-qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 in a word of int32, in another order | |
-"matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes | |
+| "gptq_v2" | the same, with unchanged zero points in qzeros; in "gptq" they are smaller by one | the same |
+| "awq" | qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 in a word of int32, in another order |
+| "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes | |
 "bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte | |
 "compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
 """

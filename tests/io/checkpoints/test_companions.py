@@ -262,7 +262,7 @@ def test_the_report_is_there_before_the_table_is_read(whole, tmp_path, monkeypat
     def ended(*args, **options):
         raise SystemExit(1)
 
-    monkeypatch.setattr("fastq.cli.report.print_table", ended)
+    monkeypatch.setattr("fastq.cli.tables.print_table", ended)
     invoke("convert", whole, tmp_path / "q", "--scheme", "W8A8", "--report", tmp_path / "r.csv")
     assert (tmp_path / "r.csv").read_text().startswith("name,")
 

@@ -1,6 +1,8 @@
 """The oracles can fail: each refuses the wrong kernels and rules that wrong.toml has for it."""
 
+import builtins
 import subprocess
+import symtable
 import sys
 import tomllib
 from pathlib import Path
@@ -49,3 +51,26 @@ def test_what_is_changed_is_in_the_package():
     changes = [change for rows in WRONG.values() for row in rows.values() for change in row[1:]]
     assert len(changes) > 80
     assert [change for change in changes if change[1] not in (PACKAGE / change[0]).read_text()] == []
+
+
+def undefined(source):
+    """Return the names that code reads, and neither its module nor Python defines."""
+    module = symtable.symtable(source, "", "exec")
+    tables = [module]
+    for table in tables:
+        tables += table.get_children()
+    read = {each.get_name() for table in tables for each in table.get_symbols() if each.is_global()}
+    return read - {*module.get_identifiers(), *dir(builtins), "__file__"}
+
+
+@pytest.mark.parametrize(("oracle", "name"), [(oracle, name) for oracle, rows in WRONG.items() for name in rows])
+def test_what_is_wrong_can_be_run(oracle, name):
+    """An oracle that fails by a name that is not defined says nothing of its kernels."""
+    sources = {}
+    for file, right, wrong in WRONG[oracle][name][1:]:
+        sources[file] = sources.get(file, (PACKAGE / file).read_text()).replace(right, wrong)
+    assert {file: names for file, source in sources.items() if (names := undefined(source))} == {}
+
+
+def test_a_name_that_is_not_defined_is_found():
+    assert undefined("import os\n\ndef f(x):\n    y = len(x)\n    return os, y, LINE\n") == {"LINE"}

@@ -32,7 +32,7 @@ def both(function, *arguments, **options):
 
 
 def onnx():
-    tiny = np.finfo(np.float32).tiny
+    tiny, normal = np.finfo(np.float32).tiny, fastq.Convention("normal", scale_floor=None)
     x = np.concatenate([ties(np.float32, 0.1, 140), specials(np.float32), values("float32", 99)])
     for scale, zero_point in ((np.float32(0.1), 3), (np.float32(1), -128)):
         codes, expected = both("quantize_linear", x, scale, zero_point, "int8")
@@ -48,6 +48,7 @@ def onnx():
         y[2] = np.abs(y[2]) + 1
         for axis in (0, (0, 1), 1):
             same_quantized(*both("quantize", y, "int8", axis=axis, symmetric=symmetric))
+        same_quantized(*both("quantize", y, "int8", axis=(0, 1), symmetric=symmetric, convention=normal))
     z = values("float32", 4200, 6).reshape(7, 600)
     z[3, ::3] = np.nan
     for axis in (0, 1):

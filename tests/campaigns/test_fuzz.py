@@ -207,7 +207,7 @@ def test_the_sign_of_a_nan_is_left_to_another_cpu_where_its_reference_agrees(mon
 
 @pytest.mark.parametrize(("method", "expected"), [("entropy", True), ("mse", False)])
 def test_ties_of_entropy_are_left_to_another_cpu(monkeypatch, method, expected):
-    call, pair = Call((), {"method": method}), (np.float32(1), np.float32(2))
+    call, pair = Call((), {"method": (method, {})}), (np.float32(1), np.float32(2))
     assert not checking.left_to_the_cpu("calibrate", call, pair, pair[::-1])
     monkeypatch.setenv(called_elsewhere.VARIABLE, "")
     assert checking.left_to_the_cpu("calibrate", call, pair, pair[::-1]) == expected

@@ -136,20 +136,22 @@ def at_random():
 
 
 def searches():
-    x = np.random.default_rng(0).standard_t(3, (9, 5016)).astype(np.float32)
+    x = np.random.default_rng(0).standard_t(3, (9, 5019)).astype(np.float32)
+    short = x[:, :603].reshape(-1, 9)
+    four = fastq.MSERange(grid=4, shrink=0.8, grow=0)  # which share a register
     few = np.repeat(np.array([[-9, 0, 1, 2, 9]], np.float32), 40, axis=0)
     many = fastq.MSERange(grid=100, shrink=0.79, grow=0)  # in several groups
     for options in ({"axis": 0}, {}, {"axis": 1, "block_size": 40}):
-        for y, method, bits in itertools.product((x, few), ("mse", many), (3, 4)):
+        for y, method, bits in itertools.product((x, short, few), ("mse", many, four), (3, 4)):
             actual, expected = both("choose_qparams", y, "int8", range=method, **options, bits=bits)
             same_bytes(actual.scale, expected.scale)
             same_bytes(actual.zero_point, expected.zero_point)
-    weights = np.random.default_rng(1).random(5016) ** 4
+    weighed, weights = x[:, :5016].copy(), np.random.default_rng(1).random(5016) ** 4
     apart = {"convention": "sentence-transformers", "range": fastq.MSERange(grid=8, shrink=0.5, grow=0.1)}
     signed = {"convention": "compressed-tensors", "symmetric": True, "range": "mse"}
     for y, code, options in (
-        (x, "int4", {"axis": 0, "range": "mse", "importance": weights}),
-        (x, "int4", {"range": "mse", "importance": weights}),
+        (weighed, "int4", {"axis": 0, "range": "mse", "importance": weights}),
+        (weighed, "int4", {"range": "mse", "importance": weights}),
         (x[:, :80], "uint8", apart | {"axis": 0}),
         (x[:, :80], "int4", signed | {"axis": 1, "block_size": 40}),
     ):

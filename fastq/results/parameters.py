@@ -79,12 +79,12 @@ class QParams:
     scale: NDArray[Any]
     zero_point: NDArray[Any]
     dtype: QType
-    axis: Axis = None
-    block_size: int = 0
-    symmetric: bool = False
-    convention: str | Convention = "onnx"
-    tensor_scale: NDArray[np.float32] | None = None
-    computed: np.dtype[Any] | None = None
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    convention: str | Convention
+    tensor_scale: NDArray[np.float32] | None
+    computed: np.dtype[Any] | None
     key: ParameterKey = field(init=False, repr=False)
 
     def __init__(

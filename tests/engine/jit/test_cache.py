@@ -221,10 +221,10 @@ def test_edit_of_a_kernel_source_changes_results(tmp_path):
         return run(code, setup=SETUP + HITS, package=package, NUMBA_CACHE_DIR=cache)
 
     assert result() == "1 0 0\n"
-    edit(formulas, "    rint,\n", "    floor as rint,\n")
+    edit(formulas, '"rint" if', '"floor" if')
     assert result() == "0 0 1\n"  # the driver does not use formulas
     assert result() == "0 1 1\n"
-    edit(formulas, "    floor as rint,\n", "    rint,\n")
+    edit(formulas, '"floor" if', '"rint" if')
     assert result() == "1 1 1\n"
 
 

@@ -29,7 +29,6 @@ import numpy as np
 
 from fastq.engine.code.stored import SOURCES, CachedFile, Source, code_folder, in_memory, in_use
 from fastq.system import cpu, lazy, tuning
-from fastq.system.atomic import replacing
 
 FOLDER = Path(__file__).parents[2] / "machine_code"
 # Settings of Numba that change machine code, by their names in its `config`. If one is in the environment, all is
@@ -67,7 +66,7 @@ def _plain(value: Any) -> Any:
 
 
 _recording: dict[str, Recipe] | None = None  # by their names, if a library will be made
-_made: set[str] | None = None  # names of works that are compiled for exactly this CPU, and their place
+_native = False  # whether code is compiled for exactly this CPU, also where the package has some
 _known: list[Any] = []  # what `shipped_or_compiled` returned
 _recipes: dict[int, Recipe] = {}  # of functions that were found without Numba, by their addresses
 
@@ -86,44 +85,46 @@ def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
         if _recording is not None:
             _recording[symbol] = recipe
             return 1
-        if _made is not None:
-            _made.add(symbol)
-        library = None if _made is not None or symbol in _native() else _library()
+        leading = _leading(symbol)
+        library = None if _native or (leading and leading.path.exists()) else _library()
         with contextlib.suppress(AttributeError):  # of None, and of a library that lacks the function
             shipped = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
             _recipes[shipped] = recipe
             return shipped
-        return _stored_or_compiled(symbol, recipe)
+        return _stored_or_compiled(recipe, leading)
 
     _known.append(address)
     return address
 
 
-def _stored_or_compiled(symbol: str, recipe: Recipe) -> int:
-    """Return the address of code that a file leads to by its name in a library, else of code that it leads to then."""
+def _leading(symbol: str) -> CachedFile | None:
+    """Return the file that leads to machine code on disk, once there is some; None without a folder for it."""
+    folder = code_folder()
+    key = repr((symbol, SOURCES.checksum, sys.implementation.cache_tag, cpu.facts().get("flags")))
+    return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest()) if folder else None
+
+
+def _stored_or_compiled(recipe: Recipe, leading: CachedFile | None) -> int:
+    """Return the address of code that a file leads to without Numba, else of code that it leads to from now on."""
     global _usual
-    leading = _leading(symbol)
-    if leading and (file := leading.follow()) and (code := file.load()):
+    machine = _machine() if leading and _are_usual() else b""
+    if leading and machine and (file := leading.follow(machine)) and (code := file.load()):
         address = in_memory(code)
         _recipes[address], in_use[address] = recipe, file
         return address
     address = recipe.compiled()
-    if leading:
+    if leading and machine and address in in_use:
         _usual = _settings()
-        if address in in_use:
-            leading.lead_to(in_use[address])
+        leading.lead_to(in_use[address], machine)
+    elif leading and _native:
+        leading.save(b"")  # later processes ask Numba
     return address
 
 
-def _leading(symbol: str) -> CachedFile | None:
-    """Return the file that leads to machine code on disk; None where only Numba knows what decides the code."""
-    folder = code_folder()
-    with contextlib.suppress(OSError):  # sources or Numba are not files
-        known = _settings() == _usual and _are_default() and all(map(Source.is_unchanged, SOURCES.read.values()))
-        if folder and known:
-            key = repr((symbol, SOURCES.checksum, _machine()))
-            return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest())
-    return None
+def _are_usual() -> bool:
+    """Whether Numba has, or would have, its own settings, and sources are as they were read."""
+    unchanged = all(map(Source.is_unchanged, SOURCES.read.values()))
+    return unchanged and _settings() == _usual and _are_default()
 
 
 _usual: list[Any] = []  # Numba's settings when it was imported here
@@ -145,16 +146,18 @@ def _are_default() -> bool:
 
 
 @functools.cache
-def _machine() -> tuple[object, ...]:
-    """Return what decides machine code but for sources and settings: this CPU, and what makes the code."""
-    binding, features = lazy.module("llvmlite.binding"), ""
+def _machine() -> bytes:
+    """Return a digest of what else decides machine code, this CPU and versions; nothing where it is not known."""
+    binding, numba = lazy.module("llvmlite.binding"), importlib.util.find_spec("numba")
+    version = features = ""
+    with contextlib.suppress(OSError):  # it is in no file
+        version = Path(str(numba and numba.origin)).with_name("_version.py").read_text()
     with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
         features = binding.get_host_cpu_features().flatten()
-    cpu_and_system = binding.get_host_cpu_name(), features, binding.get_process_triple()
-    numba = importlib.util.find_spec("numba")
-    version = Path(str(numba and numba.origin)).with_name("_version.py").read_text()
-    versions = sys.implementation.cache_tag, version, lazy.module("llvmlite").__version__
-    return *versions, object.__basicsize__, *cpu_and_system
+    made_by = version, lazy.module("llvmlite").__version__, object.__basicsize__
+    made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
+    is_release = "version_json" in version  # else it is code that asks git
+    return hashlib.sha256(repr((made_by, made_for)).encode()).digest() if is_release else b""
 
 
 def record() -> dict[str, Recipe]:
@@ -207,33 +210,13 @@ def use_native() -> Iterator[None]:
 
     This process and later ones of this user then use it until an upgrade; what nobody asked for is that of the library.
     """
-    global _made
-    note = _note()
-    if note is None:
+    global _native
+    if code_folder() is None:
         raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
-    _made = set()
     for each in _known:
         each.cache_clear()
+    _native = True
     try:
         yield
     finally:
-        made, _made = _made, None
-        _native.cache_clear()  # other processes may have noted theirs meanwhile
-        with replacing(note, mode=0o600) as file:
-            file.write("\n".join(sorted(made | _native())).encode())
-        _native.cache_clear()
-
-
-@functools.cache
-def _native() -> frozenset[str]:
-    """Return the names of the works that this user had compiled for exactly this CPU."""
-    note = _note()
-    with contextlib.suppress(OSError, ValueError):
-        return frozenset(note.read_text().split() if note else ())
-    return frozenset()
-
-
-def _note() -> Path | None:
-    """Return the file that has these names: it lies with the user's machine code and counts for these sources only."""
-    folder = code_folder()
-    return folder and folder / f"native.{SOURCES.checksum[:16]}"
+        _native = False

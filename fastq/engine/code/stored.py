@@ -8,18 +8,19 @@ file that another user owns or may write to, or a folder within one. Root, whom 
 
 A part of the key is a digest of the sources that a kernel is made from: the module of the function, those of its
 argument types, all that they import within the package, and the compiler and the vector type, without comments,
-docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept next to the machine
+docstrings and assertions. Python parses them in two tenths of a second, so what that gives is kept next to the machine
 code, under a checksum of all sources. Sources are read when this module is imported, before nearly all of them are: an
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
 
 It takes Numba to know that key, whose import takes longer than all else. So a second, small file leads to the first.
-The key of that one is known without Numba: the name of the function in a library, a checksum of all sources, and what
-else decides machine code where Numba's settings are its own.
+What is asked of that one is known without Numba: the name of the function in a library, a checksum of all sources, and
+what else decides machine code where Numba's settings are its own.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -30,7 +31,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
 from fastq.system import lazy
@@ -164,14 +164,15 @@ class CachedFile:
             with replacing(self.path, mode=0o600) as file:
                 file.write(hashlib.sha256(content).digest() + content)
 
-    def lead_to(self, file: CachedFile) -> None:
-        """Save where another file of the same folder is, as content of this one."""
-        self.save(file._reference)
+    def lead_to(self, file: CachedFile, digest: bytes) -> None:
+        """Save where another file of the folder is, under a digest of what has to be the same for it to be right."""
+        self.save(digest + file._reference)
 
-    def follow(self) -> CachedFile | None:
-        """Return the file that this one leads to, None where there is none."""
-        found = self.load()
-        return CachedFile(self.path.parent, found[_DIGEST:].decode(), found[:_DIGEST]) if found else None
+    def follow(self, digest: bytes) -> CachedFile | None:
+        """Return the file that this one leads to under a digest, None where there is none."""
+        found = self.load() or b""
+        key, name = found[_DIGEST : 2 * _DIGEST], found[2 * _DIGEST :].decode()
+        return CachedFile(self.path.parent, name, key) if found[:_DIGEST] == digest else None
 
 
 @functools.cache
@@ -225,7 +226,9 @@ class Source(NamedTuple):
 
     def is_unchanged(self) -> bool:
         """Whether it was not edited since it was read, or imported."""
-        return _modified(self.path) == self.modified
+        with contextlib.suppress(OSError):
+            return _modified(self.path) == self.modified
+        return False
 
 
 class Code(NamedTuple):
@@ -275,9 +278,9 @@ class Sources:
             return None
         try:
             names = sorted(self._reached(roots, folder))
-            if not all(self.read[name].is_unchanged() for name in names):
-                return None
         except (OSError, SyntaxError):
+            return None
+        if not all(self.read[name].is_unchanged() for name in names):
             return None
         return hashlib.sha256(repr([(name, self.codes[name].digest) for name in names]).encode()).digest()
 
@@ -308,41 +311,21 @@ def _parse(source: Source, package: str) -> Code:
     # the names of a docstring may be among the imports, which then costs a compilation too many
     imports = re.findall(rf"\b(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode())
     named = {f"{module}.{name}" if module else name for module, names in imports for name in _NAME.findall(names)}
-    code = compile(_without_lines(content), "", "exec", dont_inherit=True, optimize=2)
-    digest = hashlib.sha256(repr(code_parts(code)).encode())
+    tree = ast.parse(content)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not _is_idle(each)]  # type: ignore[attr-defined]
+    digest = hashlib.sha256(ast.dump(tree).encode())
     return Code(digest.hexdigest(), sorted(each for each in named if each.startswith(f"{package}.")))
 
 
 _NAME = re.compile(r"[\w.]+")
 
 
-def _without_lines(content: bytes) -> Any:
-    """Return sources to compile, which from Python 3.13 on makes a constant of the line that a class begins at."""
-    if not hasattr(Sources, "__firstlineno__") or b"class " not in content:
-        return content
-    import ast  # 5 ms
-
-    tree = ast.parse(content)
-    for each in ast.walk(tree):
-        if isinstance(each, ast.ClassDef):
-            each.lineno = 1
-            for decorator in each.decorator_list:
-                decorator.lineno = 1
-    return tree
-
-
-def code_parts(code: CodeType) -> tuple[object, ...]:
-    """Return what tells apart compiled code, without its lines."""
-    names = code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_flags
-    table = getattr(code, "co_exceptiontable", b"")  # from Python 3.11 on
-    return code.co_code, *names, table, [_constant(each) for each in code.co_consts]
-
-
-def _constant(value: object) -> object:
-    """Return a constant as one whose representation is the same in all processes."""
-    if isinstance(value, CodeType):
-        return value.co_name, *code_parts(value)
-    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+def _is_idle(statement: ast.stmt) -> bool:
+    """Whether a statement is an assertion, or a constant as docstrings are."""
+    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return constant or isinstance(statement, ast.Assert)
 
 
 SOURCES = Sources(Path(__file__).parents[2])

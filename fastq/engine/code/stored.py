@@ -24,6 +24,7 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -33,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastq.system import lazy
+from fastq.system import cpu, lazy
 from fastq.system.atomic import replacing
 
 # --- the folder -------------------------------------------------------------------------------------------------------
@@ -211,6 +212,81 @@ def in_memory(code: bytes) -> int:
         return int(engine.get_function_address(ENTRY))
 
 
+# --- found without Numba ---------------------------------------------------------------------------------------------
+
+# settings of Numba that change machine code, by their names in its `config`; where one is set, Numba is asked
+SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
+    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
+)
+_VARIABLES = frozenset(f"NUMBA_{name.removesuffix('_DEFAULT')}" for name in SETTINGS)  # the same in the environment
+
+
+def leading_file(symbol: str) -> CachedFile | None:
+    """Return the file that leads to the code of a function of this name, once there is some; None without a folder."""
+    folder = code_folder()
+    key = repr((symbol, SOURCES.checksum, sys.implementation.cache_tag, cpu.facts().get("flags")))
+    return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest()) if folder else None
+
+
+def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], is_wanted: bool) -> int:
+    """Return the address of code that a file leads to, else of code that Numba finds or compiles.
+
+    The file leads to that from now on; if it is wanted it exists then, even if Numba has to be asked again.
+    """
+    global _usual
+    machine = _machine() if leading and _are_usual() else b""
+    if leading and machine and (file := leading.follow(machine)) and (code := file.load()):
+        in_use[address := in_memory(code)] = file
+        return address
+    address = compiled()
+    if leading and machine and address in in_use:
+        _usual = _settings()
+        leading.lead_to(in_use[address], machine)
+    elif leading and is_wanted:
+        leading.save(b"")  # later processes ask Numba
+    return address
+
+
+def _are_usual() -> bool:
+    """Whether Numba has, or would have, its own settings, and sources are as they were read."""
+    unchanged = all(map(Source.is_unchanged, SOURCES.read.values()))
+    return unchanged and _settings() == _usual and are_default()
+
+
+_usual: list[Any] = []  # Numba's settings when it was imported here
+
+
+def _settings() -> list[Any]:
+    """Return the settings that Numba has, if it was imported; where other code did that, they may be any."""
+    config = sys.modules.get("numba.core.config")
+    return [*map(vars(config).get, SETTINGS)] if config else []
+
+
+def are_default() -> bool:
+    """Whether no setting that changes machine code is in the environment, or in the file that Numba reads."""
+    given = {*os.environ}
+    with contextlib.suppress(OSError):
+        words = re.findall(r"\w+", Path(".numba_config.yaml").read_text(errors="replace"))
+        given |= {f"NUMBA_{word.upper()}" for word in words}
+    return _VARIABLES.isdisjoint(given)
+
+
+@functools.cache
+def _machine() -> bytes:
+    """Return a digest of what else decides machine code, this CPU and versions; nothing where it is not known."""
+    binding, numba = lazy.module("llvmlite.binding"), importlib.util.find_spec("numba")
+    version = features = ""
+    with contextlib.suppress(OSError):  # it is in no file
+        version = Path(str(numba and numba.origin)).with_name("_version.py").read_text()
+    with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
+        features = binding.get_host_cpu_features().flatten()
+    made_by = version, lazy.module("llvmlite").__version__, object.__basicsize__
+    made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
+    is_release = "version_json" in version  # else it is code that asks git
+    return hashlib.sha256(repr((made_by, made_for)).encode()).digest() if is_release else b""
+
+
 # --- the digest of sources --------------------------------------------------------------------------------------------
 
 _ROOMS = ("formats", "engine", "kernels", "system")  # of the package; kernels import from no other
@@ -231,11 +307,7 @@ class Source(NamedTuple):
         return False
 
 
-class Code(NamedTuple):
-    """The result of parsing a source: a digest of its code, and the names that it may import from the package."""
-
-    digest: str
-    imports: list[str]
+Code = tuple[str, list[str]]  # what parsing a source gives: a digest, and names that it may import from the package
 
 
 def _modified(path: Path) -> tuple[int, ...]:
@@ -282,18 +354,18 @@ class Sources:
             return None
         if not all(self.read[name].is_unchanged() for name in names):
             return None
-        return hashlib.sha256(repr([(name, self.codes[name].digest) for name in names]).encode()).digest()
+        return hashlib.sha256(repr([(name, self.codes[name][0]) for name in names]).encode()).digest()
 
     def _reached(self, roots: set[str], folder: Path) -> set[str]:
         """Return modules and all that they import, with the packages that they are in; those not known are parsed."""
         key = hashlib.sha256(f"{sys.implementation.cache_tag} {self.checksum}".encode()).digest()
         file = CachedFile(folder, "sources", key)
-        self.codes = self.codes or {name: Code(*row) for name, row in json.loads(file.load() or b"{}").items()}
+        self.codes = self.codes or json.loads(file.load() or b"{}")
         known, reached, ahead = len(self.codes), set[str](), _with_packages(roots)
         while ahead := (ahead & self.read.keys()) - reached:
             reached |= ahead
             self.codes |= {each: _parse(self.read[each], self.package.name) for each in ahead - self.codes.keys()}
-            ahead = _with_packages(imported for each in ahead for imported in self.codes[each].imports)
+            ahead = _with_packages(imported for each in ahead for imported in self.codes[each][1])
         if len(self.codes) > known:
             file.save(json.dumps(self.codes).encode())
         return reached
@@ -315,8 +387,8 @@ def _parse(source: Source, package: str) -> Code:
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             node.body = [each for each in body if not _is_idle(each)]  # type: ignore[attr-defined]
-    digest = hashlib.sha256(ast.dump(tree).encode())
-    return Code(digest.hexdigest(), sorted(each for each in named if each.startswith(f"{package}.")))
+    digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return digest, sorted(each for each in named if each.startswith(f"{package}."))
 
 
 _NAME = re.compile(r"[\w.]+")

@@ -8,7 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
+from fuzzing.arrays import KINDS, LAYOUTS, REALS, Granularity, as_dtype, place, shape_of, values
 from fuzzing.combinations import CASES, ROWS, VARIANT, Combination, combination, share_streamed, streams, weighted
 from fuzzing.functions import KEPT_AS
 
@@ -67,45 +67,6 @@ class Call:
         memory, view = where.holding(array)
         self.memories.append(memory)
         return view
-
-
-@dataclass(frozen=True)
-class Granularity:
-    """Axis and block size, of arrays of a shape."""
-
-    axis: Any = None
-    block_size: int = 0
-
-    @property
-    def kind(self):
-        if self.block_size:
-            return "blocks"
-        return "array" if self.axis is None else "axes" if isinstance(self.axis, tuple) else "channels"
-
-    def kept(self, ndim):
-        """Axes that keep parameters of their own, or along which blocks run."""
-        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        return sorted(axis % ndim for axis in axes) if ndim else []
-
-    def parameters(self, shape):
-        """Shape of parameters."""
-        kept = self.kept(len(shape))
-        if self.block_size:
-            return tuple(-(-n // self.block_size) if k in kept else n for k, n in enumerate(shape))
-        return tuple(shape[k] for k in kept)
-
-    def each(self, parameters, shape):
-        """Parameters, one for each element of arrays of a shape."""
-        if parameters.size == 1 or parameters.shape != self.parameters(shape):
-            return (
-                np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),)) if parameters.size else np.float64(1)
-            )
-        kept = self.kept(len(shape))
-        if self.block_size:
-            whole = parameters.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
-        else:
-            whole = np.broadcast_to(parameters.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
-        return whole.reshape(-1)
 
 
 def own_size(qtype):

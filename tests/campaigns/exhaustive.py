@@ -9,7 +9,6 @@ the versions are in a file.
 import argparse
 import functools
 import itertools
-import json
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pathlib import Path
 import called_elsewhere
 import numpy as np
 from fuzzing import exact
+from kept import Kept
 
 import fastq
 from fastq import reference
@@ -477,21 +477,11 @@ def _at_once(work, *args):
     yield work(*args)
 
 
-class State:
-    """The proofs, their settings, and the faults that were found, kept in a file."""
+class State(Kept):
+    """The proofs, their settings, and the faults that were found; `made` is what figures.made_with() said of each."""
 
     def __init__(self, path):
-        self.path = path
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        self.done, self.wrong, self.seconds = kept.get("done", {}), kept.get("wrong", {}), kept.get("seconds", 0.0)
-        self.made = kept.get("made", {})  # by kind and setting: what figures.made_with() said then
-
-    def save(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".new")
-        content = {key: value for key, value in vars(self).items() if key != "path"}
-        temporary.write_text(json.dumps(content, indent=1))
-        temporary.replace(self.path)
+        super().__init__(path, done={}, wrong={}, seconds=0.0, made={})
 
     def has(self, kind, name):
         """Whether a setting was tried."""

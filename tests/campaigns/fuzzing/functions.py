@@ -221,10 +221,6 @@ def _explain_plainly(q, index):
 
 # the functions of `fastq` and of the reference, of operations that have not one name in both
 _PAIRS = {
-    "quantize_given": (lambda *args, **options: fastq.quantize(*args, **options), reference.quantize),
-    "fake_quantize_given": (lambda *args, **options: fastq.fake_quantize(*args, **options), reference.fake_quantize),
-    "gguf_quantize": (lambda *args, **options: fastq.gguf.quantize(*args, **options), reference.gguf.quantize),
-    "gguf_dequantize": (lambda *args, **options: fastq.gguf.dequantize(*args, **options), reference.gguf.dequantize),
     "dequantize_method": (QuantizedArray.dequantize, reference.dequantize),
     "bit_information": (
         lambda *args, **options: fastq.bit_information(*args, **options).counts,
@@ -242,8 +238,10 @@ _PAIRS = {
 
 def function_of(api, operation):
     """The function of an API, `fastq` or `fastq.reference`, that does an operation."""
-    pair = _PAIRS.get(operation)
-    return pair[api is reference] if pair else getattr(api, operation)
+    if pair := _PAIRS.get(operation):
+        return pair[api is reference]
+    name = operation.removesuffix("_given")
+    return getattr(api.gguf, name[5:]) if name.startswith("gguf_") else getattr(api, name)
 
 
 def fast(operation, *args, **options):

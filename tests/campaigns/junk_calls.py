@@ -271,6 +271,10 @@ def calibrator_of(api, **options):
     return made
 
 
+def of_a_calibrator(api, method):
+    return lambda *args, **options: getattr(calibrator_of(api), method)(*args, **options)
+
+
 def in_a_file(call, path, **options):
     """Read or write a file in a folder of its own, where it may not be."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.suppress(OSError):
@@ -486,8 +490,7 @@ def functions_of(call):
         return found
     room, _, method = name.rpartition(".")
     if room == "Calibrator":
-        having = [api for api in APIS if hasattr(api.Calibrator, method)]
-        return [lambda api=api, **options: getattr(calibrator_of(api), method)(**options) for api in having]
+        return [of_a_calibrator(api, method) for api in APIS if hasattr(api.Calibrator, method)]
     function = getattr(OBJECTS[room], method) if room in OBJECTS else named(fastq, name)
     if room in ROOMS:
         return [functools.partial(ROOMS[room], function)]

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 import fastq
 
 from . import data
+from .calls import call_of
 from .cases import WORKS, Case, case_of
 from .peers import OURS, Runner
 from .worker import PYTHON, builders, child_environment
@@ -67,14 +68,14 @@ def strided(case: Case) -> Runner:
     """Every other column of an array twice as wide."""
     rows, columns = case.shape
     x = data.empty((rows, 2 * columns), np.float32)[:, ::2]
-    x[...] = data.x(case)
-    call = partial(fastq.quantize_linear, x, np.float32(data.SCALE), np.int8(data.ZERO_POINT))
-    return Runner(partial(call, out=data.out(case, "codes")), dict)
+    o = data.operands(case, aligned=False)
+    x[...] = o.first
+    return Runner(call_of(fastq, replace(o, first=x)), dict)
 
 
 def temporary(case: Case) -> Runner:
     """A call whose peak is known, to see that the measurement can fail: one temporary array of the input's size."""
-    x, out = data.x(case), data.out(case, "values")
+    x, out = data.operands(case, aligned=False).first, data.out(case, "values", aligned=False)
 
     def call() -> None:
         np.add(x * np.float32(2), x, out=out)
@@ -117,8 +118,7 @@ def main(name: str, variant: str) -> None:
         warm.call()
     full = VARIANTS[variant](full_case)
     data.forget()
-    data.piece_of_values.cache_clear()
-    data.piece_of_codes.cache_clear()
+    data.piece.cache_clear()
     full.call()
     fastq.set_result_pool_limit(0)  # temporary memory must not come from memory that that call left
     print(json.dumps(peak_of(full)))

@@ -249,8 +249,7 @@ def _in_lines(content: Any, depth: int = 4) -> str:
 
 def stored() -> dict[Path, Results]:
     """The results next to this file, those that were begun last first."""
-    found = {path: read(path) for path in STORED.glob("*.json*")}
-    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
+    return compressed.stored(STORED, read)
 
 
 def peer_of(name: str) -> str:

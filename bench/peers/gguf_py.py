@@ -8,8 +8,8 @@ import numpy as np
 from gguf import GGMLQuantizationType, quants
 
 from .. import data
+from ..calls import Array
 from ..cases import Case
-from ..data import Array
 from ..verify import EXACT, SAME
 from . import Runner
 
@@ -22,16 +22,20 @@ ADDED = {"int4": 8, "mxfp4": 0}
 
 def quantize(case: Case) -> Runner:
     qtype = GGMLQuantizationType[NEAREST[case.work.code]]
-    call = partial(quants.quantize, data.x(case, aligned=True), qtype)
+    call = partial(quants.quantize, data.operands(case).first, qtype)
     return Runner(call, lambda: {"values": quants.dequantize(call(), qtype)}, STEPS)
 
 
 def same_blocks(case: Case) -> Array:
     """Blocks with the case's codes and scales, as many rows as the case has."""
     first = data.period(case)
-    codes, scale = data.piece_of_codes(first).view(np.uint8), data.piece_of_qparams(first).scale
+    o = data.piece(first)
+    assert o.qparams is not None
+    codes, scale, code = o.first.view(np.uint8), o.qparams.scale, case.work.code
+    if code in ADDED:
+        codes = np.stack((codes & 15, codes >> 4), axis=-1)
     codes = codes.reshape(*scale.shape, -1)
-    if (code := case.work.code) in ADDED:
+    if code in ADDED:
         low, high = np.split((codes + np.uint8(ADDED[code])) & 15, 2, axis=-1)
         codes = low | high << 4
     stored = scale.astype(np.float16) if scale.dtype == np.float32 else scale
@@ -54,12 +58,12 @@ def exactness(qtype: str) -> float:
 
 
 def gguf_quantize(case: Case) -> Runner:
-    call = partial(quants.quantize, data.x(case, aligned=True), GGMLQuantizationType[case.work.code])
+    call = partial(quants.quantize, data.operands(case).first, GGMLQuantizationType[case.work.code])
     return Runner(call, lambda: {"codes": call()}, EXACT)
 
 
 def gguf_dequantize(case: Case) -> Runner:
-    return decoder(case.work.code, data.blocks(case, aligned=True))
+    return decoder(case.work.code, data.operands(case).first)
 
 
 dequantize_linear = dequantize

@@ -47,7 +47,7 @@ def requantize(case: Case) -> Runner:
     interpreter = Interpreter(model_content=model(case), num_threads=own_threads())
     interpreter.allocate_tensors()
     (given,), (made,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.set_tensor(given["index"], data.x(case))
+    interpreter.set_tensor(given["index"], data.operands(case).first)
 
     def results() -> dict[str, Any]:
         interpreter.invoke()

@@ -7,22 +7,20 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from fastq.formats.qtypes import as_qtype
-
 from .. import data
 from ..cases import Case
-from ..data import scale
 from ..verify import EXACT
 from . import Runner
 
 
 def quantize_linear(case: Case) -> Runner:
-    x, qtype = data.x(case, aligned=True), as_qtype(case.work.code)
+    o = data.operands(case)
+    x, qtype, scale = o.first, o.qtype, o.beside[0]
     largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
     work = data.empty(x.shape, np.float32, aligned=True)
 
     def call() -> np.ndarray:
-        np.divide(x, scale(case.work.code), out=work)
+        np.divide(x, scale, out=work)
         np.clip(work, -largest, largest, out=work)
         return work.astype(qtype.storage)
 

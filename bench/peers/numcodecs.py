@@ -8,14 +8,14 @@ from functools import partial
 from numcodecs.bitround import BitRound
 
 from .. import data
+from ..calls import KEEPBITS
 from ..cases import Case
-from ..data import KEEPBITS
 from ..verify import EXACT
 from . import Runner
 
 
 def bitround(case: Case) -> Runner:
-    call = partial(BitRound(KEEPBITS).encode, data.x(case, aligned=True))
+    call = partial(BitRound(KEEPBITS).encode, data.operands(case).first)
     return Runner(call, lambda: {"values": call().view("float32")}, EXACT)
 
 

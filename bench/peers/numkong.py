@@ -8,11 +8,9 @@ import ml_dtypes
 import numkong
 import numpy as np
 
-from fastq.formats.qtypes import as_qtype
-
 from .. import data
+from ..calls import Array
 from ..cases import Case
-from ..data import Array, scale
 from ..verify import EXACT
 from . import Runner
 
@@ -20,7 +18,7 @@ _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def minmax(case: Case) -> Runner:
-    x = data.x(case, aligned=True).reshape(-1)
+    x = data.operands(case).first.reshape(-1)
 
     def results() -> dict[str, np.float32]:
         low, _, high, _ = numkong.minmax(x)
@@ -30,12 +28,13 @@ def minmax(case: Case) -> Runner:
 
 
 def quantize_linear(case: Case) -> Runner:
-    x, name, qtype = data.x(case, aligned=True), _NAMES[case.work.code], as_qtype(case.work.code)
+    o = data.operands(case)
+    x, name, qtype, scale = o.first, _NAMES[o.code], o.qtype, o.beside[0]
     largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
     work = data.empty(x.shape, np.float32, aligned=True)
 
     def call() -> numkong.Tensor:
-        np.divide(x, scale(case.work.code), out=work)
+        np.divide(x, scale, out=work)
         np.clip(work, -largest, largest, out=work)
         return numkong.astype(work, name)
 

@@ -10,15 +10,16 @@ import piquant
 from piquant import DataType, ReduceOp, RoundMode
 
 from .. import data
+from ..calls import SCALE, ZERO_POINT
 from ..cases import Case
-from ..data import SCALE, ZERO_POINT
 from . import Runner, own_threads
 
 ZERO = ZERO_POINT + 128  # of unsigned codes
 
 
 def quantize_linear(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+    o = data.operands(case)
+    x, codes = o.first, o.result()
     where = x.ctypes.data, DataType.F32, codes.ctypes.data, DataType.UINT8
     run = piquant.Context(own_threads()).quantize_ptr
     call = partial(run, *where, x.size, SCALE, ZERO, RoundMode.NEAREST)
@@ -26,9 +27,9 @@ def quantize_linear(case: Case) -> Runner:
 
 
 def dequantize_linear(case: Case) -> Runner:
-    given, values = data.codes(case, aligned=True), data.out(case, "values", aligned=True)
-    codes = data.out(case, "bytes", aligned=True).view(np.uint8)
-    np.bitwise_xor(given.view(np.uint8), np.uint8(128), out=codes)
+    o = data.operands(case)
+    values, codes = o.result(), data.out(case, "bytes").view(np.uint8)
+    np.bitwise_xor(o.first.view(np.uint8), np.uint8(128), out=codes)
     where = codes.ctypes.data, DataType.UINT8, values.ctypes.data, DataType.F32
     run = piquant.Context(own_threads()).dequantize_ptr
     call = partial(run, *where, codes.size, SCALE, ZERO, ReduceOp.SET)

@@ -10,8 +10,8 @@ import numba
 import numpy as np
 
 from .. import data
+from ..calls import ALIGNMENT, Array
 from ..cases import OPERATIONS, Case, Pass
-from ..data import ALIGNMENT, Array
 from ..roofline.moves import PARALLEL_FROM, Kernel, kernel, lines
 from . import Runner
 

@@ -13,8 +13,8 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor
 
 from .. import data
+from ..calls import SCALE, ZERO_POINT, dtype_of
 from ..cases import GRANULARITIES, Case
-from ..data import SCALE, ZERO_POINT
 from ..verify import EXACT
 from . import Runner, own_threads
 
@@ -24,12 +24,8 @@ INFERENCE = torch.inference_mode()
 INFERENCE.__enter__()
 
 
-def x(case: Case) -> Tensor:
-    return torch.from_numpy(data.x(case, aligned=True))
-
-
-def codes(case: Case) -> Tensor:
-    return torch.from_numpy(data.codes(case, aligned=True))
+def first(case: Case) -> Tensor:
+    return torch.from_numpy(data.operands(case).first)
 
 
 def eager(call: Callable[[], Any], results: Callable[[Any], dict[str, Any]]) -> Runner:
@@ -45,7 +41,7 @@ def values(y: Tensor) -> dict[str, Any]:
 
 
 def quantize_linear(case: Case) -> Runner:
-    call = partial(torch.quantize_per_tensor, x(case), SCALE, ZERO_POINT, torch.qint8)
+    call = partial(torch.quantize_per_tensor, first(case), SCALE, ZERO_POINT, torch.qint8)
     return eager(call, lambda q: {"codes": q.int_repr().numpy()})
 
 
@@ -56,42 +52,42 @@ def channels(given: Tensor, case: Case) -> Tensor:
 
 def parameters(case: Case) -> tuple[Tensor, Tensor, int]:
     """Scales, zero points and the axis of the channels."""
-    scales = torch.from_numpy(data.qparams(case, aligned=True).scale).ravel()
+    scales = torch.from_numpy(data.operands(case).beside[0]).ravel()
     return scales, torch.zeros(len(scales), dtype=torch.int32), int(case.work.granularity == "columns")
 
 
 def dequantize(case: Case) -> Runner:
     if case.work.symmetric:
-        q = torch._make_per_channel_quantized_tensor(channels(codes(case), case), *parameters(case))
+        q = torch._make_per_channel_quantized_tensor(channels(first(case), case), *parameters(case))
     else:
-        q = torch._make_per_tensor_quantized_tensor(codes(case), SCALE, ZERO_POINT)
+        q = torch._make_per_tensor_quantized_tensor(first(case), SCALE, ZERO_POINT)
     return eager(q.dequantize, values)
 
 
 def dequantize_decomposed(case: Case) -> Runner:
     operators = torch.ops.quantized_decomposed
     if case.work.symmetric:
-        given = channels(codes(case), case), *parameters(case)
+        given = channels(first(case), case), *parameters(case)
         return eager(partial(operators.dequantize_per_channel, *given, -128, 127, torch.int8), values)
-    given = codes(case), SCALE, ZERO_POINT
+    given = first(case), SCALE, ZERO_POINT
     return eager(partial(operators.dequantize_per_tensor, *given, -128, 127, torch.int8), values)
 
 
 def dequantize_product(case: Case) -> Runner:
-    given = (torch.from_numpy(a) for a in (data.grouped(data.codes(case, aligned=True), case), data.scales_of(case)))
-    return eager(partial(torch.mul, *given), values)
+    o = data.operands(case)
+    return eager(partial(torch.mul, *map(torch.from_numpy, (o.grouped(o.first), o.beside[0]))), values)
 
 
 def minmax(case: Case) -> Runner:
-    return eager(partial(torch.aminmax, x(case)), lambda pair: {"lo": pair[0].numpy(), "hi": pair[1].numpy()})
+    return eager(partial(torch.aminmax, first(case)), lambda pair: {"lo": pair[0].numpy(), "hi": pair[1].numpy()})
 
 
 def quantize_dynamic(case: Case) -> Runner:
-    return eager(partial(torch.quantize_per_tensor_dynamic, x(case), torch.quint8, False), quantized)
+    return eager(partial(torch.quantize_per_tensor_dynamic, first(case), torch.quint8, False), quantized)
 
 
 def quantize(case: Case) -> Runner:
-    source = x(case)
+    source = first(case)
 
     def call() -> Tensor:
         low, high = (bound.item() for bound in torch.aminmax(source))
@@ -104,19 +100,19 @@ def quantize(case: Case) -> Runner:
 
 def fake_quantize(case: Case) -> Runner:
     if case.work.symmetric:
-        given = channels(x(case), case), *parameters(case), *data.limits(case)
+        given = channels(first(case), case), *parameters(case), *map(int, data.operands(case).limits)
         return eager(partial(torch.fake_quantize_per_channel_affine, *given), values)
-    return eager(partial(torch.fake_quantize_per_tensor_affine, x(case), SCALE, ZERO_POINT, -128, 127), values)
+    return eager(partial(torch.fake_quantize_per_tensor_affine, first(case), SCALE, ZERO_POINT, -128, 127), values)
 
 
 def quantize_to_float8(case: Case) -> Runner:
-    source, kind = x(case), getattr(torch, case.work.code)
+    source, kind = first(case), getattr(torch, case.work.code)
     step, largest = float(data.scale(case.work.code)), torch.finfo(kind).max
 
     def call() -> Tensor:
         return (source / step).clamp_(-largest, largest).to(kind)
 
-    storage = data.dtype_of(case.work.code)
+    storage = dtype_of(case.work.code)
     return Runner(call, lambda: {"codes": call().view(torch.uint8).numpy().view(storage)}, EXACT)
 
 

@@ -8,14 +8,14 @@ import xarray
 import xbitinfo
 
 from .. import data
+from ..calls import KEEPBITS
 from ..cases import Case
-from ..data import KEEPBITS
 from ..verify import EXACT
 from . import Runner
 
 
 def bitround(case: Case) -> Runner:
-    x = xarray.DataArray(data.x(case, aligned=True), name="x")
+    x = xarray.DataArray(data.operands(case).first, name="x")
 
     def call() -> xarray.DataArray:
         return xbitinfo.xr_bitround(x, KEEPBITS)

@@ -154,5 +154,4 @@ def _picoseconds(seconds: float | None) -> float | None:
 
 def stored() -> dict[Path, Scan]:
     """Return the scans next to this file, those that were begun last first."""
-    found = {path: read(path) for path in STORED.glob("*.json*")}
-    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
+    return compressed.stored(STORED, read)

@@ -60,46 +60,20 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Operands:
-    """What a call is made with.
+    """What a call is made with."""
 
-    Attributes
-    ----------
-    function : str
-        The name of the public function, with its module where that is not fastq.
-    code : str
-        The format of the codes, or `NO_FORMAT`.
-    first : ndarray
-        The array that has the layout: of values, or of codes.
-    shape : tuple of int
-        Shape of the array of values.
-    dtype : str
-        Of the values.
-    axis, block_size
-        What shares a scale, as arguments of fastq.
-    symmetric : bool
-        Whether zero points are the middle.
-    qparams : QParams or None
-        The parameters that are given.
-    approximation : ndarray or None
-        Codes, or values, that `first` is compared with.
-    out : ndarray or None
-        Where to write.
-    options : mapping
-        Other arguments by name.
-    """
-
-    function: str
-    code: str
-    first: Array
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    axis: int | tuple[int, ...] | None = None
+    function: str  # the public one, with its module where that is not fastq
+    code: str  # the format of the codes, or `NO_FORMAT`
+    first: Array  # of values or of codes, what has the layout
+    shape: tuple[int, ...]  # of the array of values
+    dtype: str = "float32"  # of the values
+    axis: int | tuple[int, ...] | None = None  # of those that share a scale, as fastq takes it
     block_size: int = 0
-    symmetric: bool = False
-    qparams: QParams | None = None
-    approximation: Array | None = None
+    symmetric: bool = False  # whether zero points are the middle
+    qparams: QParams | None = None  # those that are given
+    approximation: Array | None = None  # codes or values that `first` is compared with
     out: Array | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # other arguments by name
 
     @property
     def qtype(self) -> QType:

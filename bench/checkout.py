@@ -16,6 +16,7 @@ from .cases import WORKS, Case, cases
 from .command import (
     DEFAULT_BUDGET,
     DEFAULT_SIZES,
+    Wanted,
     measured,
     measuring,
     plot_option,
@@ -26,7 +27,6 @@ from .command import (
 )
 from .options import FILE, Sizes, console, threads_option, words
 from .results import Results, read, stored
-from .rounds import Settings
 from .scan import command as scan_command
 from .scan import store as scan_results
 
@@ -161,16 +161,7 @@ def show_stored(results_file: Path) -> None:
 @click.option(
     "--scan/--no-scan", "with_scan", default=True, help="Also measure a fixed part of the scan, or leave it out."
 )
-def gate(
-    results_file: Path,
-    with_scan: bool,
-    sizes: tuple[int, ...] | None,
-    works: list[Any],
-    threads: int,
-    peers: tuple[str, ...],
-    rounds: int,
-    budget: float | None,
-) -> None:
+def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
     The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
@@ -179,11 +170,10 @@ def gate(
     from . import gate as gates
 
     before = read(results_file)
-    if (stored_threads := before.settings["threads"]) != threads:
-        raise click.UsageError(f"{results_file.name} was measured with --threads {stored_threads}, not {threads}")
-    wanted = [case for case in cases(works, sizes or DEFAULT_SIZES) if before.get(case.name)]
-    settings = Settings(threads, peers, rounds, budget=DEFAULT_BUDGET if budget is None else budget)
-    now = measured(settings, wanted, None)
+    if (threads := before.settings["threads"]) != wanted.threads:
+        raise click.UsageError(f"{results_file.name} was measured with --threads {threads}, not {wanted.threads}")
+    again = [case for case in cases(wanted.works, wanted.sizes or DEFAULT_SIZES) if before.get(case.name)]
+    now = measured(wanted.settings(DEFAULT_BUDGET), again, None)
     falls = list(gates.fallen(before, now))
     for fall in falls:
         click.echo(fall)

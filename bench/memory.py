@@ -12,7 +12,6 @@ import ctypes
 import gc
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,7 @@ from . import data
 from .calls import call_of
 from .cases import WORKS, Case, case_of
 from .peers import OURS, Runner
-from .worker import PYTHON, builders, child_environment
+from .worker import Absent, builders, printed
 
 WARM, FULL = 20, 26
 RESET_HIGH_WATER_MARK = "5"
@@ -102,12 +101,11 @@ def rows() -> Iterator[dict[str, Any]]:
 
 def measured(case: Case, variant: str) -> dict[str, Any]:
     """Measure in a process of its own: MiB, or why that is not possible."""
-    command = [*PYTHON, "-m", f"{__package__}.memory", case.name, variant]
-    env = child_environment(2)
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
-    if done.returncode:
-        return {"mib": None, "absent": done.stderr.strip().splitlines()[-1][:200]}
-    return {"mib": round(json.loads(done.stdout) / MIB, 3)}
+    try:
+        found = printed(2, "-m", f"{__package__}.memory", case.name, variant)
+    except Absent as reason:
+        return {"mib": None, "absent": str(reason)}
+    return {"mib": round(json.loads(found) / MIB, 3)}
 
 
 def main(name: str, variant: str) -> None:

@@ -162,6 +162,15 @@ def child_environment(threads: int, root: str = str(ROOT)) -> dict[str, str]:
     return os.environ | dict.fromkeys(names, str(threads)) | {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
 
 
+def printed(threads: int, *arguments: str, **environment: str) -> str:
+    """What a Python in a process of its own prints; Absent, with its last words, where it fails."""
+    command, env = [*PYTHON, *arguments], child_environment(threads) | environment
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
+    if done.returncode:
+        raise Absent(f"cannot run: {done.stderr.strip().splitlines()[-1][:200]}")
+    return done.stdout
+
+
 # --- the child --------------------------------------------------------------------------------------------------------
 
 

@@ -99,16 +99,6 @@ def find_ranges_of_groups(x, low, high, lows, highs):
         lows[g], highs[g] = lo, hi
 
 
-@njit(parallel=True)
-def find_parameters_of_groups(x, low, high, symmetric, lowest, highest, scale, zero):
-    real = scale.dtype.type
-    for g in prange(x.shape[0]):
-        lo, hi = low, high
-        for i in range(x.shape[1]):
-            lo, hi = min(lo, x[g, i]), max(hi, x[g, i])
-        scale[g], zero[g] = from_range(real(lo), real(hi), symmetric, lowest, highest)
-
-
 # --- four axes, from one index of the first to another ----------------------------------------------------------------
 
 
@@ -176,14 +166,7 @@ def each(element: Any) -> Any:
 
 
 @njit(parallel=True)
-def find_ranges(x, low, high, lows, highs):
-    for i in prange(len(x)):
-        start(i, low, high, lows, highs)
-        widen(i, i + 1, x, i, lows, highs)
-
-
-@njit(parallel=True)
-def find_ranges_of_slices(x, starts, low, high, lows, highs):
+def find_ranges(x, starts, low, high, lows, highs):
     """Find ranges that go on along the first axis, of each slice of it."""
     for s in prange(len(lows)):
         start(s, low, high, lows, highs)
@@ -191,10 +174,8 @@ def find_ranges_of_slices(x, starts, low, high, lows, highs):
 
 
 @njit(parallel=True)
-def find_parameters(x, low, high, symmetric, lowest, highest, lows, highs, scale, zero):
-    for i in prange(len(x)):
-        start(i, low, high, lows, highs)
-        widen(i, i + 1, x, i, lows, highs)
+def find_parameters(lows, highs, symmetric, lowest, highest, scale, zero):
+    for i in prange(len(scale)):
         choose(i, lows, highs, symmetric, lowest, highest, scale, zero)
 
 

@@ -27,22 +27,15 @@ AXES = 4
 
 
 class LoopView(NamedTuple):
-    """How arrays of the shape of the operand are seen: axes in this order, then this shape.
+    """How arrays of the shape of the operand are seen: axes in this order, then this shape of `AXES` axes.
 
-    Attributes
-    ----------
-    order : tuple of int
-        The axes, blocks being an axis of their own, from the slowest in memory to the fastest.
-    shape : tuple of int
-        Shape of `AXES` axes: neighbouring ones that share parameters, or have their own, are one where no copy is
-        needed.
-    own : tuple of int
-        The shape of parameters, 1 where they are shared.
+    Neighbouring axes that share parameters, or have their own, are one where no copy is needed. Blocks are an axis of
+    their own.
     """
 
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # from the slowest in memory to the fastest
     shape: tuple[int, ...]
-    own: tuple[int, ...]
+    own: tuple[int, ...]  # the shape of parameters, 1 where they are shared
 
     def all(self, array: Array) -> Array:
         """Return the whole array, without a copy."""
@@ -84,47 +77,34 @@ def loop_view(arrays: list[Array], shared: tuple[int, ...]) -> LoopView:
 
 
 class Ranges:
-    """Memory for ranges and parameters, and the calls that fill it.
-
-    Attributes
-    ----------
-    lows, highs, scale, zero : ndarray
-        Arrays in the shape of parameters.
-    end_within : bool
-        Whether ranges end within the first axis.
-    """
+    """Memory for ranges and parameters, in the shape of these, and the calls that fill it."""
 
     def __init__(self, o: Operands, view: LoopView, low: Any, high: Any) -> None:
         self.x = x = view.all(o.grouped(o.first))
         self.view, self.start = view, (x.dtype.type(low), x.dtype.type(high))
         self.lows, self.highs = np.ones(view.own, x.dtype), np.ones(view.own, x.dtype)
         self.scale, self.zero = np.ones(view.own, o.real), np.ones(view.own, o.real)
-        self.end_within = view.own[0] == len(x)
+        self.end_within = view.own[0] == len(x)  # ranges within the first axis
         self.rule = o.symmetric, *o.limits
-        self.starts = _slices(len(x))
-        self.of_slices = [np.ones((len(self.starts) - 1, *view.own[1:]), x.dtype) for _ in self.start]
+        self.starts, self.of_slices = np.arange(len(x) + 1), [self.lows, self.highs]
+        if not self.end_within:
+            self.starts = _slices(len(x))
+            self.of_slices = [np.ones((len(self.starts) - 1, *view.own[1:]), x.dtype) for _ in self.start]
 
     def find(self) -> tuple[Array, Array]:
         """Find the ranges."""
         if self.end_within and self.view.in_groups:
             loops.find_ranges_of_groups(_groups(self.x), *self.start, self.lows.ravel(), self.highs.ravel())
-        elif self.end_within:
-            loops.find_ranges(self.x, *self.start, self.lows, self.highs)
         else:
-            loops.find_ranges_of_slices(self.x, self.starts, *self.start, *self.of_slices)
+            loops.find_ranges(self.x, self.starts, *self.start, *self.of_slices)
+        if not self.end_within:
             np.min(self.of_slices[0], 0, keepdims=True, out=self.lows)
             np.max(self.of_slices[1], 0, keepdims=True, out=self.highs)
         return self.lows, self.highs
 
     def choose(self) -> tuple[Array, Array]:
         """Find the ranges, and take parameters from them."""
-        if self.end_within and self.view.in_groups:
-            parameters = self.scale.ravel(), self.zero.ravel()
-            loops.find_parameters_of_groups(_groups(self.x), *self.start, *self.rule, *parameters)
-        elif self.end_within:
-            loops.find_parameters(self.x, *self.start, *self.rule, self.lows, self.highs, self.scale, self.zero)
-        else:
-            loops.choose(0, *self.find(), *self.rule, self.scale, self.zero)
+        loops.find_parameters(*self.find(), *self.rule, self.scale, self.zero)
         return self.scale, self.zero
 
     def use(self, element: Any, result: Array) -> None:

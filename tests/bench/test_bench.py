@@ -59,7 +59,7 @@ def arrays_of(case):
         return [x], []
     if work.operation == "bitround":
         return [x], [reference.bitround(x, keepbits=part("calls").KEEPBITS)]
-    scales = [data.operands(case).qparams.scale] if work.symmetric and "quantize" in work.operation else []
+    scales = [given.scale] if work.symmetric and (given := data.operands(case).qparams) else []
     if work.operation in ("quantize_linear", "fake_quantize", "fake_quantize_range"):
         return [x, *scales], [x if "fake" in work.operation else reference.quantize_linear(x, 1.0, None, work.code)]
     if work.operation == "dequantize_linear":

@@ -23,10 +23,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .calls import Operands
 from .cases import OPERATIONS, Case, case_of
 from .peers import OURS, PEERS, Runner
 from .timing import sampled, settle
@@ -233,10 +234,22 @@ class Child:
 
 @cache
 def builders(peer: str) -> dict[tuple[str, str], Callable[[Case], Runner]]:
-    """What the module of a peer builds: by functions that are called as operations, and by its table of variants."""
+    """What the module of a peer builds: by functions that are called as operations, and by its table of variants.
+
+    They take operands, or the case itself where `OF_CASES` says so.
+    """
     module = importlib.import_module(f".peers.{peer}", __package__)
     named = {(name, ""): function for name in OPERATIONS if (function := getattr(module, name, None))}
-    return named | getattr(module, "BUILDERS", {})
+    made = named | getattr(module, "BUILDERS", {})
+    return (
+        made if getattr(module, "OF_CASES", False) else {key: partial(_of_operands, make) for key, make in made.items()}
+    )
+
+
+def _of_operands(make: Callable[[Operands], Runner], case: Case) -> Runner:
+    from .data import operands
+
+    return make(operands(case))
 
 
 def checked(peer: str, case: Case, variant: str) -> Runner:

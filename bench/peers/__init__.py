@@ -1,8 +1,8 @@
 """Who is measured: a row for each way in which a library does a work, and a module for each library.
 
-A module has a function of a case for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
-variants; it is imported in a process of its own. The peers get memory aligned to 64 bytes, as their own allocators give
-it, and preallocated outputs wherever they take them.
+A module has a function of `Operands` for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
+variants, or functions of cases where it has `OF_CASES`; it is imported in a process of its own. The peers get memory
+aligned to 64 bytes, as their own allocators give it, and preallocated outputs wherever they take them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class Runner(NamedTuple):
     within: float = 1.0
     check: Callable[[], str] | None = None
     keep: Any = None
+
+
+Builders = dict[tuple[str, str], Callable[..., Runner | None]]
 
 
 class Contender(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import faiss
@@ -10,8 +9,7 @@ import numpy as np
 
 from .. import data
 from ..calls import Array, Operands
-from ..cases import Case
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 
 # With one scale. Vectors of 64 to 1024 numbers decode equally fast; 16 is half as fast, and 4096 leaves small arrays to
 # one thread.
@@ -27,12 +25,12 @@ def trained(o: Operands, dimension: int) -> Array:
     return np.concatenate([-(128 + zeros + 0.5) * scales, 255 * scales]).astype(np.float32)
 
 
-def decoder(kind: str, case: Case) -> Runner:
+def decoder(kind: str, o: Operands) -> Runner:
     faiss.omp_set_num_threads(own_threads())
-    o, codes = data.operands(case), data.out(case, "bytes").view(np.uint8)
+    o, codes = o, data.empty(o.shape, np.uint8, aligned=True).view(np.uint8)
     np.bitwise_xor(o.first.view(np.uint8), np.uint8(128), out=codes)
     values = o.result()
-    dimension = case.shape[1] if o.symmetric else DIMENSION
+    dimension = o.shape[1] if o.symmetric else DIMENSION
     quantizer = faiss.ScalarQuantizer(dimension, getattr(faiss.ScalarQuantizer, kind))
     faiss.copy_array_to_vector(trained(o, 1 if kind == "QT_8bit_uniform" else dimension), quantizer.trained)
     count = codes.size // dimension
@@ -40,6 +38,4 @@ def decoder(kind: str, case: Case) -> Runner:
     return Runner(run, lambda: {"values": values}, keep=(codes, values, quantizer))
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("dequantize_linear", kind): partial(decoder, kind) for kind in ("QT_8bit_uniform", "QT_8bit")
-}
+BUILDERS: Builders = {("dequantize_linear", kind): partial(decoder, kind) for kind in ("QT_8bit_uniform", "QT_8bit")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +11,7 @@ from .. import data
 from ..calls import call_of
 from ..cases import OPERATIONS, Case
 from ..verify import EXACT, named
-from . import Runner
+from . import Builders, Runner
 
 WITHOUT_OUT = ("pack", "unpack")
 
@@ -24,7 +23,8 @@ def runner(allocates: bool, case: Case) -> Runner:
     return Runner(call, lambda: named(call(), case), EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+OF_CASES = True
+BUILDERS: Builders = {
     (operation, variant): partial(runner, bool(variant) or operation in WITHOUT_OUT)
     for operation in OPERATIONS
     for variant in ("", "allocating")

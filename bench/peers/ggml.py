@@ -20,9 +20,8 @@ import numpy as np
 
 from fastq.formats.gguf import BLOCK_FORMATS
 
-from .. import data
 from ..calls import Operands, empty
-from ..cases import SEARCHED, Case
+from ..cases import SEARCHED
 from ..verify import EXACT
 from . import Runner, own_threads
 from .gguf_py import NEAREST, STEPS, exactness, same_blocks
@@ -98,21 +97,18 @@ def prepared(o: Operands, qtype: str = "") -> Runner:
     return Runner(call, lambda: {o.made: out}, within, keep=(o.first, out))
 
 
-def gguf_quantize(case: Case) -> Runner:
-    return prepared(data.operands(case))
-
-
-def quantize(case: Case) -> Runner:
+def quantize(o: Operands) -> Runner:
     from gguf import GGMLQuantizationType, quants
 
-    qtype = NEAREST[case.work.code]
-    made = prepared(data.operands(case), qtype)
+    qtype = NEAREST[o.code]
+    made = prepared(o, qtype)
     values = partial(quants.dequantize, qtype=GGMLQuantizationType[qtype])
     return made._replace(results=lambda: {"values": values(made.results()["codes"])}, within=STEPS)
 
 
-def dequantize(case: Case) -> Runner:
-    return prepared(replace(data.operands(case), first=same_blocks(case)), NEAREST[case.work.code])
+def dequantize(o: Operands) -> Runner:
+    return prepared(replace(o, first=same_blocks(o)), NEAREST[o.code])
 
 
-gguf_dequantize, dequantize_linear = gguf_quantize, dequantize
+gguf_quantize = gguf_dequantize = prepared
+dequantize_linear = dequantize

@@ -15,11 +15,10 @@ import numpy as np
 
 from fastq.formats.qtypes import QTYPES, QType
 
-from .. import data, formulas
+from .. import formulas
 from ..calls import Array, Operands, dtype_of
-from ..cases import Case
 from ..formulas import ELEMENTS, Rule, rule_of
-from . import Runner
+from . import Builders, Runner
 
 jax.config.update("jax_enable_x64", True)
 
@@ -141,12 +140,8 @@ def prepared(o: Operands, donates: bool = True) -> Runner | None:
     return Runner(lambda: jax.block_until_ready(compiled(*on_device)), results)
 
 
-def runner(donates: bool, case: Case) -> Runner | None:
-    return prepared(data.operands(case), donates)
-
-
-BUILDERS = {
-    (operation, variant): partial(runner, bool(variant))
+BUILDERS: Builders = {
+    (operation, variant): partial(prepared, donates=bool(variant))
     for operation in (*ELEMENTS, "fake_quantize_range", "minmax")
     for variant in ("", "donated")
 }

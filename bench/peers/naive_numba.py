@@ -16,8 +16,7 @@ from fastq.formats.qtypes import QTYPES
 
 from .. import data
 from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands, dtype_of
-from ..cases import Case
-from . import Runner, loops
+from . import Builders, Runner, loops
 from .loops import ELEMENTS, GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, WITH_GIVEN, WITH_OWN
 
 Call = Callable[[], Any]
@@ -258,15 +257,13 @@ def dequantize_packed_loop(code: str) -> Any:
     return loop
 
 
-def dequantize(case: Case) -> Runner:
-    o = data.operands(case)
+def dequantize(o: Operands) -> Runner:
     loop, values, scales = dequantize_packed_loop(o.code), o.result(), o.beside[0].ravel()
     packed, groups = (array.reshape(scales.size, -1) for array in (o.first, values))
     return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), groups), lambda: {"values": values})
 
 
-def runner(case: Case) -> Runner:
-    o = data.operands(case)
+def runner(o: Operands) -> Runner:
     call = numba_loop(o)
     assert call is not None
     if o.function == "minmax":
@@ -275,6 +272,4 @@ def runner(case: Case) -> Runner:
 
 
 _OPERATIONS = ("minmax", "quantize_linear", "dequantize_linear", "quantize", "fake_quantize", "fake_quantize_range")
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    (operation, ""): runner for operation in (*_OPERATIONS, "pack", "unpack")
-}
+BUILDERS: Builders = {(operation, ""): runner for operation in (*_OPERATIONS, "pack", "unpack")}

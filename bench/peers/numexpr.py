@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numexpr
 import numpy as np
 
-from .. import data
-from ..calls import Array
-from ..cases import Case
-from . import Runner, own_threads
+from ..calls import Array, Operands
+from . import Builders, Runner, own_threads
 
 # round is C's rint: ties to even
 CODE = "where(q < lowest, lowest, where(q > highest, highest, q))".replace("q", "(round(x / scale) + zero)")
@@ -24,10 +21,9 @@ EXPRESSIONS = {
 }
 
 
-def run(expressions: tuple[str, ...], case: Case) -> Runner:
+def run(expressions: tuple[str, ...], o: Operands) -> Runner:
     """Evaluate expressions, without a zero point of 0."""
     numexpr.set_num_threads(own_threads())
-    o = data.operands(case)
     out, first = o.result(), o.first.view(np.int8) if o.first.dtype == np.uint8 else o.first
     x, groups = (o.grouped(array) if o.kept else array.ravel() for array in (first, out))
     given = dict(zip(("scale", "zero", "lowest", "highest"), (*o.beside, *map(np.asarray, o.limits)), strict=True))
@@ -44,6 +40,4 @@ def run(expressions: tuple[str, ...], case: Case) -> Runner:
     return Runner(call, lambda: {o.made: out})
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    (operation, ""): partial(run, expressions) for operation, expressions in EXPRESSIONS.items()
-}
+BUILDERS: Builders = {(operation, ""): partial(run, expressions) for operation, expressions in EXPRESSIONS.items()}

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import ml_dtypes
 import numkong
 import numpy as np
 
 from .. import data
-from ..calls import Array
-from ..cases import Case
+from ..calls import Array, Operands
 from ..verify import EXACT
-from . import Runner
+from . import Builders, Runner
 
 _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
-def minmax(case: Case) -> Runner:
-    x = data.operands(case).first.reshape(-1)
+def minmax(o: Operands) -> Runner:
+    x = o.first.reshape(-1)
 
     def results() -> dict[str, np.float32]:
         low, _, high, _ = numkong.minmax(x)
@@ -27,8 +24,7 @@ def minmax(case: Case) -> Runner:
     return Runner(lambda: numkong.minmax(x), results)
 
 
-def quantize_linear(case: Case) -> Runner:
-    o = data.operands(case)
+def quantize_linear(o: Operands) -> Runner:
     x, name, qtype, scale = o.first, _NAMES[o.code], o.qtype, o.beside[0]
     largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
     work = data.empty(x.shape, np.float32, aligned=True)
@@ -44,7 +40,7 @@ def quantize_linear(case: Case) -> Runner:
     return Runner(call, results, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+BUILDERS: Builders = {
     ("minmax", "minmax"): minmax,
     ("quantize_linear", "astype"): quantize_linear,
 }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .. import data
 from ..calls import Array, Operands
-from ..cases import Case
-from . import Runner
+from . import Builders, Runner
 
 ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
 Limits = tuple[Any, Any]
@@ -43,8 +41,8 @@ def range_parameters(x: Array) -> tuple[np.float32, np.uint8]:
     return scale, np.uint8(np.clip(np.rint(-lo / scale), 0, 255))
 
 
-def minmax(case: Case) -> Runner:
-    x = data.operands(case).first
+def minmax(o: Operands) -> Runner:
+    x = o.first
 
     def call() -> tuple[Array, Array]:
         return x.min(), x.max()
@@ -52,14 +50,12 @@ def minmax(case: Case) -> Runner:
     return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
 
 
-def quantize_linear(case: Case) -> Runner:
-    o = data.operands(case)
+def quantize_linear(o: Operands) -> Runner:
     work, codes = data.empty(o.shape, np.float32, aligned=True), o.result()
     return Runner(lambda: quantize_into(o.first, *o.beside, o.limits, work, codes), lambda: {"codes": codes})
 
 
-def requantize(case: Case) -> Runner:
-    o = data.operands(case)
+def requantize(o: Operands) -> Runner:
     acc, codes, work = o.first, o.result(), data.empty(o.shape, np.float64, aligned=True)
 
     def call() -> None:
@@ -72,15 +68,13 @@ def requantize(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": codes}, ROUNDED_ONCE)
 
 
-def dequantize_linear(case: Case) -> Runner:
-    o = data.operands(case)
+def dequantize_linear(o: Operands) -> Runner:
     codes, values, parameters = o.grouped(o.first), o.result(), given(o)
     return Runner(lambda: dequantize_into(codes, *parameters, o.grouped(values)), lambda: {"values": values})
 
 
-def dequantize(case: Case) -> Runner:
+def dequantize(o: Operands) -> Runner:
     """Look up both elements of each byte, then multiply."""
-    o = data.operands(case)
     packed, values, scale = o.first, o.result(), o.beside[0]
     pairs, groups = values.reshape(*packed.shape, 2), o.grouped(values)
     bits = np.arange(256)
@@ -93,9 +87,14 @@ def dequantize(case: Case) -> Runner:
     return Runner(call, lambda: {"values": values})
 
 
-def fake_quantize(case: Case) -> Runner:
-    o, values = data.operands(case), data.out(case, "values")
-    groups, codes, (scale, zero) = o.grouped(values), o.grouped(data.out(case, "codes")), given(o)
+def codes_of(o: Operands) -> Array:
+    """Memory for codes where values are made."""
+    return data.empty(o.shape, o.qtype.storage, aligned=True)
+
+
+def fake_quantize(o: Operands) -> Runner:
+    values = o.result()
+    groups, codes, (scale, zero) = o.grouped(values), o.grouped(codes_of(o)), given(o)
 
     def call() -> None:
         quantize_into(o.grouped(o.first), scale, 0 if zero is None else zero, o.limits, groups, codes)
@@ -104,9 +103,8 @@ def fake_quantize(case: Case) -> Runner:
     return Runner(call, lambda: {"values": values})
 
 
-def by_range(case: Case) -> Runner:
-    o = data.operands(case)
-    codes, decodes = data.out(case, "codes"), o.made == "values"
+def by_range(o: Operands) -> Runner:
+    codes, decodes = codes_of(o), o.made == "values"
     work = o.result() if decodes else data.empty(o.shape, np.float32, aligned=True)
 
     def call() -> tuple[np.float32, np.uint8]:
@@ -120,10 +118,9 @@ def by_range(case: Case) -> Runner:
     return Runner(call, lambda: dict(zip(("scale", "zero_point"), call(), strict=True)) | made)
 
 
-def quantize(case: Case) -> Runner:
-    if not case.work.symmetric:
-        return by_range(case)
-    o = data.operands(case)
+def quantize(o: Operands) -> Runner:
+    if not o.symmetric:
+        return by_range(o)
     groups, out = o.grouped(o.first), o.result()
     codes, work = o.grouped(out), data.empty(groups.shape, np.float32, aligned=True)
 
@@ -136,8 +133,8 @@ def quantize(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": out, "scale": call()})
 
 
-def compare(case: Case) -> Runner:
-    o, last = data.operands(case), [np.empty(0)]
+def compare(o: Operands) -> Runner:
+    o, last = o, [np.empty(0)]
     (scale, zero), codes = o.beside, o.approximation
     assert codes is not None
 
@@ -160,8 +157,7 @@ def error_measures(x: Array, codes: Array, scale: Array, zero: Array) -> Array:
     return np.array([mse, sqnr, error.max(), error.mean(), relative.max(), relative.mean(), clipped / x.size])
 
 
-def pack(case: Case) -> Runner:
-    o = data.operands(case)
+def pack(o: Operands) -> Runner:
     out, low, high = o.result(), o.first[:, 0::2].view(np.uint8), o.first[:, 1::2].view(np.uint8)
 
     def call() -> None:
@@ -171,8 +167,7 @@ def pack(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": out})
 
 
-def unpack(case: Case) -> Runner:
-    o = data.operands(case)
+def unpack(o: Operands) -> Runner:
     packed, codes = o.first.view(np.int8), o.result()
 
     def call() -> None:
@@ -182,4 +177,4 @@ def unpack(case: Case) -> Runner:
     return Runner(call, lambda: {"bytes": codes})
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("fake_quantize_range", ""): by_range}
+BUILDERS: Builders = {("fake_quantize_range", ""): by_range}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -12,11 +12,9 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnxruntime.quantization.quant_utils import pack_bytes_to_4bit
 
-from .. import data
 from ..calls import Array, Operands, dtype_of, empty
-from ..cases import Case
 from ..verify import EXACT
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 
 VERSION = 25, 13  # of the operators, for codes of 2 bits and scales of another dtype than values, and of the model
 
@@ -120,21 +118,17 @@ def prepared(o: Operands) -> Runner | None:
     return bound("QuantizeLinear", x, {"codes": y}, given, output_dtype=y.element, **attributes)
 
 
-def runner(case: Case) -> Runner | None:
-    return prepared(data.operands(case))
-
-
-def pack(case: Case) -> Runner:
+def pack(o: Operands) -> Runner:
     """Pack with the Python loop of the quantization tool."""
-    call = partial(pack_bytes_to_4bit, data.operands(case).first.tobytes())
+    call = partial(pack_bytes_to_4bit, o.first.tobytes())
     return Runner(call, lambda: {"codes": np.frombuffer(call(), np.uint8)}, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Any]] = {
-    ("quantize_linear", "QuantizeLinear"): runner,
-    ("quantize_linear", "QuantizeLinear to float8"): runner,
-    ("dequantize_linear", "DequantizeLinear"): runner,
-    ("dequantize", "DequantizeLinear"): runner,
-    ("quantize", "DynamicQuantizeLinear"): runner,
+BUILDERS: Builders = {
+    ("quantize_linear", "QuantizeLinear"): prepared,
+    ("quantize_linear", "QuantizeLinear to float8"): prepared,
+    ("dequantize_linear", "DequantizeLinear"): prepared,
+    ("dequantize", "DequantizeLinear"): prepared,
+    ("quantize", "DynamicQuantizeLinear"): prepared,
     ("pack", "pack_bytes_to_4bit"): pack,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,15 +9,13 @@ import piquant
 from piquant import DataType, ReduceOp, RoundMode
 
 from .. import data
-from ..calls import SCALE, ZERO_POINT
-from ..cases import Case
-from . import Runner, own_threads
+from ..calls import SCALE, ZERO_POINT, Operands
+from . import Builders, Runner, own_threads
 
 ZERO = ZERO_POINT + 128  # of unsigned codes
 
 
-def quantize_linear(case: Case) -> Runner:
-    o = data.operands(case)
+def quantize_linear(o: Operands) -> Runner:
     x, codes = o.first, o.result()
     where = x.ctypes.data, DataType.F32, codes.ctypes.data, DataType.UINT8
     run = piquant.Context(own_threads()).quantize_ptr
@@ -26,9 +23,8 @@ def quantize_linear(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": (codes.view(np.uint8) ^ 128).view(np.int8)}, keep=(x, codes))
 
 
-def dequantize_linear(case: Case) -> Runner:
-    o = data.operands(case)
-    values, codes = o.result(), data.out(case, "bytes").view(np.uint8)
+def dequantize_linear(o: Operands) -> Runner:
+    values, codes = o.result(), data.empty(o.shape, np.uint8, aligned=True).view(np.uint8)
     np.bitwise_xor(o.first.view(np.uint8), np.uint8(128), out=codes)
     where = codes.ctypes.data, DataType.UINT8, values.ctypes.data, DataType.F32
     run = piquant.Context(own_threads()).dequantize_ptr
@@ -36,7 +32,7 @@ def dequantize_linear(case: Case) -> Runner:
     return Runner(call, lambda: {"values": values}, keep=(codes, values))
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+BUILDERS: Builders = {
     ("quantize_linear", ""): quantize_linear,
     ("dequantize_linear", ""): dequantize_linear,
 }

@@ -6,7 +6,6 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from .. import data
 from ..calls import SCALE, ZERO_POINT
 from ..cases import OPERATIONS, Case
 from ..roofline.moves import Kernel
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 from .roofline import moved
 
 SOURCE = Path(__file__).parents[1] / "roofline" / "roofline.c"
@@ -90,7 +89,8 @@ def runner(variant: str, case: Case) -> Runner:
     return Runner(call, lambda: results, keep=(source, out, bounds))
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {key: partial(runner, key[1]) for key in LOOPS} | {
+OF_CASES = True
+BUILDERS: Builders = {key: partial(runner, key[1]) for key in LOOPS} | {
     (operation, variant): partial(moved, move, PARALLEL_FROM, variant == "move, stream")
     for operation in OPERATIONS
     for variant in ("move", "move, stream")

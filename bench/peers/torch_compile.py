@@ -13,9 +13,8 @@ from torch import Tensor
 
 from .. import data, formulas
 from ..calls import Array, Operands
-from ..cases import Case
 from ..formulas import ELEMENTS, Rule, rule_of
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 
 warnings.filterwarnings("ignore", category=UserWarning)
 torch.set_num_threads(own_threads())
@@ -133,8 +132,4 @@ def prepared(o: Operands, compiled: Callable[[Any], Any] = COMPILED) -> Runner |
     return Runner(partial(compiled(function), *arguments), lambda: results)
 
 
-def runner(case: Case) -> Runner | None:
-    return prepared(data.operands(case))
-
-
-BUILDERS = {(operation, ""): runner for operation in (*ELEMENTS, "fake_quantize_range")}
+BUILDERS: Builders = {(operation, ""): prepared for operation in (*ELEMENTS, "fake_quantize_range")}

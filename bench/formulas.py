@@ -40,7 +40,7 @@ def parameters_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
         scale = xp.amax(xp.abs(x), axis=rule.axes, keepdims=True) / (steps / 2)
         return xp.where(scale == 0, 1, scale), xp.full_like(scale, (rule.lowest + rule.highest) / 2)
     lo, hi = ranges_of(xp, x, rule)
-    lo, hi = xp.clip(lo, max=0), xp.clip(hi, min=0)
+    lo, hi = xp.clip(lo, None, 0), xp.clip(hi, 0, None)
     scale = xp.where(hi == lo, 1, (hi - lo) / steps)
     return scale, xp.clip(xp.round(rule.lowest - lo / scale), rule.lowest, rule.highest)
 
@@ -80,7 +80,7 @@ def measures_of(xp: Any, exact: Tensor, values: Tensor, clipped: Tensor | None) 
 
 # function -> what becomes of an element
 ELEMENTS = {
-    **dict.fromkeys(("quantize", "quantize_linear"), encode),
+    **dict.fromkeys(("quantize", "quantize_linear", "requantize"), encode),
     **dict.fromkeys(("dequantize", "dequantize_linear"), decode),
     "fake_quantize": encode_and_decode,
 }

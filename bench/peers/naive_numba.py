@@ -15,7 +15,8 @@ from numba import get_num_threads, njit, prange
 from fastq.formats.qtypes import QTYPES
 
 from .. import data
-from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands, dtype_of
+from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands
+from ..formulas import MEASURES
 from . import Builders, Runner, loops
 from .loops import ELEMENTS, GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, WITH_GIVEN, WITH_OWN
 
@@ -165,11 +166,17 @@ def _compare(o: Operands) -> Call:
     both = list(map(o.grouped, (o.first, o.approximation)))
     view = loop_view(both, o.shared)
     arrays = _slices(view.shape[0]), *map(view.all, both)
-    if o.qparams is None:
-        nothing = np.ones((view.shape[0], 1, 1, 1))
-        return lambda: loops.MEASURE_VALUES(*arrays, nothing, nothing, 0.0, 0.0)
-    given, limits = view.given(o), o.limits
-    return lambda: loops.MEASURE_CODES(*arrays, *given, *limits)
+    given, limits = (
+        [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o),
+        o.limits or (0.0, 0.0),
+    )
+    loop, found = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, np.ones((len(arrays[0]) - 1, MEASURES))
+
+    def call() -> tuple[Any, ...]:
+        loop(*arrays, *given, *limits, found)
+        return (*found[:, :4].sum(0), *found[:, 4:6].max(0), *found[:, 6:].sum(0))
+
+    return call
 
 
 def _binarize(o: Operands) -> Call:
@@ -178,16 +185,26 @@ def _binarize(o: Operands) -> Call:
     return lambda: loops.keep_signs(o.first, o.qtype.qmin, packed) or packed
 
 
+def _with_numbers(element: Any, first: Array, result: Array, *numbers: Any) -> Call:
+    """A call that computes all elements with the same numbers."""
+    view = loop_view([first, result], tuple(range(first.ndim)))
+    x, made = view.all(first), view.all(result)
+    given = view.repeated(*(np.full(view.own, number) for number in numbers[:2]))
+    return lambda: use_given(element, x, view, given, numbers[2:], made)
+
+
 def _bitround(o: Operands) -> Call:
-    rounded, words = np.ones_like(o.first) if o.out is None else o.out, np.dtype(f"u{o.first.itemsize}")
-    dropped = words.type(np.finfo(o.first.dtype).nmant - KEEPBITS)
-    return lambda: loops.round_bits(o.first.view(words), dropped, rounded.view(words)) or rounded
+    rounded, word = np.ones_like(o.first) if o.out is None else o.out, np.dtype(f"u{o.first.itemsize}").type
+    numbers = word(np.finfo(o.first.dtype).nmant - KEEPBITS), word(1), word(0), word(0)
+    call = _with_numbers(loops.round_bits, o.first.view(word), rounded.view(word), *numbers)
+    return lambda: call() or rounded
 
 
 def _unpack_array(o: Operands) -> Call:
-    kind = dtype_of(o.dtype)
-    values, numbers = np.ones_like(o.first, kind), (kind.type(SCALE), kind.type(OFFSET), o.qtype.qmin)
-    return lambda: loops.unpack_codes(o.first, *numbers, values) or values
+    values, real = np.ones_like(o.first, o.result_dtype), o.result_dtype.type
+    numbers = real(SCALE), real(OFFSET), real(o.qtype.qmin), real(np.nan)
+    call = _with_numbers(loops.unpack_code, o.first, values, *numbers)
+    return lambda: call() or values
 
 
 def _three_axes(array: Array) -> Array:

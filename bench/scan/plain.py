@@ -14,49 +14,27 @@ import numpy as np
 from fastq import reference
 from fastq.formats.qtypes import CASTS, QTYPES
 
+from .. import formulas
 from ..calls import Array, Operands, call_of, dtype_of, empty
 from ..peers.naive_numba import FOUR_BITS, Call, numba_loop
 from .grid import OF_CODES_WORKS, Cell
 
-F32 = np.float32
-
-
 # --- an expression of NumPy -------------------------------------------------------------------------------------------
 
 
-def _parameters(o: Operands) -> tuple[Array, Any]:
-    if o.qparams is not None:
-        scale, zero = o.beside
-        return scale, zero.astype(F32)
-    x, axes, qtype = o.grouped(o.first), o.shared, o.qtype
-    if o.symmetric:
-        return np.abs(x).max(axes, keepdims=True) / F32((1 << qtype.bits - 1) - 1), F32(qtype.middle)
-    lo, hi = np.minimum(x.min(axes, keepdims=True), F32(0)), np.maximum(x.max(axes, keepdims=True), F32(0))
-    scale = (hi - lo) / F32(qtype.qmax - qtype.qmin)
-    return scale, np.rint(qtype.qmin - lo / scale)
-
-
-def _encoded(o: Operands, scale: Array, zero: Any) -> Array:
-    return np.clip(np.rint(o.grouped(o.first) / scale) + zero, o.qtype.qmin, o.qtype.qmax)
-
-
-def _quantize(o: Operands) -> Call:
+def _elements(o: Operands) -> Call:
     if o.code in CASTS:
         return lambda: o.first.astype(dtype_of(o.code))
-    return lambda: _encoded(o, *_parameters(o)).astype(o.qtype.storage)
+    element, rule, x = formulas.ELEMENTS[o.function], formulas.rule_of(o), o.grouped(o.first)
+    if o.qparams is None:
+        return lambda: element(np, x, *formulas.parameters_of(np, x, rule), rule).astype(o.result_dtype, copy=False)
+    given = o.beside
+    return lambda: element(np, x, *given, rule).astype(o.result_dtype, copy=False)
 
 
-def _fake_quantize(o: Operands) -> Call:
-    def call() -> Array:
-        scale, zero = _parameters(o)
-        return (_encoded(o, scale, zero) - zero) * scale
-
-    return call
-
-
-def _dequantize(o: Operands) -> Call:
-    scale, zero = _parameters(o)
-    return lambda: ((o.grouped(o.first).astype(F32) - zero) * scale).astype(dtype_of(o.dtype), copy=False)
+def _choose_qparams(o: Operands) -> Call:
+    rule, x = formulas.rule_of(o), o.grouped(o.first)
+    return lambda: formulas.parameters_of(np, x, rule)
 
 
 def _minmax(o: Operands) -> Call:
@@ -74,8 +52,8 @@ def _compare(o: Operands) -> Call:
     x, other = o.grouped(o.first), o.grouped(o.approximation)
     if not o.qparams:
         return lambda: _errors(x, other)
-    scale, zero = _parameters(o)
-    return lambda: _errors(x, (other.astype(F32) - zero) * scale)
+    given, rule = o.beside, formulas.rule_of(o)
+    return lambda: _errors(x, formulas.decode(np, other, *given, rule))
 
 
 def _binarize(o: Operands) -> Call:
@@ -100,10 +78,8 @@ def _unpack(o: Operands) -> Call:
 
 
 _EXPRESSIONS: dict[str, Callable[[Operands], Call]] = {
-    **dict.fromkeys(("quantize", "quantize_linear", "requantize"), _quantize),
-    **dict.fromkeys(("dequantize", "dequantize_linear"), _dequantize),
-    "fake_quantize": _fake_quantize,
-    "choose_qparams": lambda o: partial(_parameters, o),
+    **dict.fromkeys(formulas.ELEMENTS, _elements),
+    "choose_qparams": _choose_qparams,
     "minmax": _minmax,
     "compare": _compare,
     "binarize": _binarize,

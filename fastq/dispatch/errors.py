@@ -35,7 +35,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
-    kernel = kernel_for(loop.function, ErrorOperands(*kinds, accumulator), "compare", spec.arithmetic)
+    kernel = kernel_for(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
     operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)

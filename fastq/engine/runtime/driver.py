@@ -115,10 +115,6 @@ class LaunchPlan(NamedTuple):
         plan.launches["args"] = [_address(of, each) for of, each in zip(args, tiles, strict=True)]
         return plan
 
-    def checked(self, checks: Checks) -> LaunchPlan:
-        """Return this plan with checks of its operands."""
-        return self._replace(words=np.concatenate((checks.head(len(self.args)), self.words[HEAD_WORDS:])))
-
     @property
     def kernels(self) -> list[int]:
         """Addresses of the functions that it launches, tilers and what they call among them."""
@@ -168,12 +164,14 @@ def _driver() -> Callable[..., int]:
     return python_function("fastq.engine.runtime.drive", "drive")
 
 
-def bind(plan: LaunchPlan) -> Callable[..., int]:
-    """Return a function that launches a plan on operands, as long as threads do not change.
+def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
+    """Return a function that launches a plan on operands that pass checks, as long as threads do not change.
 
     It takes ndarrays of exactly that type, contiguous, or None, in the order X, OUT, SCALE, ZERO, SUMS, LO, HI; a scale
     or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was done.
     """
+    if checks is not None:
+        plan = plan._replace(words=np.concatenate((checks.head(len(plan.args)), plan.words[HEAD_WORDS:])))
     for kernels in _recordings:
         kernels += plan.kernels
     if _planning.on:  # the plan is kept for other threads too, which launch it

@@ -95,7 +95,7 @@ def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) 
 
 def _by_qparams(op: str, call: Call, params: QParams, request: values.Request, result: Result) -> BoundCall:
     """Return what launches an operation by its QParams, `params` where they are in the compute type."""
-    rules = rules_of(params, request.compute)
+    rules = rules_of(params, request.coding.compute)
     return _bound(spec_of(op, request), request, call, rules, given_by(params), result)
 
 

@@ -40,7 +40,7 @@ class RangeSearch:
     """
 
     def __init__(self, x: Array, spec: OpSpec, request: Request) -> None:
-        granularity, compute, method = request.granularity, request.compute, request.search
+        granularity, compute, method = request.granularity, request.coding.compute, request.search
         assert method is not None
         self.axis = granularity.kept[0] if granularity.block_size else None
         self.order, self.granularity = _parts_first(x, granularity), granularity

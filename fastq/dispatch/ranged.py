@@ -114,9 +114,12 @@ class _Work(NamedTuple):
             return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
         apart = request.search is not None or self.result is None
         view = None if apart else self.seen(x, target)
-        ranged = None if view is None else self.plan(view, x, one_pass=not view.is_in_order(x))
-        if view is not None and ranged is not None:
-            return self.filled(self.at_once(view, ranged, x, target), view, begin=ranged.begin)
+        if view is not None and self.result is not None:
+            kinds = native(x.dtype), self.result.dtype
+            plan = functools.partial(plan_ranged, self.spec, src=kinds[0], dst=kinds[1], draws=request.stochastic)
+            # two passes had better go through x each in its own way
+            if (ranged := plan(view, one_pass=not view.is_in_order(x))) is not None:
+                return self.filled(self.at_once(plan, view, ranged, x, target), view, begin=ranged.begin)
         choice = ParameterChoice(x, request, self.spec)
         if self.result is not None:
             return self.filled(self.in_steps(choice, x, target), choice.view)
@@ -179,12 +182,14 @@ class _Work(NamedTuple):
         view = strides.arrange_packed(x.shape, granularity, out, packed.group)
         return None if view is None else view.of(x, out)
 
-    def plan(self, view: strides.View, x: Array, one_pass: bool = False) -> RangedPlan | None:
-        """Plan for a view; with `one_pass` not in two, which had better go through x each in its own way."""
-        assert self.result is not None
-        return plan_ranged(self.spec, view, native(x.dtype), self.result.dtype, one_pass, self.request.stochastic)
-
-    def at_once(self, view: strides.View, ranged: RangedPlan, x: Array, out: Array | None) -> BoundLaunch:
+    def at_once(
+        self,
+        plan: Callable[[strides.View], RangedPlan | None],
+        view: strides.View,
+        ranged: RangedPlan,
+        x: Array,
+        out: Array | None,
+    ) -> BoundLaunch:
         """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
 
         NaN and infinities are refused by the reports of kernels; the driver refuses output that shares memory with x.
@@ -193,14 +198,14 @@ class _Work(NamedTuple):
         def in_order(x: Array, out: Array, *parameters: Array) -> int:
             x = view.in_order(x)  # a copy without gaps may have longer rows, too long for a tile
             target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of that
-            ranged = self.plan(view.of(x, target), x)
+            ranged = plan(view.of(x, target))
             assert ranged is not None  # of memory that goes through no tiles
             status = self.executing(view, ranged, x)(x, target, *parameters)
             out[...] = target
             return status
 
         def execute_for(source: Array, out: Array) -> Execute:
-            ranged = self.plan(view.of(source, out), source)
+            ranged = plan(view.of(source, out))
             return in_order if ranged is None else self.executing(view, ranged, source)
 
         assert self.result is not None
@@ -402,7 +407,7 @@ class TensorScale:
     def __init__(self, x: Array, request: Request) -> None:
         row = request.qtype.float_format
         assert row is not None
-        self.compute = request.compute
+        self.compute = request.coding.compute
         self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
         self.reduce = Extremes(x, ARRAY, request.nan)
 
@@ -431,7 +436,7 @@ class ParameterChoice:
         self.reduce = Extremes(x, where, request.nan)
         self.view = self.reduce.view
         self.search = None if request.search is None else RangeSearch(x, spec, request)
-        accumulator = self.reduce.dtype if self.search is None else request.compute
+        accumulator = self.reduce.dtype if self.search is None else request.coding.compute
         self.plan = plan_parameters(spec, accumulator, self.view.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
         self.nan_parts = NanParts(x, where) if marks else None

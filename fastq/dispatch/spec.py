@@ -105,14 +105,13 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     The latter rounds as in the convention: for stochastic rounding it gives only parameters.
     """
     coding, qtype, symmetric, half = request.coding, request.qtype, request.symmetric, request.half
-    scale, zero_point = coding.row.scale_dtype(request.compute), coding.row.zero_point_dtype(qtype, request.compute)
-    rule, range_scheme = rule_of(coding, qtype, request.compute, scale)._replace(half=half.operations), GIVEN
+    rule, range_scheme = rule_of(coding, qtype)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
-        written = _BYTE if qtype.scale_element else scale, _BYTE if qtype.element else zero_point
+        written = _BYTE if qtype.scale_element else coding.scale, _BYTE if qtype.element else coding.zero_point
         range_scheme = RangeScheme(name, *written)
     spec = OpSpec(op, Arithmetic(rule, *_storages(qtype, request.saturate)), coding.codes, request.nan, range_scheme)
     return spec.drawn if request.stochastic and not by_range else spec
@@ -133,8 +132,8 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
     return codes, scales
 
 
-def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
-    """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
+def rule_of(coding: Coding, qtype: QType) -> Rule:
+    """Return the arithmetic of a convention with given parameters."""
     row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
@@ -145,13 +144,13 @@ def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtyp
         lowest=row.offset_code == "lowest" and zero == "offset",
         middle=row.decode == "middle" and counts,
         signed=row.signed_scale,
-        compute="" if scale == compute else compute.name,
+        compute="" if coding.scale == coding.compute else coding.compute.name,
     )
 
 
 def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
     """Return the arithmetic with which a convention takes parameters from a range."""
-    row, codes, clamped = coding
+    row, codes, clamped = coding[:3]
     if qtype.codebook:
         return RangeRule(floor=0.0, degenerate=0.0)
     return RangeRule(

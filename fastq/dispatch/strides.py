@@ -57,9 +57,9 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
         size = math.prod(shape)
         return Layout(1, size, 1, size, 1, NEVER, 1, parameters, unit=size)
     # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
-    groups, at = [1] * 5, 0
+    groups, at, named = [1] * 5, 0, granularity.kept
     for axis in range(len(shape) - 1, -1, -1):
-        is_kept = (axis in granularity.kept) != bool(block)  # blocks run along the one axis that is named
+        is_kept = (axis in named) != bool(block)  # blocks run along the one axis that is named
         if shape[axis] > 1 or (block and not is_kept):  # other axes of one element belong to either kind
             at += is_kept == at % 2
             if at == len(groups):
@@ -242,9 +242,8 @@ def arrange(
     the axes of contiguous given scales, slowest first.
     """
     in_c_order = make_layout(x.shape, granularity)
-    if in_c_order is not None and is_plain(x) and is_plain(out):
-        in_place = View(x.shape, in_c_order, direct=is_plain_out(out))
-        return in_place if in_place.direct else in_place.of(x, out, reads=reads)
+    if in_c_order is not None and is_plain(x) and is_plain_out(out):
+        return View(x.shape, in_c_order, direct=True)
     natural, kept, alone = tuple(range(x.ndim)), granularity.kept, reads and out is None
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
     in_memory = memory_order(x if out is None or leads else out, alone)
@@ -308,8 +307,8 @@ def memory_order(x: Array, alone: bool = False) -> tuple[int, ...]:
 
     In that an axis along which x repeats itself is the fastest; with `alone` it is the slowest.
     """
-    strides = [abs(stride) for stride in x.strides]
-    return tuple(sorted(range(x.ndim), key=lambda axis: (bool(strides[axis]) and alone, -strides[axis])))
+    keys = [(bool(stride) and alone, -abs(stride)) for stride in x.strides]
+    return tuple(sorted(range(x.ndim), key=keys.__getitem__))
 
 
 def order_without_gaps(x: Array) -> tuple[int, ...] | None:

@@ -171,10 +171,11 @@ def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
 def _all_finite_from(least: float, scale: Array) -> bool:
     """Return whether all scales are finite and at least a number, in pieces that keep temporaries in the cache."""
     flat = scale.reshape(-1)  # a copy if strided; scales are
-    return all(
-        bool(np.min(piece) >= least and np.max(piece) < np.inf)  # also false for NaN, which both propagate
-        for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
-    )
+    for k in range(0, flat.size, 65536):
+        piece = flat[k : k + 65536]
+        if not (np.min(piece) >= least and np.max(piece) < np.inf):  # nor of NaN, which both propagate
+            return False
+    return True
 
 
 def _as_own_scale(given: Array, rules: ParameterRules) -> Array:

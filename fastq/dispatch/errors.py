@@ -59,9 +59,10 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     check_input(x.dtype)
     check_comparable(x.shape, call.shape)
     compute = call.qparams.compute_dtype
-    params = checked_qparams(call.qparams, call.shape, compute)
+    rules = rules_of(call.qparams, compute)
+    params = checked_qparams(call.qparams, call.shape, compute, rules)
     check_stored_codes(q, params.dtype, call.shape)
-    request, rules, given = of_qparams(params, x.ndim, compute), rules_of(params, compute), given_by(params)
+    request, given = of_qparams(params, x.ndim, compute), given_by(params)
     way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:

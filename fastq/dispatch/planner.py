@@ -116,13 +116,9 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
     loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
     kernel = kernel_for(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
-    args = kernel_args(
-        layout,
-        spec.code_range,
-        streaming=store_mode(size, *kinds[:2], layout, row=loop.row, codes=spec.op == "quantize"),
-        outgrows_cache=outgrows_cache(size, *kinds[:2]),
-        repeat=loop.repeat,
-    )
+    large, codes = outgrows_cache(size, *kinds[:2]), spec.op == "quantize"
+    streaming = store_mode(size, *kinds[:2], layout, row=loop.row, codes=codes) if large else 0
+    args = kernel_args(layout, spec.code_range, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     how: dict[str, Any] = {"chunk_multiple": WHOLE_BYTES, "backward": backward, "status_mask": status_mask}
     plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threads, **how)

@@ -92,13 +92,9 @@ class _Launcher(NamedTuple):
         kernel = requantize_address("body.requantize.channels", operands, *how)
         channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
         loop, size = loop_of(layout, "requantize", *elements), acc.size
-        args = kernel_args(
-            layout,
-            asked.codes,
-            streaming=store_mode(size, *elements, layout, row=loop.row, codes=True),
-            outgrows_cache=outgrows_cache(size, *elements),
-            repeat=loop.repeat,
-        )
+        large = outgrows_cache(size, *elements)
+        streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
+        args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
         kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
         threads = threadpool.threads_for(size)
         plan = plan_launch(kernel, (X, OUT, LO, HI, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)

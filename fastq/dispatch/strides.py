@@ -313,6 +313,8 @@ def memory_order(x: Array, alone: bool = False) -> tuple[int, ...]:
 
 def order_without_gaps(x: Array) -> tuple[int, ...] | None:
     """Return axes from the slowest to the fastest in memory, None where that has gaps."""
+    if is_plain(x):
+        return tuple(range(x.ndim))
     order = memory_order(x)
     return order if is_plain(x.transpose(order)) else None
 

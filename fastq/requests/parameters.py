@@ -264,9 +264,11 @@ def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     return ParameterRules(params.dtype, row, row.scale_dtype(compute), params.block_size)
 
 
-def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
+def checked_qparams(
+    params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules | None = None
+) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
-    rules = rules_of(params, compute)
+    rules = rules or rules_of(params, compute)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)
     wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)

@@ -14,7 +14,7 @@ from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute
 from fastq.dispatch.planner import kernel_args, kernel_for, store_mode, tiled
 from fastq.dispatch.spec import PLAIN
-from fastq.dispatch.strides import arrange, extents, is_plain_out, result_of
+from fastq.dispatch.strides import arrange, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
@@ -66,8 +66,7 @@ def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
 def _launch_of(asked: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
     """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
     plan = _plan(asked, x, out)
-    nbytes_of, lowest = extents(x, out, nbytes)
-    launch = _with_table(asked, bind(plan, Checks((*nbytes_of, 0, 0), lowest=lowest)))
+    launch = _with_table(asked, bind(plan, Checks.of(x, out, nbytes)))
     execute_for = functools.partial(_execute, asked)
     return BoundLaunch(
         _refuse_nothing, _with_table(asked, bind(plan)), launch, execute_for=execute_for, strides=x.strides

@@ -14,7 +14,7 @@ from fastq.dispatch.copies import packer, unpacker
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import View, arrange, arrange_packed, copy_if_overlapping, extents
+from fastq.dispatch.strides import View, arrange, arrange_packed, copy_if_overlapping
 from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
@@ -147,17 +147,15 @@ class Launcher(NamedTuple):
         """
         if given.tensor_scale or not pass_as_they_are(rules, scale, zero_point, given):
             return never_fits
-        sizes, lowest = extents(x, out, nbytes)
         qtype, in_kernel = rules.qtype, in_bits(given)
-        checks = Checks(
-            (*sizes, given.scale.nbytes, given.zero_point.nbytes),
-            in_kernel.scale.dtype,
-            rules.may_be_negative,
-            in_kernel.zero_point.dtype,
-            (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
-            (given.scale.dtype.type, given.zero_point.dtype.type),
-            lowest,
-            rules.may_be_zero,
+        checks = Checks.of(
+            *(x, out, nbytes, given.scale.nbytes, given.zero_point.nbytes),
+            scale=in_kernel.scale.dtype,
+            signed=rules.may_be_negative,
+            zero_point=in_kernel.zero_point.dtype,
+            codes=(qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
+            scalars=(given.scale.dtype.type, given.zero_point.dtype.type),
+            zero=rules.may_be_zero,
         )
         return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
 

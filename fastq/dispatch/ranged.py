@@ -210,8 +210,7 @@ class _Work(NamedTuple):
 
         assert self.result is not None
         execute = self.executing(view, ranged, x)
-        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
-        bound: Execute = driver.bind(ranged.plan, driver.Checks((*nbytes, 0, 0), lowest=lowest))
+        bound: Execute = driver.bind(ranged.plan, driver.Checks.of(x, out, self.result.nbytes))
 
         def launch_drawing(*operands: Any) -> int:
             return bound(*operands[:4], *ranged.operands(view, operands[-1]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, nothing
 from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, store_mode, tiled
-from fastq.dispatch.strides import NO_LAYOUT, View, arrange, codes_result, extents
+from fastq.dispatch.strides import NO_LAYOUT, View, arrange, codes_result
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (
@@ -135,15 +135,13 @@ def _as_it_is(numbers: Any) -> Any:
 
 
 def _checks(asked: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
-    (nbytes_acc, nbytes_out), lowest = extents(acc, out, nbytes)
     factors, zero_point, _ = ready
-    return Checks(
-        (nbytes_acc, nbytes_out, factors.nbytes, zero_point.nbytes),
+    return Checks.of(
+        *(acc, out, nbytes, factors.nbytes, zero_point.nbytes),
         scale=factors.dtype,
         zero_point=zero_point.dtype,
         codes=(int(asked.qtype.qmin), int(asked.qtype.qmax)),
         scalars=(factors.dtype.type, zero_point.dtype.type),
-        lowest=lowest,
         zero=True,
     )
 

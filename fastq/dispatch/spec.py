@@ -57,12 +57,7 @@ class OpSpec:
     nan: str = "raise"  # what to do with NaN
     range_scheme: RangeScheme = GIVEN  # the method for parameters from ranges; `GIVEN` if they are given
     draws: bool = False  # whether codes are rounded at random
-
-    @property
-    def packed_format(self) -> StorageFormat | None:
-        """The storage of codes that share bytes, where such are read or written, else None."""
-        codes = self.arithmetic.code_format
-        return codes if codes is not None and codes.packed and self.op != "fake" else None
+    packed_format: StorageFormat | None = None  # the storage of codes that share bytes, where such are read or written
 
     @cached_property
     def in_bytes(self) -> OpSpec:
@@ -82,7 +77,7 @@ class OpSpec:
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), draws=True)
 
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
-        return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format))
+        return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format), packed_format=None)
 
     @cached_property
     def given(self) -> OpSpec:
@@ -113,8 +108,11 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
         name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
         written = _BYTE if qtype.scale_element else coding.scale, _BYTE if qtype.element else coding.zero_point
         range_scheme = RangeScheme(name, *written)
-    spec = OpSpec(op, Arithmetic(rule, *_storages(qtype, request.saturate)), coding.codes, request.nan, range_scheme)
-    return spec.drawn if request.stochastic and not by_range else spec
+    codes, scales = _storages(qtype, request.saturate)
+    packed = codes if qtype.packed and op != "fake" else None
+    arithmetic, draws = Arithmetic(rule, codes, scales), request.stochastic and not by_range
+    spec = OpSpec(op, arithmetic, coding.codes, request.nan, range_scheme, packed_format=packed)
+    return spec.drawn if draws else spec
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:

@@ -116,18 +116,6 @@ def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, .
     return Memory(tuple(strides[axis] for axis in view_order or range(like.ndim)), dtype)
 
 
-def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the bytes of x and of out, and those from the first element of each to its lowest one; see `Checks`."""
-    (low_x, nbytes_x), (low_out, nbytes_out) = _extent_of(x), (0, result_nbytes) if out is None else _extent_of(out)
-    return (nbytes_x, nbytes_out), (low_x, low_out)
-
-
-def _extent_of(x: Array) -> tuple[int, int]:
-    """Return the bytes from the first element of an array to its lowest one, and from there to its end."""
-    low, high = np.lib.array_utils.byte_bounds(x)
-    return low - x.__array_interface__["data"][0], high - low
-
-
 def is_plain(x: Array | None) -> bool:
     """Whether kernels can read an array in C order, or one to be made, as it is, at any address: decision D55."""
     return x is None or (x.flags.c_contiguous and x.dtype.isnative)

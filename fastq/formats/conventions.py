@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -234,7 +233,10 @@ class Convention:
     def under(self, symmetric: bool, part: str) -> Convention:
         """Return the row with the variants for a scheme and parameters of an "array", of "channels" or of "blocks"."""
         holds = ("symmetric" if symmetric else "asymmetric", part)
-        return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
+        if (row := self._rows.get(holds)) is None:
+            fields = {name: value for when, name, value in self.variants if when in holds}
+            row = self._rows[holds] = replace(self, variants=(), **fields)
+        return row
 
     def check_format(self, qtype: QType) -> None:
         """Raise ValueError unless the system supports the format."""
@@ -269,13 +271,14 @@ class Convention:
         scale = self.stored_type if self.stored_type in _HALVES else scale
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
-    def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type of scales for values of a compute type."""
-        return np.dtype(np.float64) if self.stored_type == "float64" else compute
+    def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """Return the types of scales and of zero points for values of a compute type."""
+        scale = np.dtype(np.float64) if self.stored_type == "float64" else compute
+        return scale, qtype.storage if self.zero_point == "integer" else scale
 
-    def zero_point_dtype(self, qtype: QType, compute: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type of zero points for values of a compute type."""
-        return qtype.storage if self.zero_point == "integer" else self.scale_dtype(compute)
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], Convention]:
+        return {}  # of `under`
 
     @cached_property
     def signed_scale(self) -> bool:
@@ -294,7 +297,6 @@ class Coding(NamedTuple):
     zero_point: np.dtype[Any]
 
 
-@functools.lru_cache(1024)
 def coding_of(
     convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
 ) -> Coding:
@@ -302,7 +304,7 @@ def coding_of(
     row = convention.under(symmetric, kind_of(axis, block_size)) if convention.variants else convention
     parameters = row.parameter_range(qtype, symmetric)
     codes = (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters
-    return Coding(row, parameters, codes, compute, row.scale_dtype(compute), row.zero_point_dtype(qtype, compute))
+    return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))
 
 
 def checked_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:

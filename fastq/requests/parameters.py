@@ -79,7 +79,7 @@ class ParameterRules(NamedTuple):
         """Return zero points in the dtype that kernels read, for prepared scales."""
         qtype, row, shape = self.qtype, self.convention, scale.shape
         if zero_point is None:
-            return np.zeros(shape, row.zero_point_dtype(qtype, scale.dtype))
+            return np.zeros(shape, row.dtypes(qtype, scale.dtype)[1])
         are_codes = row.zero_point == "integer" and qtype.has_zero_point
         is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
         if is_number and qtype.qmin <= zero_point <= qtype.qmax:
@@ -119,7 +119,7 @@ class ParameterRules(NamedTuple):
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
-        return self.convention.zero_point_dtype(qtype, scale)
+        return self.convention.dtypes(qtype, scale)[1]
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     """Return the rules for the numbers of some parameters, for values of a compute type."""
     row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, row.scale_dtype(compute), params.block_size)
+    return ParameterRules(params.dtype, row, row.dtypes(params.dtype, compute)[0], params.block_size)
 
 
 def checked_qparams(

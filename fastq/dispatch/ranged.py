@@ -118,7 +118,7 @@ class _Work(NamedTuple):
             kinds = native(x.dtype), self.result.dtype
             plan = functools.partial(plan_ranged, self.spec, src=kinds[0], dst=kinds[1], draws=request.stochastic)
             # two passes had better go through x each in its own way
-            if (ranged := plan(view, one_pass=not view.is_in_order(x))) is not None:
+            if (ranged := plan(view, one_pass=not (view.direct or view.is_in_order(x)))) is not None:
                 return self.filled(self.at_once(plan, view, ranged, x, target), view, begin=ranged.begin)
         choice = ParameterChoice(x, request, self.spec)
         if self.result is not None:

@@ -162,7 +162,7 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
         signed=row.symmetric_extreme == "signed" and symmetric,
-        fits=symmetric and row.divisor == "steps" and codes == qtype.code_range(True),
+        fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
         from_highest=row.zero_point_end == "highest",
         rounding="" if row.zero_point == "float" else row.zero_point_rounding,
         rounds_quotient=row.zero_point_rounded == "quotient",

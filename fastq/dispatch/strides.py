@@ -57,7 +57,7 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
         size = math.prod(shape)
         return Layout(1, size, 1, size, 1, NEVER, 1, parameters, unit=size)
     # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
-    groups, at, named = [1] * 5, 0, granularity.kept
+    groups, at, named = [1] * 5, 0, granularity.axes or ()
     for axis in range(len(shape) - 1, -1, -1):
         is_kept = (axis in named) != bool(block)  # blocks run along the one axis that is named
         if shape[axis] > 1 or (block and not is_kept):  # other axes of one element belong to either kind
@@ -158,8 +158,6 @@ class View(NamedTuple):
 
     def is_in_order(self, x: Array) -> bool:
         """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
-        if self.direct:
-            return True
         seen = self.turned(x)
         return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -233,10 +234,7 @@ class Convention:
     def under(self, symmetric: bool, part: str) -> Convention:
         """Return the row with the variants for a scheme and parameters of an "array", of "channels" or of "blocks"."""
         holds = ("symmetric" if symmetric else "asymmetric", part)
-        if (row := self._rows.get(holds)) is None:
-            fields = {name: value for when, name, value in self.variants if when in holds}
-            row = self._rows[holds] = replace(self, variants=(), **fields)
-        return row
+        return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
     def check_format(self, qtype: QType) -> None:
         """Raise ValueError unless the system supports the format."""
@@ -262,7 +260,7 @@ class Convention:
             return qtype.qmin // 2, qtype.qmax // 2
         if self.reserves_fill:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
-        return qtype.code_range(symmetric and (self.narrow == "all" or qtype.format in self.narrow))
+        return qtype.ranges[symmetric and (self.narrow == "all" or qtype.format in self.narrow)]
 
     def rounded_to(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
@@ -275,10 +273,6 @@ class Convention:
         """Return the types of scales and of zero points for values of a compute type."""
         scale = np.dtype(np.float64) if self.stored_type == "float64" else compute
         return scale, qtype.storage if self.zero_point == "integer" else scale
-
-    @cached_property
-    def _rows(self) -> dict[tuple[str, str], Convention]:
-        return {}  # of `under`
 
     @cached_property
     def signed_scale(self) -> bool:
@@ -297,11 +291,14 @@ class Coding(NamedTuple):
     zero_point: np.dtype[Any]
 
 
+_under = functools.lru_cache(256)(Convention.under)
+
+
 def coding_of(
     convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
 ) -> Coding:
     """Return a format under a convention, for parameters along an axis of values of a compute type."""
-    row = convention.under(symmetric, kind_of(axis, block_size)) if convention.variants else convention
+    row = _under(convention, symmetric, kind_of(axis, block_size)) if convention.variants else convention
     parameters = row.parameter_range(qtype, symmetric)
     codes = (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters
     return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))

@@ -79,7 +79,7 @@ class ParameterRules(NamedTuple):
         """Return zero points in the dtype that kernels read, for prepared scales."""
         qtype, row, shape = self.qtype, self.convention, scale.shape
         if zero_point is None:
-            return np.zeros(shape, row.zero_point_dtype(qtype, scale.dtype))
+            return np.zeros(shape, row.dtypes(qtype, scale.dtype)[1])
         are_codes = row.zero_point == "integer" and qtype.has_zero_point
         is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
         if is_number and qtype.qmin <= zero_point <= qtype.qmax:
@@ -119,7 +119,7 @@ class ParameterRules(NamedTuple):
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
-        return self.convention.zero_point_dtype(qtype, scale)
+        return self.convention.dtypes(qtype, scale)[1]
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -171,10 +171,11 @@ def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
 def _all_finite_from(least: float, scale: Array) -> bool:
     """Return whether all scales are finite and at least a number, in pieces that keep temporaries in the cache."""
     flat = scale.reshape(-1)  # a copy if strided; scales are
-    return all(
-        bool(np.min(piece) >= least and np.max(piece) < np.inf)  # also false for NaN, which both propagate
-        for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
-    )
+    for k in range(0, flat.size, 65536):
+        piece = flat[k : k + 65536]
+        if not (np.min(piece) >= least and np.max(piece) < np.inf):  # nor of NaN, which both propagate
+            return False
+    return True
 
 
 def _as_own_scale(given: Array, rules: ParameterRules) -> Array:
@@ -260,12 +261,14 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     """Return the rules for the numbers of some parameters, for values of a compute type."""
     row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, row.scale_dtype(compute), params.block_size)
+    return ParameterRules(params.dtype, row, row.dtypes(params.dtype, compute)[0], params.block_size)
 
 
-def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
+def checked_qparams(
+    params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules | None = None
+) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
-    rules = rules_of(params, compute)
+    rules = rules or rules_of(params, compute)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)
     wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)

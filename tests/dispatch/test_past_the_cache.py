@@ -34,7 +34,7 @@ def streaming(request, monkeypatch):
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert planner.outgrows_cache(1)
+    assert planner.outgrows_cache(1, np.dtype(np.uint8))
     cache.plans.clear()
     yield
     cache.plans.clear()

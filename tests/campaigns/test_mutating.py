@@ -118,7 +118,6 @@ seeds, tests, rows = map(json.loads, sys.argv[2:])
 cases, tests = [[Probe(kind, str(name)) for name in names] for kind, names in (("case", seeds), ("test", tests))]
 for file, right, wrong in rows:
     path = ROOT / file
-    assert right in path.read_text(), right
     module = "fastq." + file.removesuffix(".py").replace("/", ".")
     mutant = Mutant(module, path, 0, module, (right, wrong), range(1), "", False)
     plan = judge.Plan(cases, tests, set(), judge.is_compiled(mutant), False)
@@ -129,11 +128,15 @@ FIRST_LINE = "from __future__ import annotations"
 # file, old text, new text, and the outcome
 JUDGED = [
     ("dispatch/reduction.py", FIRST_LINE, f"{FIRST_LINE}\n\nnothing = None", "survived"),
-    ("kernels/body/min_max.py", "los, his = minimum(x, los)", "los, his = maximum(x, los)", "result"),
+    ("kernels/body/min_max.py", "v.minimum(x, los)", "v.maximum(x, los)", "result"),
     ("formats/qtypes.py", FIRST_LINE, "import nothing", "error"),
     ("dispatch/reduction.py", FIRST_LINE, "import os; os.abort()", "crash"),
     ("dispatch/reduction.py", FIRST_LINE, "while True: pass", "hang"),
 ]
+
+
+def test_what_is_judged_is_in_the_package():
+    assert all(right in (ROOT / file).read_text() for file, right, *_ in JUDGED)
 
 
 def checksum():

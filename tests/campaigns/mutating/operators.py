@@ -173,6 +173,8 @@ class _Finder:
 
         self.add(old, None, apply)
 
+    _Raise = _Break = _Continue = drop
+
     def _other(self, statements: list[Any], k: int, statement: Any) -> None:
         self.inside(statement)
 
@@ -210,29 +212,6 @@ class _Finder:
     def _While(self, statements: list[Any], k: int, node: ast.While) -> None:
         self.condition(node, "test")
         self.body(node, "body")
-
-    def _For(self, statements: list[Any], k: int, node: ast.For) -> None:
-        self.expression(node, "iter")
-        self.body(node, "body")
-
-    def _With(self, statements: list[Any], k: int, node: ast.With) -> None:
-        for item in node.items:
-            self.expression(item, "context_expr")
-        self.body(node, "body")
-
-    def _Try(self, statements: list[Any], k: int, node: ast.Try) -> None:
-        for field in ("body", "orelse", "finalbody"):
-            self.body(node, field)
-        for handler in node.handlers:
-            self.body(handler, "body")
-
-    def _Raise(self, statements: list[Any], k: int, node: ast.Raise) -> None:
-        self.drop(statements, k, node)
-
-    def _Break(self, statements: list[Any], k: int, node: ast.stmt) -> None:
-        self.drop(statements, k, node)
-
-    _Continue = _Break
 
     def _Return(self, statements: list[Any], k: int, node: ast.Return) -> None:
         value = node.value

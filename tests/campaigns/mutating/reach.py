@@ -280,8 +280,9 @@ def choose_cases(combinations, kernels, seed=0):
     import warnings
 
     from fuzzing.cases import Case
-    from fuzzing.check import Settings, function_of
+    from fuzzing.check import Settings
     from fuzzing.combinations import CASES
+    from fuzzing.functions import function_of
 
     import fastq
 

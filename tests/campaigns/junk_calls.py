@@ -26,13 +26,18 @@ from fastq.results import QParams, QuantizedArray
 # --- bad values -------------------------------------------------------------------------------------------------------
 
 
+def having(**methods):
+    """An object with these methods."""
+    return type("Having", (), methods)()
+
+
 def raising(*names):
     """An object whose methods of these names raise what no caller would expect, as tensors of PyTorch do."""
 
     def refuse(self, *arguments, **options):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
-    return type("Raising", (), dict.fromkeys(names, refuse))()
+    return having(**dict.fromkeys(names, refuse))
 
 
 class RequiresGradient:
@@ -42,21 +47,6 @@ class RequiresGradient:
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-
-
-class Index:
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
-
-
-class Array:
-    """What gives another thing than an array."""
-
-    def __array__(self, dtype=None, copy=None):
-        return "no array"
 
 
 class Unbound:
@@ -79,36 +69,14 @@ def masked():
     return np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4))
 
 
-def deep():
-    nested = []
-    for _ in range(200):
-        nested = [nested]
-    return nested
-
-
 def endless():
     itself = []
     itself.append(itself)
     return itself
 
 
-JUNK = {
-    "None": lambda: None,
-    "True": lambda: True,
-    "False": lambda: False,
-    "np.True_": lambda: np.True_,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "-1": lambda: -1,
-    "300": lambda: 300,
-    "2**31": lambda: 2**31,
-    "2**63 - 1": lambda: 2**63 - 1,
-    "2**63": lambda: 2**63,
-    "2**70": lambda: 2**70,
-    "-2**70": lambda: -(2**70),
-    "10**5000": lambda: 10**5000,
-    "1.5": lambda: 1.5,
-    "-0.0": lambda: -0.0,
+TEXTS = "None, True, False, np.True_, 0, 1, -1, 300, 2**31, 2**63 - 1, 2**63, 2**70, -2**70, 10**5000, 1.5, -0.0"
+JUNK = {text: functools.partial(eval, text, {"np": np}) for text in TEXTS.split(", ")} | {
     "nan": lambda: float("nan"),
     "inf": lambda: float("inf"),
     "1j": lambda: 1j,
@@ -131,7 +99,7 @@ JUNK = {
     "empty list": list,
     "list": lambda: [1, 2],
     "ragged list": lambda: [[1], [1, 2]],
-    "deep list": deep,
+    "deep list": lambda: functools.reduce(lambda inner, _: [inner], range(200), []),
     "endless list": endless,
     "empty tuple": lambda: (),
     "tuple": lambda: (0,),
@@ -190,9 +158,9 @@ JUNK = {
     "masked array": masked,
     "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
     "requires a gradient": RequiresGradient,
-    "__array__ of a string": Array,
-    "__index__": lambda: Index(1),
-    "__index__ far": lambda: Index(2**70),
+    "__array__ of a string": lambda: having(__array__=lambda self, dtype=None, copy=None: "no array"),
+    "__index__": lambda: having(__index__=lambda self: 1),
+    "__index__ far": lambda: having(__index__=lambda self: 2**70),
     "raising __array__": lambda: raising("__array__"),
     "raising __index__": lambda: raising("__index__"),
     "raising __bool__": lambda: raising("__bool__", "__len__"),

@@ -194,12 +194,8 @@ def forks(scale, progress):
 def processes(scale, progress):
     """Process pools of every way to start a process, and the workers of torch's DataLoader."""
     count, rows = max(8, int(100 * scale)), []
-    pools = {
-        "spawn": "multiprocessing.get_context('spawn').Pool(2)",
-        "forkserver": "multiprocessing.get_context('forkserver').Pool(2)",
-        "fork": "multiprocessing.get_context('fork').Pool(2)",
-        "ProcessPoolExecutor": "concurrent.futures.ProcessPoolExecutor(2)",
-    }
+    pools = {how: f"multiprocessing.get_context('{how}').Pool(2)" for how in ("spawn", "forkserver", "fork")}
+    pools["ProcessPoolExecutor"] = "concurrent.futures.ProcessPoolExecutor(2)"
     code = """
     import concurrent.futures, functools, multiprocessing
     arrays = [np.random.default_rng(k).standard_normal(1 << 16, np.float32) for k in range(8)]

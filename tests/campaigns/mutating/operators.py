@@ -55,16 +55,10 @@ _PAIRS = [
 ]
 _OTHER_NAMES = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 
-_UNSEEN = {"prefetch", "prefetch_lanes", "prefetch_distance", "prefetch_ahead", "tuned", "tuning", "TypeVar"}
+_SPEED = {"prefetch", "prefetch_lanes", "prefetch_distance"}
+_UNSEEN = _SPEED | {"prefetch_ahead", "tuned", "tuning", "TypeVar"}
 _UNSEEN_FUNCTIONS = {"__repr__", "__str__", "_Short"}  # texts
-_UNSEEN_FUNCTIONS |= {
-    "prefetch",
-    "prefetch_lanes",
-    "prefetch_distance",
-    "outgrows_cache",
-    "store_mode",
-    "stores_past_cache",
-}  # speed
+_UNSEEN_FUNCTIONS |= _SPEED | {"outgrows_cache", "store_mode", "stores_past_cache"}
 # arguments that can't be taken for others: code that has them swapped does not compile
 _TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
 _COMMUTATIVE = {"min", "max"}

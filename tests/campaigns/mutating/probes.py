@@ -53,12 +53,8 @@ ALONE = (
     *WHOLE,
 )
 _NO_PROBES = "bench", "campaigns", "conformance", "docs", "platforms"  # folders of tests of other things
-_KEPT = (
-    "fastq.engine.jit",
-    "fastq.engine.runtime.threadpool",
-    "fastq.engine.runtime.boundary",
-    "fastq.system",
-)  # whose caches are not cleared
+# whose caches are not cleared
+_KEPT = "fastq.engine.jit", "fastq.engine.runtime.threadpool", "fastq.engine.runtime.boundary", "fastq.system"
 
 
 @dataclass(frozen=True)

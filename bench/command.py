@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -107,11 +107,32 @@ budget_option = click.option(
 options = (sizes_option, works_option, threads_option, peers_option, rounds_option, budget_option)
 
 
+class Wanted(NamedTuple):
+    """What the options of a measurement say."""
+
+    sizes: tuple[int, ...] | None
+    works: list[Any]
+    threads: int
+    peers: tuple[str, ...]
+    rounds: int
+    budget: float | None
+
+    def settings(self, budget: float) -> Settings:
+        """How it is measured, in these seconds where none are given."""
+        return Settings(self.threads, self.peers, self.rounds, budget=budget if self.budget is None else self.budget)
+
+
 def measuring(command: Any) -> Any:
-    """Give a command the options of a measurement."""
+    """Give a command the options of a measurement, and what they say as its first argument."""
+
+    @functools.wraps(command)
+    def run_as_wanted(**named: Any) -> Any:
+        wanted = Wanted(*(named.pop(name) for name in Wanted._fields))
+        return command(wanted, **named)
+
     for option in reversed(options):
-        command = option(command)
-    return command
+        run_as_wanted = option(run_as_wanted)
+    return run_as_wanted
 
 
 @click.command()
@@ -121,19 +142,7 @@ def measuring(command: Any) -> Any:
 @click.option("--every", is_flag=True, help="Also print a row for each contender.")
 @click.option("--full", is_flag=True, help="Measure all sizes in about half an hour, and the other sections.")
 @click.option("--list", "listing", is_flag=True, help="Print the chosen cases and contenders, and measure nothing.")
-def run(
-    sizes: tuple[int, ...] | None,
-    works: list[Any],
-    threads: int,
-    peers: tuple[str, ...],
-    rounds: int,
-    budget: float | None,
-    json_file: Path | None,
-    plot_file: Path | None,
-    every: bool,
-    full: bool,
-    listing: bool,
-) -> None:
+def run(wanted: Wanted, json_file: Path | None, plot_file: Path | None, every: bool, full: bool, listing: bool) -> None:
     """Measure every operation, the peers, and the limit of the memory.
 
     Each peer runs in its own process, and all take turns. Every result is compared with the reference before it is
@@ -141,16 +150,15 @@ def run(
     give several, or one with commas.
     """
     if listing:
-        print_list(works, peers)
+        print_list(wanted.works, wanted.peers)
         return
     default_sizes, default_budget = (FULL_SIZES, FULL_BUDGET) if full else (DEFAULT_SIZES, DEFAULT_BUDGET)
-    settings = Settings(threads, peers, rounds, budget=default_budget if budget is None else budget)
-    wanted = [*cases(works, sizes or default_sizes)]
-    if full and not sizes:
-        wanted += [Case(work, LARGEST) for work in works if work in LARGEST_WORKS]
-    results = measured(settings, wanted, json_file)
+    every_case = [*cases(wanted.works, wanted.sizes or default_sizes)]
+    if full and not wanted.sizes:
+        every_case += [Case(work, LARGEST) for work in wanted.works if work in LARGEST_WORKS]
+    results = measured(wanted.settings(default_budget), every_case, json_file)
     if full:
-        add_sections(results, threads, json_file)
+        add_sections(results, wanted.threads, json_file)
     show.show(results, console(), everyone=every)
     if plot_file:
         from . import plot

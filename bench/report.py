@@ -319,8 +319,7 @@ def limits(results: Results) -> str:
         if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
             theirs = m.over(roof.name, rival.name) if roof and rival else None
             name = rival.name if rival else "-"
-            two = threads[m.case].ratio if m.case in threads else None
-            shown = [times(lost), name, times(share), times(theirs), times(kept(m, speeds)), times(two)]
+            shown = [times(lost), name, times(share), times(theirs), times(kept(m, speeds)), times(threads.get(m.case))]
             rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, limit(m, speeds)])
     columns = (
         "work",

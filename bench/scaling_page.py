@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from . import pictures, results
+from . import compressed, pictures, results
 from .cases import Case, case_of
 from .machine import cpu_name
 from .markdown import markdown
@@ -33,8 +33,7 @@ MUCH_LESS = 0.6
 
 def stored() -> dict[Path, Results]:
     """Return the results that are kept, those that were begun last first."""
-    found = {path: results.read(path) for path in STORED.glob("*.json*")}
-    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
+    return compressed.stored(STORED, results.read)
 
 
 def texts() -> dict[Path, str]:

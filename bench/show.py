@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from .interference import WORTH_A_REMARK
+from .machine import WORTH_A_REMARK
 from .peers import OURS
 from .results import Measurement, Results, peer_of
 from .worker import NOT_INSTALLED

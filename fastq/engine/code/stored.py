@@ -12,6 +12,10 @@ docstrings and assertions. Python compiles them in a tenth of a second, so what 
 code, under a checksum of all sources. Sources are read when this module is imported, before nearly all of them are: an
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
+
+It takes Numba to know that key, whose import takes longer than all else. So a second, small file leads to the first.
+The key of that one is known without Numba: the name of the function in a library, a checksum of all sources, and what
+else decides machine code where Numba's settings are its own.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ def code_folder() -> Path | None:
     for folder in _candidates():
         with contextlib.suppress(OSError):
             if not refusal(folder):
-                _make(folder)
+                for each in reversed((folder, *folder.parents)):  # private, whatever the umask is
+                    each.mkdir(0o700, exist_ok=True)
                 if os.access(folder, os.W_OK) or any(folder.iterdir()):
                     return folder
     return None
@@ -65,13 +70,6 @@ def _user_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _make(folder: Path) -> None:
-    """Make a folder and its missing parents, private whatever the umask is."""
-    if not folder.exists():
-        _make(folder.parent)
-        folder.mkdir(0o700, exist_ok=True)
 
 
 def refusal(folder: Path) -> str:
@@ -147,6 +145,7 @@ class CachedFile:
 
     def __init__(self, folder: Path, name: str, key: bytes) -> None:
         self.path, self._key = folder / f"{name}.{key.hex()[:16]}.code", key
+        self._reference = key + name.encode()
 
     def load(self) -> bytes | None:
         """Return what was saved; None where there is no such file, or it is damaged, another's or not trusted."""
@@ -165,6 +164,15 @@ class CachedFile:
             with replacing(self.path, mode=0o600) as file:
                 file.write(hashlib.sha256(content).digest() + content)
 
+    def lead_to(self, file: CachedFile) -> None:
+        """Save where another file of the same folder is, as content of this one."""
+        self.save(file._reference)
+
+    def follow(self) -> CachedFile | None:
+        """Return the file that this one leads to, None where there is none."""
+        found = self.load()
+        return CachedFile(self.path.parent, found[_DIGEST:].decode(), found[:_DIGEST]) if found else None
+
 
 @functools.cache
 def tell_user(*, also_in_pipes: bool = False) -> None:
@@ -180,6 +188,28 @@ def tell_user(*, also_in_pipes: bool = False) -> None:
 # what is called before something is compiled, the last one; a command with a bar shows it there
 told: list[Callable[[], None]] = [tell_user]
 
+# --- in memory --------------------------------------------------------------------------------------------------------
+
+ENTRY = "fastq_kernel"  # the name of the function in a file
+in_use: dict[int, CachedFile] = {}  # files by the addresses of their functions in memory
+_engines: list[Any] = []  # machine code lives as long as its engine
+
+
+def in_memory(code: bytes) -> int:
+    """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
+    with lazy.undisturbed():
+        binding = lazy.module("llvmlite.binding")
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
+        manager = {"0": False, "1": True}.get(os.environ.get("NUMBA_USE_LLVMLITE_MEMORY_MANAGER", ""))
+        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, manager)
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        _engines.append(engine)
+        return int(engine.get_function_address(ENTRY))
+
+
 # --- the digest of sources --------------------------------------------------------------------------------------------
 
 _ROOMS = ("formats", "engine", "kernels", "system")  # of the package; kernels import from no other
@@ -192,6 +222,10 @@ class Source(NamedTuple):
     path: Path
     modified: tuple[int, ...]
     checksum: str
+
+    def is_unchanged(self) -> bool:
+        """Whether it was not edited since it was read, or imported."""
+        return _modified(self.path) == self.modified
 
 
 class Code(NamedTuple):
@@ -217,6 +251,8 @@ class Sources:
     def __init__(self, package: Path) -> None:
         self.package, self.codes = package, dict[str, Code]()
         self.read = dict(self._read())
+        checksums = sorted((name, source.checksum) for name, source in self.read.items())
+        self.checksum = hashlib.sha256(repr(checksums).encode()).hexdigest()  # of all of them
 
     def _read(self) -> Iterator[tuple[str, Source]]:
         for path in sorted(path for room in _ROOMS for path in (self.package / room).rglob("*.py")):
@@ -232,14 +268,14 @@ class Sources:
         imported.
         """
         inside = f"{self.package.name}."
-        always = tuple(f"{inside}{each}" for each in _ALWAYS)
-        roots = {each for each in self.read if f"{each}.".startswith(tuple(f"{each}." for each in always))}
+        always = tuple(f"{inside}{each}." for each in _ALWAYS)
+        roots = {each for each in self.read if f"{each}.".startswith(always)}
         roots |= {each for each in modules if each.startswith(inside)}
         if not self.read or not roots <= self.read.keys():
             return None
         try:
             names = sorted(self._reached(roots, folder))
-            if any(_modified(self.read[name].path) != self.read[name].modified for name in names):
+            if not all(self.read[name].is_unchanged() for name in names):
                 return None
         except (OSError, SyntaxError):
             return None
@@ -247,7 +283,8 @@ class Sources:
 
     def _reached(self, roots: set[str], folder: Path) -> set[str]:
         """Return modules and all that they import, with the packages that they are in; those not known are parsed."""
-        file = self._file(folder)
+        key = hashlib.sha256(f"{sys.implementation.cache_tag} {self.checksum}".encode()).digest()
+        file = CachedFile(folder, "sources", key)
         self.codes = self.codes or {name: Code(*row) for name, row in json.loads(file.load() or b"{}").items()}
         known, reached, ahead = len(self.codes), set[str](), _with_packages(roots)
         while ahead := (ahead & self.read.keys()) - reached:
@@ -257,12 +294,6 @@ class Sources:
         if len(self.codes) > known:
             file.save(json.dumps(self.codes).encode())
         return reached
-
-    def _file(self, folder: Path) -> CachedFile:
-        """Return the file of the parsed sources."""
-        read = [(name, source.checksum) for name, source in self.read.items()]
-        key = hashlib.sha256(repr((sys.implementation.cache_tag, read)).encode()).digest()
-        return CachedFile(folder, "sources", key)
 
 
 def _with_packages(names: Iterable[str]) -> set[str]:

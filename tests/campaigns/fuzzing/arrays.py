@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from catalogue import integers, specials
@@ -143,6 +144,48 @@ def shape_of(random, total, ndim):
     sizes.append(left)
     random.shuffle(sizes)
     return tuple(sizes)
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """Axis and block size, of arrays of a shape."""
+
+    axis: Any = None
+    block_size: int = 0
+
+    @property
+    def kind(self):
+        if self.block_size:
+            return "blocks"
+        return "array" if self.axis is None else "axes" if isinstance(self.axis, tuple) else "channels"
+
+    def kept(self, ndim):
+        """Axes that keep parameters of their own, or along which blocks run."""
+        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return sorted(axis % ndim for axis in axes) if ndim else []
+
+    def parameters(self, shape):
+        """Shape of parameters."""
+        kept = self.kept(len(shape))
+        if self.block_size:
+            return tuple(-(-n // self.block_size) if k in kept else n for k, n in enumerate(shape))
+        return tuple(shape[k] for k in kept)
+
+    def owners(self, shape):
+        """The number of the parameter that each element has."""
+        kept, sizes = self.kept(len(shape)), self.parameters(shape)
+        numbers = np.arange(math.prod(sizes)).reshape(sizes)
+        if self.block_size:
+            return numbers.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
+        return np.broadcast_to(numbers.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
+
+    def each(self, parameters, shape):
+        """Parameters, one for each element of arrays of a shape."""
+        if not parameters.size:
+            return np.float64(1)
+        if parameters.size == 1 or parameters.shape != self.parameters(shape):
+            return np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),))
+        return parameters.reshape(-1)[self.owners(shape)].reshape(-1)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

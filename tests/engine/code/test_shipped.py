@@ -92,7 +92,7 @@ def call(package, code="", compiles="-", **environment):
 
 @needs_level
 def test_a_first_call_compiles_nothing_and_imports_no_numba(package):
-    code = "from fastq.engine.code import level, shipped_functions\nprint(level(), len(shipped_functions()))"
+    code = "from fastq.engine.code import found_functions, level\nprint(level(), len(found_functions()))"
     assert call(package, code) == f"{LEVEL.name} 2\nFalse\n"
 
 
@@ -208,9 +208,9 @@ def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
     written = package.parent / "compiled"
     call(package, code, str(written))
     assert "MinMaxOperands" in written.read_text()
-    code = "from fastq.engine.code import shipped_functions\nprint(len(shipped_functions()))"
+    code = "from fastq.engine.code import found_functions, stored\nprint(len(found_functions()), len(stored.in_use))"
     kept = set((package.parent / "cache").rglob("*.code"))
-    assert call(package, code, str(written)) == "1\nTrue\n"  # the kernel is shipped, the driver was made
+    assert call(package, code, str(written)) == "2 1\nFalse\n"  # the kernel is shipped, the driver was made
     assert set((package.parent / "cache").rglob("*.code")) == kept
 
 
@@ -224,8 +224,7 @@ def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch
         shipped._note().write_text("a\nc")  # as another process does
     assert shipped._native() == {"a", "b", "c"}
     assert [path.name for path in tmp_path.iterdir()] == [shipped._note().name]
-    source = next(iter(shipped.SOURCES.read))
-    monkeypatch.setitem(shipped.SOURCES.read, source, shipped.SOURCES.read[source]._replace(checksum="another"))
+    monkeypatch.setattr(shipped.SOURCES, "checksum", "another")
     shipped._native.cache_clear()
     assert not shipped._native()
 

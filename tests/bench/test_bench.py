@@ -658,7 +658,7 @@ def test_compressed_results_that_are_damaged_are_refused(measured, tmp_path):
 
 @pytest.mark.parametrize(("text", "sizes"), [("18", (18,)), ("12,18", (12, 18)), ("10-16:2,20", (10, 12, 14, 16, 20))])
 def test_sizes(text, sizes):
-    assert command.Sizes().convert(text, None, None) == sizes
+    assert part("options").Sizes().convert(text, None, None) == sizes
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 import shutil
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 from edited import copy_of_package, edit
 from subprocesses import run
 
-from fastq.engine.code import shipped
+from fastq.engine.code import stored
 
 CODE = """
 codes = fastq.quantize_linear(np.full(9, 0.75, np.float32), 1.0, 0, "int8")
@@ -179,5 +180,14 @@ def test_threads_that_start_together(filled):
 
 
 def test_nothing_is_found_without_a_folder(monkeypatch):
-    monkeypatch.setattr(shipped, "code_folder", lambda: None)
-    assert shipped._leading("symbol") is None
+    monkeypatch.setattr(stored, "code_folder", lambda: None)
+    assert stored.leading_file("symbol") is None
+
+
+def test_a_version_that_git_is_asked_for_is_not_known(monkeypatch, tmp_path):
+    machine = stored._machine.__wrapped__
+    assert machine() == machine() != b""
+    (tmp_path / "_version.py").write_text("def get_versions(): ...")
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(stored.importlib.util, "find_spec", lambda name: spec)
+    assert machine() == b""

@@ -10,10 +10,10 @@ import numba
 import numpy as np
 
 from .. import data
+from ..calls import ALIGNMENT, Array
 from ..cases import OPERATIONS, Case, Pass
-from ..data import ALIGNMENT, Array
 from ..roofline.moves import PARALLEL_FROM, Kernel, kernel, lines
-from . import Runner
+from . import Builders, Runner
 
 
 def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streaming: bool, case: Case) -> Runner:
@@ -69,7 +69,8 @@ def unlike(bytes_of: Pass, source: Array, target: Array) -> str:
     return "" if (written == read).all() else "lines were not moved"
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+OF_CASES = True
+BUILDERS: Builders = {
     (operation, variant): partial(moved, kernel, PARALLEL_FROM, variant == "stream")
     for operation in OPERATIONS
     for variant in ("store", "stream")

@@ -15,8 +15,8 @@ from numba import njit, prange, types
 
 from fastq.engine.simd import Vec, fence, full, load, pointer, prefetch, reduce_max, store, stream
 
+from ..calls import ALIGNMENT
 from ..cases import Pass
-from ..data import ALIGNMENT
 
 LINE = Vec(types.uint8, ALIGNMENT)
 READS_ALONE = 4  # lines in a step that writes none

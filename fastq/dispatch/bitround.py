@@ -14,7 +14,7 @@ from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute
 from fastq.dispatch.planner import kernel_args, kernel_for, store_mode, tiled
 from fastq.dispatch.spec import PLAIN
-from fastq.dispatch.strides import arrange, extents, is_plain_out, result_of
+from fastq.dispatch.strides import arrange, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
@@ -66,8 +66,7 @@ def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
 def _launch_of(asked: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
     """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
     plan = _plan(asked, x, out)
-    nbytes_of, lowest = extents(x, out, nbytes)
-    launch = _with_table(asked, bind(plan.checked(Checks((*nbytes_of, 0, 0), lowest=lowest))))
+    launch = _with_table(asked, bind(plan, Checks.of(x, out, nbytes)))
     execute_for = functools.partial(_execute, asked)
     return BoundLaunch(
         _refuse_nothing, _with_table(asked, bind(plan)), launch, execute_for=execute_for, strides=x.strides
@@ -92,7 +91,7 @@ def _with_table(asked: BitRounding, launch: Execute) -> Execute:
 
 def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> LaunchPlan:
     """Plan to round arrays like these, in place or in tiles."""
-    view = arrange(x, out, ARRAY).view(x, out, asked.dtype)
+    view = arrange(x, out, ARRAY, asked.dtype)
     bits, size, kept = np.dtype(f"i{asked.dtype.itemsize}"), math.prod(view.shape), asked.keepbits
     dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
@@ -156,7 +155,7 @@ def _size(dtype: np.dtype[Any]) -> int:
 
 def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execute, int]:
     """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
-    view = arrange(x, following, ARRAY, given=True).view(x, following, dtype, reads=True)
+    view = arrange(x, following, ARRAY, given=True, reads=True)
     bits, size = np.dtype(f"i{dtype.itemsize}"), math.prod(view.shape)
     threads = threadpool.threads_for(size)
     kernel = kernel_for("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")

@@ -9,7 +9,6 @@ the versions are in a file.
 import argparse
 import functools
 import itertools
-import json
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pathlib import Path
 import called_elsewhere
 import numpy as np
 from fuzzing import exact
+from kept import Kept
 
 import fastq
 from fastq import reference
@@ -114,14 +114,17 @@ class Setting:
         return fastq.quantize_linear(x, scale, zero_point, out=out, **options)
 
 
+def zero_point_at(part, q):
+    """The code at a part of all codes of a format."""
+    return round(q.qmin + part * (q.qmax - q.qmin))
+
+
 def settings():
     """All settings: parameters x integers x roundings, scales by columns for some, and float formats."""
-    for rounding, (scale, part), name in itertools.product(ROUNDINGS, PARAMETERS, INTEGERS):
-        q = QTYPES[name]
-        yield Setting(name, rounding, float(np.float32(scale)), round(q.qmin + part * (q.qmax - q.qmin)))
-    for rounding, (scale, part), name in itertools.product(ROUNDINGS, PARAMETERS[2:15:6], INTEGERS):
-        q = QTYPES[name]
-        yield Setting(name, rounding, float(np.float32(scale)), round(q.qmin + part * (q.qmax - q.qmin)), columns=True)
+    for columns, parameters in ((False, PARAMETERS), (True, PARAMETERS[2:15:6])):
+        for rounding, (scale, part), name in itertools.product(ROUNDINGS, parameters, INTEGERS):
+            zero_point = zero_point_at(part, QTYPES[name])
+            yield Setting(name, rounding, float(np.float32(scale)), zero_point, columns=columns)
     for (scale, _), name, saturate in itertools.product(PARAMETERS[::3], FLOATS, (True, False)):
         yield Setting(name, "half_even", float(np.float32(scale)), 0, saturate)
 
@@ -185,6 +188,26 @@ def first_from(guess, reached):
     return high
 
 
+def _steps(codes, rank, guess):
+    """The step function of codes in their order, by the place among them of the code of a count.
+
+    `guess` is about the number at which the code at a place begins.
+    """
+    lowest = rank(-1 - INFINITY)
+    starts, found = [-1 - INFINITY], [codes[lowest]]
+    for k in range(lowest + 1, len(codes)):
+        near = order_of(float(exact.rounded(guess(k), "float32")))
+        start = first_from(near, lambda order, k=k: rank(order) >= k)
+        if start is None:
+            break
+        if start == starts[-1]:
+            found[-1] = codes[k]
+        else:
+            starts.append(start)
+            found.append(codes[k])
+    return np.array(starts), found
+
+
 def integer_steps(setting):
     """The step function of a setting of integers."""
     q, row = QTYPES[setting.format], setting.row
@@ -193,25 +216,16 @@ def integer_steps(setting):
     near_one = scale * Fraction(2) ** scaling
 
     @functools.lru_cache(16)
-    def code(order):
-        return exact.integer_code(number_of(order, scaling), near_one, zero, row, (q.qmin, q.qmax), "float32")
+    def rank(order):
+        x = number_of(order, scaling)
+        return int(exact.integer_code(x, near_one, zero, row, (q.qmin, q.qmax), "float32")) - q.qmin
 
-    shift = Fraction(1, 2) if "half" in setting.rounding else 0
-    starts, codes = [-1 - INFINITY], [int(code(-1 - INFINITY))]
-    for wanted in range(codes[0] + 1, q.qmax + 1):
-        steps = wanted - zero - shift
-        if setting.rounding == "trunc" and steps <= 0:
-            steps -= 1
-        size = exact.rounded(steps * scale, "float32")
-        start = first_from(order_of(float(size)), lambda order, wanted=wanted: code(order) >= wanted)
-        if start is None:
-            break
-        if start == starts[-1]:
-            codes[-1] = wanted
-        else:
-            starts.append(start)
-            codes.append(wanted)
-    return Steps(np.array(starts), np.array(codes, q.storage))
+    def guess(k):
+        steps = k + q.qmin - zero - (Fraction(1, 2) if "half" in setting.rounding else 0)
+        return (steps - (setting.rounding == "trunc" and steps <= 0)) * scale
+
+    starts, codes = _steps(range(q.qmin, q.qmax + 1), rank, guess)
+    return Steps(starts, np.array(codes, q.storage))
 
 
 def float_steps(setting):
@@ -224,37 +238,25 @@ def float_steps(setting):
         ratio = exact.rounded(exact.divide(number_of(order), scale), "float32")
         return exact.float_code(ratio, order < 0, form, setting.saturate)
 
-    magnitudes = list(range(form.largest + 1))
-    over = code(INFINITY)
-    ends = [[], []]
-    for sign in (0, 1):
-        # counts away from zero at which each code begins
-        wanted = [*magnitudes[1:], *([over] if over != form.largest else [])]
-        rank = {code(-1 if sign else 0): 0}
-        for k, c in enumerate(wanted, 1):
-            rank[code(-1 - INFINITY) if c == over and sign else c if c == over else c | sign << (form.bits - 1)] = k
-        starts = [0]
-        for k in range(1, len(wanted) + 1):
-            middle = (known[k - 1] + known[k]) / 2 * scale
-            size = exact.rounded(middle, "float32")
-            guess = order_of(float(size))
+    sizes = range(form.largest + 1 + (code(INFINITY) != form.largest))
 
-            def reached(order, k=k, rank=rank, sign=sign):
-                return order >= 0 and rank[code(-1 - order if sign else order)] >= k
+    def code_of(size, negative):
+        if 0 < size <= form.largest:
+            return size | negative << (form.bits - 1)
+        order = INFINITY if size else 0
+        return code(-1 - order if negative else order)
 
-            starts.append(first_from(guess, reached))
-        by_rank = {k: c for c, k in rank.items()}
-        ends[sign] = [(start, by_rank[k]) for k, start in enumerate(starts) if start is not None]
-    steps = {}
-    for start, c in ends[0]:
-        steps[start] = c
-    # towards -infinity: the codes of -1 - start and below, so each begins where the next one ends
-    negative = ends[1]
-    for (start, c), (end, _) in zip(negative, [*negative[1:], (INFINITY + 1, 0)], strict=True):
-        if end > start:
-            steps[-end] = c
-    starts = sorted(steps)
-    return Steps(np.array(starts), np.array([steps[start] for start in starts], np.uint8))
+    codes = [(code_of(size, True), True) for size in reversed(sizes)] + [
+        (code_of(size, False), False) for size in sizes
+    ]
+    places, values = {each: k for k, each in enumerate(codes)}, [known[size] for size in sizes]
+    values = [-value for value in reversed(values)] + values
+    starts, found = _steps(
+        codes,
+        lambda order: places[code(order), order < 0],
+        lambda k: (values[k - 1] + values[k]) / 2 * scale,
+    )
+    return Steps(starts, np.array([code for code, _ in found], np.uint8))
 
 
 def steps_of(setting):
@@ -367,7 +369,7 @@ def every_half(name, format):
         if rounding != "half_even" and q.element:
             continue
         for part, saturate in ((0.0, True), (0.6, True), (1.0, False)):
-            zero_point = 0 if q.element else round(q.qmin + part * (q.qmax - q.qmin))
+            zero_point = 0 if q.element else zero_point_at(part, q)
             options = {"dtype": format, "saturate": saturate}
             if rounding != "half_even":
                 options["convention"] = row
@@ -450,11 +452,8 @@ def every_quotient(significand, exponents=range(-99, 100)):
 def jobs():
     """All that is proven: kind, name and a function that does it, step by step, yielding how many values it tried."""
     for name, format in itertools.product(HALVES, QTYPES):
-        yield (
-            "every 16-bit pattern, by the reference",
-            f"{name} {format}",
-            functools.partial(_at_once, every_half, name, format),
-        )
+        work = functools.partial(_at_once, every_half, name, format)
+        yield "every 16-bit pattern, by the reference", f"{name} {format}", work
     for name, format in itertools.product(HALVES[:2], [n for n in QTYPES if n in FLOAT_FORMATS]):
         work = functools.partial(_at_once, every_half_by_fractions, name, format)
         yield "every 16-bit pattern, by fractions", f"{name} {format}", work
@@ -477,21 +476,11 @@ def _at_once(work, *args):
     yield work(*args)
 
 
-class State:
-    """The proofs, their settings, and the faults that were found, kept in a file."""
+class State(Kept):
+    """The proofs, their settings, and the faults that were found; `made` is what figures.made_with() said of each."""
 
     def __init__(self, path):
-        self.path = path
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        self.done, self.wrong, self.seconds = kept.get("done", {}), kept.get("wrong", {}), kept.get("seconds", 0.0)
-        self.made = kept.get("made", {})  # by kind and setting: what figures.made_with() said then
-
-    def save(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".new")
-        content = {key: value for key, value in vars(self).items() if key != "path"}
-        temporary.write_text(json.dumps(content, indent=1))
-        temporary.replace(self.path)
+        super().__init__(path, done={}, wrong={}, seconds=0.0, made={})
 
     def has(self, kind, name):
         """Whether a setting was tried."""

@@ -6,7 +6,6 @@ NAME -->`` and ``<!-- end: NAME -->``.
 """
 
 import json
-import os
 import platform
 import re
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+from kept import write
 
 from fastq.system import tuning
 
@@ -78,9 +78,7 @@ def store_runs(name, made):
     """Replace a table by runs as `runs` returns them, of which those without rows are left out."""
     *earlier, last = [run for run in made if run["rows"]]
     tables = stored() | {name: last | ({"earlier": earlier} if earlier else {})}
-    temporary = STORED.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(dict(sorted(tables.items())), indent=1) + "\n", encoding="utf-8")
-    temporary.replace(STORED)
+    write(STORED, json.dumps(dict(sorted(tables.items())), indent=1) + "\n")
 
 
 def _cell(value):

@@ -13,7 +13,6 @@ import argparse
 import functools
 import itertools
 import json
-import os
 import queue
 import re
 import subprocess
@@ -23,6 +22,8 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
+
+from kept import Kept, reports_of
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".pytest_cache" / "fuzz.json"
@@ -124,14 +125,11 @@ def serve(chosen):
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
-class State:
-    """What was done so far, kept in a file if there is one."""
+class State(Kept):
+    """What was done so far."""
 
     def __init__(self, path=None):
-        self.path = path
-        kept = json.loads(path.read_text()) if path and path.exists() else {}
-        self.next, self.seconds = kept.get("next", 0), kept.get("seconds", 0.0)
-        self.failing, self.counts = kept.get("failing", {}), kept.get("counts", {})
+        super().__init__(path, next=0, seconds=0.0, failing={}, counts={})
 
     @property
     def cases(self):
@@ -141,16 +139,6 @@ class State:
         for axis, value, n in counts:
             of = self.counts.setdefault(axis, {})
             of[value] = of.get(value, 0) + n
-
-    def save(self):
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".new")
-        temporary.write_text(
-            json.dumps({name: getattr(self, name) for name in ("next", "seconds", "failing", "counts")}, indent=1)
-        )
-        temporary.replace(self.path)
 
     @property
     def summary(self):
@@ -190,7 +178,9 @@ class Worker:
 
     def messages(self, until):
         """What the process reports, until a time; that it died is a failure of the case that it was at."""
-        import selectors
+
+        def waiting():
+            return min(SILENCE, max(until - time.monotonic(), 0.1))
 
         while time.monotonic() < until:
             self.process = subprocess.Popen(
@@ -199,32 +189,17 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
-            waiting = selectors.DefaultSelector()
-            waiting.register(self.process.stdout, selectors.EVENT_READ)
-            yield from self._read(waiting, until)
-            if time.monotonic() >= until:
-                self.process.kill()
+            for message in reports_of(self.process.stdout.fileno(), waiting):
+                if message is None or time.monotonic() >= until:
+                    self.process.kill()
+                    break
+                if message[0] == "case":
+                    self.next, self.cases = message[1], self.cases + 1
+                yield message
             errors = self.process.communicate()[1].decode()
             self.dead = self.process.returncode != 0 and time.monotonic() < until
             if self.dead:
                 yield ["failure", self.next, f"exit code {self.process.returncode}\n{errors[-1500:]}"]
-
-    def _read(self, waiting, until):
-        pending = b""
-        while time.monotonic() < until:
-            if not waiting.select(timeout=min(SILENCE, max(until - time.monotonic(), 0.1))):
-                if time.monotonic() < until:
-                    self.process.kill()
-                return
-            data = os.read(self.process.stdout.fileno(), 1 << 16)
-            if not data:
-                return
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                kind, *what = json.loads(line)
-                if kind == "case":
-                    self.next, self.cases = what[0], self.cases + 1
-                yield [kind, *what]
 
 
 def messages_of(workers, until):

@@ -18,34 +18,23 @@ import gguf_models
 from gguf_models import MODELS
 
 STORED = Path(__file__).with_name("gguf_file_digests.json")
-FILE_TYPES = {
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q8_0": 7,
-    "Q5_0": 8,
-    "Q5_1": 9,
-    "Q2_K": 10,
-    "Q2_K_S": 21,
-    "Q3_K_S": 11,
-    "Q3_K_M": 12,
-    "Q3_K_L": 13,
-    "Q4_K_S": 14,
-    "Q4_K_M": 15,
-    "Q5_K_S": 16,
-    "Q5_K_M": 17,
-    "Q6_K": 18,
-    "IQ4_NL": 25,
-    "IQ2_M": 29,
-    "IQ3_XXS": 23,
-    "IQ3_XS": 22,
-    "IQ3_S": 26,
-    "IQ3_M": 27,
-    "IQ4_XS": 30,
-    "TQ1_0": 36,
-    "TQ2_0": 37,
-    "MXFP4_MOE": 38,
-    "Q1_0": 40,
-}
+MIXES = ("Q4_0", "Q4_1", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q2_K_S", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M")
+MIXES += (
+    "Q5_K_S",
+    "Q5_K_M",
+    "Q6_K",
+    "IQ4_NL",
+    "IQ2_M",
+    "IQ3_XXS",
+    "IQ3_XS",
+    "IQ3_S",
+    "IQ3_M",
+    "IQ4_XS",
+    "TQ1_0",
+    "TQ2_0",
+)
+MIXES += ("MXFP4_MOE", "Q1_0")
+FILE_TYPES = {name: int(gguf.LlamaFileType[f"MOSTLY_{name}"]) for name in MIXES}
 OF_IMATRIX = "Q2_K_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"  # mixes that are refused without one
 FLOATS = {"F32": 0, "F16": 1, "BF16": 32}
 

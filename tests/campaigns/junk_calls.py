@@ -5,6 +5,7 @@ import datetime
 import decimal
 import fractions
 import functools
+import inspect
 import itertools
 import tempfile
 from unittest import mock
@@ -17,12 +18,17 @@ import xarray
 from matplotlib import pyplot
 
 import fastq
-from fastq import io, reference
+from fastq import reference
 from fastq.formats.conventions import Convention
 from fastq.operations import works
 from fastq.results import QParams, QuantizedArray
 
 # --- bad values -------------------------------------------------------------------------------------------------------
+
+
+def having(**methods):
+    """An object with these methods."""
+    return type("Having", (), methods)()
 
 
 def raising(*names):
@@ -31,7 +37,7 @@ def raising(*names):
     def refuse(self, *arguments, **options):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
-    return type("Raising", (), dict.fromkeys(names, refuse))()
+    return having(**dict.fromkeys(names, refuse))
 
 
 class RequiresGradient:
@@ -41,21 +47,6 @@ class RequiresGradient:
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-
-
-class Index:
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
-
-
-class Array:
-    """What gives another thing than an array."""
-
-    def __array__(self, dtype=None, copy=None):
-        return "no array"
 
 
 class Unbound:
@@ -78,36 +69,14 @@ def masked():
     return np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4))
 
 
-def deep():
-    nested = []
-    for _ in range(200):
-        nested = [nested]
-    return nested
-
-
 def endless():
     itself = []
     itself.append(itself)
     return itself
 
 
-JUNK = {
-    "None": lambda: None,
-    "True": lambda: True,
-    "False": lambda: False,
-    "np.True_": lambda: np.True_,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "-1": lambda: -1,
-    "300": lambda: 300,
-    "2**31": lambda: 2**31,
-    "2**63 - 1": lambda: 2**63 - 1,
-    "2**63": lambda: 2**63,
-    "2**70": lambda: 2**70,
-    "-2**70": lambda: -(2**70),
-    "10**5000": lambda: 10**5000,
-    "1.5": lambda: 1.5,
-    "-0.0": lambda: -0.0,
+TEXTS = "None, True, False, np.True_, 0, 1, -1, 300, 2**31, 2**63 - 1, 2**63, 2**70, -2**70, 10**5000, 1.5, -0.0"
+JUNK = {text: functools.partial(eval, text, {"np": np}) for text in TEXTS.split(", ")} | {
     "nan": lambda: float("nan"),
     "inf": lambda: float("inf"),
     "1j": lambda: 1j,
@@ -130,7 +99,7 @@ JUNK = {
     "empty list": list,
     "list": lambda: [1, 2],
     "ragged list": lambda: [[1], [1, 2]],
-    "deep list": deep,
+    "deep list": lambda: functools.reduce(lambda inner, _: [inner], range(200), []),
     "endless list": endless,
     "empty tuple": lambda: (),
     "tuple": lambda: (0,),
@@ -189,9 +158,9 @@ JUNK = {
     "masked array": masked,
     "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
     "requires a gradient": RequiresGradient,
-    "__array__ of a string": Array,
-    "__index__": lambda: Index(1),
-    "__index__ far": lambda: Index(2**70),
+    "__array__ of a string": lambda: having(__array__=lambda self, dtype=None, copy=None: "no array"),
+    "__index__": lambda: having(__index__=lambda self: 1),
+    "__index__ far": lambda: having(__index__=lambda self: 2**70),
     "raising __array__": lambda: raising("__array__"),
     "raising __index__": lambda: raising("__index__"),
     "raising __bool__": lambda: raising("__bool__", "__len__"),
@@ -215,25 +184,16 @@ CODES = np.arange(12, dtype=np.int8).reshape(3, 4)
 P = QParams(np.float32(0.5), 3, "int8")
 Q = QuantizedArray(CODES, P, (3, 4))
 
-RANGED = {"dtype": "int8", "axis": 0, "block_size": 0, "symmetric": False, "convention": "onnx", "nan": "raise"}
-RANGED |= {"bits": None, "range": "minmax"}
-GIVEN = {"scale": 0.5, "zero_point": 0, "axis": 0, "block_size": 0, "convention": "onnx", "out": None}
-WRITTEN = {"saturate": True, "out": None, "qparams": None}
-BESIDE = {"qparams": P, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
-BESIDE |= {"range": "minmax", "nan": "raise", "saturate": True, "out": None, "dtype": None}
-WEIGHED = {"range": "mse", "importance": np.ones(4)}
-AT_RANDOM = {"rounding": "stochastic", "rng": 3}
-PACKING = {"dtype": "int4", "axis": -1, "bitorder": "little"}
-FIELDS = {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8", "axis": None, "block_size": 0}
-FIELDS |= {"symmetric": False, "convention": "onnx", "tensor_scale": None, "computed": None}
-NVFP4 = reference.choose_qparams(np.ones((3, 32), np.float32), "nvfp4")
-OWN = {"scale": NVFP4.scale, "zero_point": NVFP4.zero_point, "dtype": "nvfp4", "axis": -1, "block_size": 16}
-OWN |= {"symmetric": True, "convention": "onnx", "tensor_scale": np.array(1, np.float32), "computed": None}
+APIS = fastq, reference
+
+
+def named(api, name):
+    return functools.reduce(getattr, name.split("."), api)
 
 
 def of_both(name):
     """A function of fastq and the one of the reference."""
-    return [functools.reduce(getattr, name.split("."), api) for api in (fastq, reference)]
+    return [named(api, name) for api in APIS]
 
 
 def used(api, x, codes, shape, **fields):
@@ -244,10 +204,6 @@ def used(api, x, codes, shape, **fields):
     api.compare(x, q)
     q = QuantizedArray(codes, params, shape)
     return reference.dequantize(q) if api is reference else q.dequantize()
-
-
-def with_fields(x, codes):
-    return [functools.partial(used, api, x, codes, x.shape) for api in (fastq, reference)]
 
 
 def of_a_search(api, **fields):
@@ -283,26 +239,28 @@ def calibrator_of(api, **options):
     return made
 
 
-def of_calibrators(call, **good):
-    """A method of calibrators of fastq and of the reference."""
-    return [lambda api=api, **options: call(calibrator_of(api, **good), **options) for api in (fastq, reference)]
+def of_a_calibrator(api, method):
+    return lambda *args, **options: getattr(calibrator_of(api), method)(*args, **options)
 
 
-def in_a_file(call, path):
+def in_a_file(call, path, **options):
     """Read or write a file in a folder of its own, where it may not be."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.suppress(OSError):
-        call(path)
+        call(path, **options)
 
 
-def with_values(**fields):
-    return fastq.quantize(X, qparams=P.with_values(**fields)).dequantize()
+def loaded(function, **options):
+    """Call a function of datasets, and load what it gives."""
+    found = function(**options)
+    return found.load() if isinstance(found, xarray.Dataset) else found
 
 
-def computed(name, **arguments):
+def computed(function, **arguments):
     """Call a function of dask arrays, and compute what it gives."""
-    found = getattr(fastq.dask, name)(**arguments)
+    found = function(**arguments)
     lazy = {"quantize": "codes", "QuantizedArray": "codes", "choose_qparams": "scale", "QParams": "scale"}
-    return dask.compute(getattr(found, lazy[name]) if name in lazy else found, scheduler="sync")
+    part = lazy.get(function.__name__)
+    return dask.compute(getattr(found, part) if part else found, scheduler="sync")
 
 
 def same_codes(actual, desired):
@@ -328,257 +286,194 @@ def inspected(function):
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
 
 
-SHAPED = np.zeros((3, 16), np.uint8)
-LAZY, SUMS = da.from_array(X, chunks=2), np.arange(12, dtype=np.int32).reshape(3, 4)
-GIVEN_TO_DASK = {name: value for name, value in GIVEN.items() if name != "out"}
+LAZY, SUMS, ROWS = da.from_array(X, chunks=2), np.arange(12, dtype=np.int32).reshape(3, 4), np.ones((3, 32), np.float32)
+DATASET = xarray.Dataset({"t": ("x", X[0])})
+PACKED = functools.partial(fastq.xarray.pack, DATASET)
 WEIGHT = reference.quantize(np.cos(np.arange(2048, dtype=np.float32)).reshape(32, 64), "uint4", axis=1, block_size=32)
+OF_NF4 = reference.quantize(np.ones((4, 64), np.float32), "nf4", axis=1, block_size=64)
 NESTED, NESTED_OF_ONE = (
     fastq.NestedScale(*reference.nest_scale(np.ones(shape, np.float32))[:2], shape) for shape in ((4, 8), (4, 1))
 )
+NVFP4 = reference.choose_qparams(ROWS, "nvfp4")
 COUNTS = fastq.BitInformation(counts=reference.bit_information(X).counts, dtype=X.dtype)
-# arguments that a kernel makes are made by a test: what two workers import would compile it twice
-CALLS = {
-    "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
-    "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
-    "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
-    "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
-    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse", "importance": np.ones(4)}),
-    "fake_quantize, mse": (of_both("fake_quantize"), {"x": X, "dtype": "int8"} | WEIGHED),
-    "choose_qparams, mse": (of_both("choose_qparams"), {"x": X, "dtype": "int8"} | WEIGHED),
-    "quantize, stochastic": (of_both("quantize"), {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM),
-    "fake_quantize, stochastic": (of_both("fake_quantize"), {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM),
-    "quantize_linear, stochastic": (of_both("quantize_linear"), {"x": X, "dtype": "int8"} | GIVEN | AT_RANDOM),
-    "MSERange": (
-        [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "grow": 0.1, "finer": 2, "signs": 1, "norm": 2.0},
+GIVEN = {"scale": 0.5, "zero_point": 0, "axis": 0, "block_size": 0, "convention": "onnx", "out": None}
+WEIGHED = {"range": "mse", "importance": np.ones(4)}
+AT_RANDOM = {"rounding": "stochastic", "rng": 3}
+METHODS = {"percentile": 99.9, "quantized_bins": 16, "grid": 3}
+
+# Good arguments by the name of what is called, perhaps with what sets a call apart from others of that; those that a
+# kernel makes are made by a test: what two workers import would compile it twice. Of these calls all parameters are
+# tried, of which the others have their defaults, but for APART, which have calls of their own
+APART = "importance", "rounding", "rng"
+WHOLE = {
+    **{key: {"x": X, "dtype": "int8", "axis": 0} for key in ("quantize", "fake_quantize", "choose_qparams")},
+    "quantize, nvfp4": {"x": X, "dtype": "nvfp4", "axis": 0},
+    "quantize, mse": {"x": X, "dtype": "int8", "axis": 0} | WEIGHED,
+    "quantize, uint4 in blocks": {"x": X, "dtype": "uint4", "axis": 0, "block_size": 2},
+    **{key: {"x": X, "qparams": P} for key in ("quantize, qparams", "fake_quantize, qparams")},
+    "quantize_linear": {"x": X, "dtype": "int8"} | GIVEN,
+    "quantize_linear, faiss": {"x": X, "dtype": "uint8"} | GIVEN | {"convention": "faiss"},
+    "dequantize_linear": {"codes": CODES} | GIVEN,
+    "requantize": {"acc": SUMS, "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8", "axis": 1}
+    | {"bias": np.arange(4, dtype=np.int32), "clamp": (0, 9)},
+    **{key: {"x": X} for key in ("minmax", "magnitudes", "binarize", "Calibrator.update")},
+    **{key: {"x": X, "q": Q} for key in ("compare", "plot.errors", "plot.histogram")},
+    **{key: {} for key in ("QuantizedArray.dequantize", "QuantizedArray.unpacked", "QuantizedArray.__array__")},
+    "pack": {"codes": CODES % 8, "dtype": "int4"},
+    "bitround": {"x": X, "keepbits": 3, "convention": "netcdf"},
+    "bit_information": {"x": X, "axis": 0},
+    "BitInformation": {"counts": COUNTS.counts, "dtype": X.dtype},
+    "BitInformation.keepbits": {"level": 0.9},
+    "unpack": {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4), "dtype": "int4"},
+    "gguf.dequantize": {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0"},
+    "dequantize": {"q": Q},
+    "testing.assert_same_codes": {"actual": Q, "desired": Q},
+    "QParams": {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8"},
+    "QParams, nvfp4": {name: getattr(NVFP4, name) for name in ("scale", "zero_point", "block_size", "symmetric")}
+    | {"dtype": "nvfp4", "axis": -1, "tensor_scale": np.array(1, np.float32)},
+    "QuantizedArray": {"codes": CODES, "qparams": P, "shape": (3, 4)},
+    "QType": {"name": "int8", "bits": 8},
+    "Convention": {"name": "own", "rounding": Convention.rounding},
+    "set_num_threads": {"n": 1},
+    "set_result_pool_limit": {"nbytes": 1},
+    "warmup": {"names": "int8"},
+    "kernels.inspect": {"function": fastq.minmax},
+    "plot.calibration": {"calibrator": functools.partial(calibrator_of, fastq, axis=None)}
+    | METHODS
+    | {"methods": ["minmax", "mse"]},
+    "plot.bit_information": {"found": COUNTS, "level": 0.9},
+    "plot.channels": {"x": X, "q": Q, "axis": 0},
+    "plot.compare": {"x": X, "schemes": {"int8": Q}},
+    "plot.sqnr": {"x": X, "schemes": {"array": [{"dtype": "int8"}, {"dtype": "uint4"}]}},
+    "Calibrator": {"dtype": "int8", "axis": 0, "bins": 16},
+    "Calibrator.merge": {"other": functools.partial(calibrator_of, fastq)},
+    **dict.fromkeys(("Calibrator.qparams", "Calibrator.clipping_range"), {"method": "mse"} | METHODS),
+    "QParams.with_values": {"scale": np.float32(0.5), "zero_point": 3},
+    **{key: {"path": "state"} for key in ("Calibrator.save", "Calibrator.load", "QParams.save", "QParams.load")},
+    **{key: {"path": "state"} for key in ("QuantizedArray.save", "load")},
+    "QuantizedArray.reshape": {"shape": (4, 3)},
+    "QuantizedArray.astype": {"dtype": np.float64},
+    "QuantizedArray.__getitem__": {"index": (slice(1), 2)},
+    "QuantizedArray.explain": {"index": (1, 2)},
+    "QType.with_bits": {"bits": 4},
+    "QType.code_range": {"symmetric": True},
+    "nest_scale": {"scale": np.ones((4, 8), np.float32), "block_size": 16, "offset": 0.5},
+    "NestedScale": {"quantized": NESTED.quantized, "offset": 0.5, "shape": (4, 8)},
+    "layouts.from_tensors": {"tensors": functools.partial(fastq.layouts.to_tensors, WEIGHT, "gptq"), "layout": "gptq"}
+    | {"dtype": "uint4", "shape": (32, 64), "block_size": 32},
+    "zarr.cast_value": {"x": X, "dtype": "int8", "out_of_range": "clamp", "scalar_map": {1.0: 2.0}}
+    | {"rounding": "nearest-even"},
+    "xarray.unpack": {"ds": PACKED, "dtype": "float32"},
+    "xarray.unpack_array": {
+        "codes": CODES,
+        "scale_factor": 0.5,
+        "add_offset": 3.0,
+        "fill_value": 7,
+        "dtype": "float32",
+    },
+    "io.load_imatrix": {"path": "state.dat"},
+    "io.open_checkpoint": {"path": "state.gguf"},
+    "io.save_checkpoint": {"path": "state.safetensors", "tensors": {"w": X}, "config": {}, "shard_size": 1000},
+    "dask.calibrate": {"x": LAZY, "dtype": "int8", "axis": 0, "bins": 16},
+    "dask.QuantizedArray": {"codes": da.from_array(CODES, chunks=2), "qparams": P, "shape": (3, 4)},
+    "dask.QParams": {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8"},
+}
+# and of these the ones that are named
+NAMED = {
+    **dict.fromkeys(("fake_quantize, mse", "choose_qparams, mse"), {"x": X, "dtype": "int8"} | WEIGHED),
+    **dict.fromkeys(
+        ("quantize, stochastic", "fake_quantize, stochastic"), {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM
     ),
-    "MSERange, shares": (
-        [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"shares": (0.9, 1.1), "signs": 1, "norm": 2.0},
-    ),
-    "quantize, uint4 in blocks": (
-        of_both("quantize"),
-        {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2},
-    ),
-    "quantize, qparams": (of_both("quantize"), {"x": X} | BESIDE),
-    "fake_quantize, qparams": (of_both("fake_quantize"), {"x": X} | BESIDE),
-    "quantize_linear": (
-        of_both("quantize_linear"),
-        {"x": X, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN,
-    ),
-    "quantize_linear, no dtype": (of_both("quantize_linear"), {"x": X, "nan": "raise", "saturate": True} | GIVEN),
-    "quantize_linear, faiss": (
-        of_both("quantize_linear"),
-        {"x": X, "dtype": "uint8", "nan": "raise", "saturate": True} | GIVEN | {"convention": "faiss"},
-    ),
-    "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
-    "requantize": (
-        of_both("requantize"),
-        {"acc": SUMS, "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8"}
-        | {"axis": 1, "bias": np.arange(4, dtype=np.int32), "clamp": (0, 9), "convention": "tflite", "out": None},
-    ),
-    "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
-    "magnitudes": (of_both("magnitudes"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
-    "compare": (of_both("compare"), {"x": X, "q": Q}),
-    "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
-    "bitround": (
-        of_both("bitround"),
-        {"x": X, "keepbits": 3, "digits": None, "max_error": None, "convention": "netcdf", "out": None},
-    ),
-    "bitround, digits": (of_both("bitround"), {"x": X, "digits": 3}),
-    "bitround, max_error": (of_both("bitround"), {"x": X, "max_error": 0.1}),
-    "bit_information": (
-        [lambda api=api, **options: api.bit_information(**options).counts for api in (fastq, reference)],
-        {"x": X, "axis": 0},
-    ),
-    "BitInformation": (
-        [lambda **parts: fastq.BitInformation(**parts).keepbits(0.9)],
-        {"counts": COUNTS.counts, "dtype": X.dtype},
-    ),
-    "BitInformation.keepbits": ([COUNTS.keepbits], {"level": 0.9}),
-    "binarize": (
-        of_both("binarize"),
-        {"x": X, "axis": -1, "dtype": "uint8", "bitorder": "big", "nan": "raise", "out": None},
-    ),
-    "unpack": (of_both("unpack"), {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4)} | PACKING),
-    "gguf.quantize": (of_both("gguf.quantize"), {"data": np.ones((3, 32), np.float32), "qtype": "Q8_0", "out": None}),
-    "gguf.dequantize": (
-        of_both("gguf.dequantize"),
-        {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0", "out": None},
-    ),
-    "QuantizedArray.dequantize": (
-        [Q.dequantize, functools.partial(reference.dequantize, Q)],
-        {"dtype": None, "out": None},
-    ),
-    "dequantize": (of_both("dequantize"), {"q": Q, "dtype": None, "out": None}),
-    "testing.assert_same_codes": ([same_codes], {"actual": Q, "desired": Q}),
-    "QuantizedArray.unpacked": ([Q.unpacked], {"dtype": None}),
-    "QuantizedArray.__array__": ([Q.__array__], {"dtype": None, "copy": None}),
-    "QParams": (with_fields(X, CODES), FIELDS),
-    "QParams, nvfp4": (with_fields(np.ones((3, 32), np.float32), SHAPED), OWN),
-    "QuantizedArray": (
-        [lambda **parts: QuantizedArray(**parts).dequantize()],
-        {"codes": CODES, "qparams": P, "shape": (3, 4)},
-    ),
-    "QType": (
-        [fastq.QType],
-        {"name": "int8", "bits": 8, "signed": True, "element": "", "block_size": 0}
-        | {"scale_element": "", "container": ""},
-    ),
-    "Convention": (
-        [functools.partial(of_a_convention, api) for api in (fastq, reference)],
-        {name: field.default for name, field in Convention.__dataclass_fields__.items()} | {"name": "own"},
-    ),
-    "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
-    "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
-    "warmup": ([made_ready], {"names": "int8", "native": False}),
-    "kernels.inspect": ([inspected], {"function": fastq.minmax}),
-    "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
-    "plot.calibration": (
-        [functools.partial(drawn, fastq.plot.calibration)],
-        {
-            "calibrator": functools.partial(calibrator_of, fastq, axis=None),
-            "methods": ["minmax", "mse"],
-            "channel": (),
-            "percentile": 99.9,
-        }
-        | {"quantized_bins": 16, "grid": 3, "ax": None},
-    ),
-    "Calibrator": (
-        [lambda api=api, **options: calibrator_of(api, **options).qparams() for api in (fastq, reference)],
-        {"dtype": "int8", "axis": 0, "symmetric": False, "convention": "onnx", "bins": 16, "nan": "raise"},
-    ),
-    "Calibrator.update": (of_calibrators(lambda calibrator, x: calibrator.update(x)), {"x": X}),
-    "Calibrator.merge": (
-        [lambda other: calibrator_of(fastq).merge(other)],
-        {"other": functools.partial(calibrator_of, fastq)},
-    ),
-    "Calibrator.qparams": (
-        of_calibrators(lambda calibrator, **options: calibrator.qparams(**options)),
-        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
-    ),
-    "Calibrator.clipping_range": (
-        of_calibrators(lambda calibrator, **options: calibrator.clipping_range(**options)),
-        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
-    ),
-    "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),
-    "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
-    "plot.bit_information": (
-        [functools.partial(drawn, fastq.plot.bit_information)],
-        {"found": COUNTS, "level": 0.9, "ax": None},
-    ),
-    "plot.channels": ([functools.partial(drawn, fastq.plot.channels)], {"x": X, "q": Q, "axis": 0, "ax": None}),
-    "plot.compare": ([functools.partial(drawn, fastq.plot.compare)], {"x": X, "schemes": {"int8": Q}, "ax": None}),
-    "plot.histogram": ([functools.partial(drawn, fastq.plot.histogram)], {"x": X, "q": Q, "ax": None}),
-    "plot.sqnr": (
-        [functools.partial(drawn, fastq.plot.sqnr)],
-        {"x": X, "schemes": {"array": [{"dtype": "int8"}, {"dtype": "uint4"}]}, "ax": None},
-    ),
-    "QParams.with_values": ([with_values], {"scale": np.float32(0.5), "zero_point": 3}),
-    "QParams.save": ([lambda path: in_a_file(P.save, path)], {"path": "state"}),
-    "QParams.load": ([lambda path: in_a_file(QParams.load, path)], {"path": "state"}),
-    "QuantizedArray.save": ([lambda path: in_a_file(Q.save, path)], {"path": "state"}),
-    "load": ([lambda path: in_a_file(fastq.load, path)], {"path": "state"}),
-    "QuantizedArray.reshape": ([lambda shape: Q.reshape(shape)], {"shape": (4, 3)}),
-    "QuantizedArray.astype": ([Q.astype], {"dtype": np.float64}),
-    "QuantizedArray.__getitem__": ([lambda index: Q[index]], {"index": (slice(1), 2)}),
-    "QuantizedArray.explain": ([lambda index: repr(Q.explain(index))], {"index": (1, 2)}),
-    "QType.with_bits": ([fastq.QType("uint8", 8, signed=False).with_bits], {"bits": 4}),
-    "QType.code_range": ([fastq.QType("int8", 8).code_range], {"symmetric": True}),
-    "nest_scale": (of_both("nest_scale"), {"scale": np.ones((4, 8), np.float32), "block_size": 16, "offset": 0.5}),
-    "NestedScale": (
-        [lambda **parts: fastq.NestedScale(**parts).dequantize()],
-        {"quantized": NESTED.quantized, "offset": 0.5, "shape": (4, 8)},
-    ),
-    "gguf.quantize, mse": (
-        of_both("gguf.quantize"),
-        {"data": np.ones((3, 32), np.float32), "qtype": "Q4_0", "range": "mse"},
-    ),
-    "gguf.quantize, imatrix": (
-        of_both("gguf.quantize"),
-        {"data": np.ones((3, 32), np.float32), "qtype": "Q4_0", "imatrix": np.ones(32, np.float32)},
-    ),
-    "layouts.to_tensors": (
-        [fastq.layouts.to_tensors],
-        {"q": WEIGHT, "layout": "gptq", "scale_dtype": np.float16, "g_idx": np.arange(64) // 32},
-    ),
-    "layouts.to_tensors, bitsandbytes": (
-        [fastq.layouts.to_tensors],
-        {"q": reference.quantize(np.ones((4, 64), np.float32), "nf4", axis=1, block_size=64), "layout": "bitsandbytes"}
-        | {"nested": NESTED_OF_ONE},
-    ),
-    "layouts.from_tensors": (
-        [fastq.layouts.from_tensors],
-        {
-            "tensors": functools.partial(fastq.layouts.to_tensors, WEIGHT, "gptq"),
-            "layout": "gptq",
-            "dtype": "uint4",
-            "shape": (32, 64),
-        }
-        | {"block_size": 32, "sort_inputs": False},
-    ),
-    "zarr.cast_value": (
-        [fastq.zarr.cast_value],
-        {"x": X, "dtype": "int8", "rounding": "nearest-even", "out_of_range": "clamp", "scalar_map": {1.0: 2.0}},
-    ),
-    "xarray.bitround": (
-        [lambda **options: fastq.xarray.bitround(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "keepbits": {"t": 3}, "convention": "netcdf"},
-    ),
-    "xarray.bitround, digits": (
-        [lambda **options: fastq.xarray.bitround(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "digits": 3},
-    ),
-    "xarray.bitround, max_error": (
-        [lambda **options: fastq.xarray.bitround(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "max_error": 0.1},
-    ),
-    "xarray.bitround, information": (
-        [lambda **options: fastq.xarray.bitround(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "information": 0.9, "dim": "x"},
-    ),
-    "xarray.pack": (
-        [lambda **options: fastq.xarray.pack(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "dtype": "int16", "max_error": {"t": 0.1}}
-        | {"ranges": {"t": (-9.0, 9.0)}, "out_of_range": "clamp"},
-    ),
-    "xarray.pack, like": (
-        [lambda **options: fastq.xarray.pack(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "out_of_range": "clamp"}
-        | {"like": functools.partial(fastq.xarray.pack, xarray.Dataset({"t": ("x", X[0])}))},
-    ),
-    "xarray.unpack": (
-        [lambda **options: fastq.xarray.unpack(**options).load()],
-        {"ds": functools.partial(fastq.xarray.pack, xarray.Dataset({"t": ("x", X[0])})), "dtype": "float32"},
-    ),
-    "xarray.unpack_array": (
-        [fastq.xarray.unpack_array],
-        {"codes": CODES, "scale_factor": 0.5, "add_offset": 3.0, "fill_value": 7, "dtype": "float32"},
-    ),
-    "io.load_imatrix": ([lambda path: in_a_file(io.load_imatrix, path)], {"path": "state.dat"}),
-    "io.open_checkpoint": ([lambda path: in_a_file(io.open_checkpoint, path)], {"path": "state.gguf"}),
-    "io.save_checkpoint": (
-        [lambda path, **options: in_a_file(lambda path: io.save_checkpoint(path, **options), path)],
-        {"path": "state.safetensors", "tensors": {"w": X}, "config": {}, "shard_size": 1000},
-    ),
-} | {
-    f"dask.{name}": ([functools.partial(computed, name)], arguments)
-    for name, arguments in {
-        "quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
-        "fake_quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
-        "choose_qparams": {"x": LAZY} | RANGED,
-        "compare": {"x": LAZY, "q": Q},
-        "requantize": {"acc": da.from_array(SUMS, chunks=2), "multiplier": 0.5, "zero_point": 1, "dtype": "int8"},
-        "minmax": {"x": LAZY, "axis": None, "block_size": 0, "nan": "raise"},
-        "quantize_linear": {"x": LAZY, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN_TO_DASK,
-        "dequantize_linear": {"codes": da.from_array(CODES, chunks=2), "dtype": None} | GIVEN_TO_DASK,
-        "calibrate": {"x": LAZY, "dtype": "int8", "axis": 0, "symmetric": False, "convention": "onnx", "bins": 16}
-        | {"nan": "raise", "split_every": None},
-        "QuantizedArray": {"codes": da.from_array(CODES, chunks=2), "qparams": P, "shape": (3, 4)},
-        "QParams": FIELDS,
-    }.items()
+    "quantize_linear, stochastic": {"x": X, "dtype": "int8"} | GIVEN | AT_RANDOM,
+    "quantize_linear, no dtype": {"x": X, "nan": "raise", "saturate": True} | GIVEN,
+    "MSERange": {"grid": 10, "shrink": 0.8, "grow": 0.1, "finer": 2, "signs": 1, "norm": 2.0},
+    "MSERange, shares": {"shares": (0.9, 1.1), "signs": 1, "norm": 2.0},
+    "bitround, digits": {"x": X, "digits": 3},
+    "bitround, max_error": {"x": X, "max_error": 0.1},
+    "gguf.quantize": {"data": ROWS, "qtype": "Q8_0", "out": None},
+    "gguf.quantize, mse": {"data": ROWS, "qtype": "Q4_0", "range": "mse"},
+    "gguf.quantize, imatrix": {"data": ROWS, "qtype": "Q4_0", "imatrix": np.ones(32, np.float32)},
+    "layouts.to_tensors": {"q": WEIGHT, "layout": "gptq", "scale_dtype": np.float16, "g_idx": np.arange(64) // 32},
+    "layouts.to_tensors, bitsandbytes": {"q": OF_NF4, "layout": "bitsandbytes", "nested": NESTED_OF_ONE},
+    "xarray.bitround": {"ds": DATASET, "keepbits": {"t": 3}, "convention": "netcdf"},
+    "xarray.bitround, digits": {"ds": DATASET, "digits": 3},
+    "xarray.bitround, max_error": {"ds": DATASET, "max_error": 0.1},
+    "xarray.bitround, information": {"ds": DATASET, "information": 0.9, "dim": "x"},
+    "xarray.pack": {"ds": DATASET, "dtype": "int16", "max_error": {"t": 0.1}, "ranges": {"t": (-9.0, 9.0)}}
+    | {"out_of_range": "clamp"},
+    "xarray.pack, like": {"ds": DATASET, "out_of_range": "clamp", "like": PACKED},
+    "dask.compare": {"x": LAZY, "q": Q},
+    "dask.requantize": {"acc": da.from_array(SUMS, chunks=2), "multiplier": 0.5, "zero_point": 1, "dtype": "int8"},
 }
 # arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
 PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}
 PARTNERS |= {("quantize, mse", "block_size"): "importance"}  # blocks have weights along their axis
+
+# what is done with classes and methods, where that is more than to call them
+OBJECTS = {"QuantizedArray": Q, "QParams": P, "QType": fastq.QType("int8", 8), "BitInformation": COUNTS}
+DONE = {
+    "MSERange": [functools.partial(of_a_search, api) for api in APIS],
+    "Convention": [functools.partial(of_a_convention, api) for api in APIS],
+    "bit_information": [lambda api=api, **options: api.bit_information(**options).counts for api in APIS],
+    "BitInformation": [lambda **parts: fastq.BitInformation(**parts).keepbits(0.9)],
+    "QuantizedArray.dequantize": [Q.dequantize, functools.partial(reference.dequantize, Q)],
+    "QuantizedArray.explain": [lambda index: repr(Q.explain(index))],
+    "testing.assert_same_codes": [same_codes],
+    "QParams": [functools.partial(used, api, X, CODES, X.shape) for api in APIS],
+    "QParams, nvfp4": [functools.partial(used, api, ROWS, np.zeros((3, 16), np.uint8), ROWS.shape) for api in APIS],
+    "QParams.with_values": [lambda **fields: fastq.quantize(X, qparams=P.with_values(**fields)).dequantize()],
+    "QuantizedArray": [lambda **parts: QuantizedArray(**parts).dequantize()],
+    "NestedScale": [lambda **parts: fastq.NestedScale(**parts).dequantize()],
+    "QuantizedArray.reshape": [lambda shape: Q.reshape(shape)],
+    "Calibrator.merge": [lambda other: calibrator_of(fastq).merge(other)],
+    "Calibrator": [lambda api=api, **options: calibrator_of(api, **options).qparams() for api in APIS],
+    "set_num_threads": [put_back(fastq.set_num_threads, fastq.get_num_threads)],
+    "set_result_pool_limit": [put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)],
+    "warmup": [made_ready],
+    "kernels.inspect": [inspected],
+}
+ROOMS = {"plot": drawn, "xarray": loaded, "dask": computed}  # which do something with all their functions
+
+
+def functions_of(call):
+    """What is called: of fastq, and of the reference where it has that too."""
+    name = call.partition(",")[0]
+    if found := DONE.get(call, DONE.get(name)):
+        return found
+    room, _, method = name.rpartition(".")
+    if room == "Calibrator":
+        return [of_a_calibrator(api, method) for api in APIS if hasattr(api.Calibrator, method)]
+    function = getattr(OBJECTS[room], method) if room in OBJECTS else named(fastq, name)
+    if room in ROOMS:
+        return [functools.partial(ROOMS[room], function)]
+    try:
+        return [function, named(reference, name)]
+    except AttributeError:
+        return [function]
+
+
+def defaults_of(function):
+    """Parameters of a function that are given one by one, with their defaults."""
+    every = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in every if each.name != "self" and each.kind is not each.VAR_KEYWORD}
+
+
+def whole(call, given):
+    """All good arguments of a call."""
+    defaults = defaults_of(named(fastq, call.partition(",")[0])).items()
+    return {name: each for name, each in defaults if each is not inspect.Parameter.empty and name not in APART} | given
+
+
+def calls():
+    """Functions and good arguments of each call."""
+    every = {call: whole(call, given) for call, given in WHOLE.items()} | NAMED
+    for name in ("quantize", "fake_quantize", "choose_qparams", "minmax", "quantize_linear", "dequantize_linear"):
+        lazy = {"x": LAZY, "codes": da.from_array(CODES, chunks=2)}
+        every[f"dask.{name}"] = {key: lazy.get(key, value) for key, value in every[name].items() if key != "out"}
+    for call, good in every.items():
+        functions = functions_of(call)
+        yield call, ([functools.partial(in_a_file, each) for each in functions] if "path" in good else functions, good)
+
+
+CALLS = dict(calls())

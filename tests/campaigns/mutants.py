@@ -20,7 +20,6 @@ memory of results and what reads CPython's objects, where a wrong word is an abo
 
 import argparse
 import functools
-import json
 import pickle
 import random
 import re
@@ -31,6 +30,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from kept import Kept
 from mutating.reach import FOLDER, ROOMS, ROOT, file_of
 
 STATE = FOLDER / "state.json"
@@ -77,19 +77,11 @@ def reasons():
     return {name: row["reason"] for name, row in rows.items()}
 
 
-class State:
-    """What became of each mutant so far, kept in a file."""
+class State(Kept):
+    """What became of each mutant so far."""
 
     def __init__(self, path):
-        self.path = path
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        self.verdicts, self.seconds = kept.get("verdicts", {}), kept.get("seconds", 0.0)
-
-    def save(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps({"seconds": self.seconds, "verdicts": self.verdicts}, indent=1))
-        temporary.replace(self.path)
+        super().__init__(path, verdicts={}, seconds=0.0)
 
 
 def rows(state, order, counts):

@@ -4,6 +4,7 @@ A script, for an edited copy of the package on PYTHONPATH: its folder, the name 
 """
 
 import dataclasses
+import importlib
 import itertools
 import sys
 from pathlib import Path
@@ -255,40 +256,23 @@ def blocks32(*names):
         assert message.startswith(f"row {len(x) - 3} "), f"different: {message}"
 
 
-def blocks(*cases):
-    from test_gguf_formats import check_digests
+def checked(module, *checks):
+    """An oracle that calls checks of a file of tests, each with each argument."""
 
-    for case in cases:
-        check_digests(fastq.gguf, case)
+    def oracle(*cases):
+        tests = importlib.import_module(module)
+        for case in cases:
+            for name, *first in checks:
+                getattr(tests, name)(*first, case)
 
-
-def block_rules(*cases):
-    from test_gguf_formats import check_digests
-
-    for case in cases:
-        check_digests(reference.gguf, case)
+    return oracle
 
 
-def grids(*names):
-    from test_gguf_formats import check_values
-
-    for name, api in itertools.product(names, APIS):
-        check_values(api.gguf, name)
-
-
-def least_error(*cases):
-    from test_gguf_least_error import check_kernel
-
-    for case in cases:
-        check_kernel(case)
-
-
-def least_error_rules(*cases):
-    from test_gguf_least_error import check_gain, check_never_worse
-
-    for case in cases:
-        check_never_worse(case)
-        check_gain(case)
+blocks = checked("test_gguf_formats", ("check_digests", fastq.gguf))
+block_rules = checked("test_gguf_formats", ("check_digests", reference.gguf))
+grids = checked("test_gguf_formats", ("check_values", fastq.gguf), ("check_values", reference.gguf))
+least_error = checked("test_gguf_least_error", ("check_kernel",))
+least_error_rules = checked("test_gguf_least_error", ("check_never_worse",), ("check_gain",))
 
 
 def large(*names):

@@ -20,12 +20,7 @@ import numpy as np
 import pytest
 import refusals
 import subprocesses
-from junk_calls import (
-    CALLS,
-    JUNK,
-    PARTNERS,
-    X,
-)
+from junk_calls import CALLS, JUNK, PARTNERS, X, defaults_of
 
 import fastq
 
@@ -125,17 +120,11 @@ def parameters_of(name, value):
         return
     if not callable(value):
         return
-    yield name, named(value)
+    yield name, set(defaults_of(value))
     if inspect.isclass(value) and name not in METHODS_NOT_CALLED and not name.startswith("dask"):
         for inner in vars(value):
             if inner == "__getitem__" or (inner[0] != "_" and callable(getattr(value, inner))):
-                yield f"{name}.{inner}", named(getattr(value, inner))
-
-
-def named(function):
-    """Names of the parameters of a function that are not given one by one."""
-    every = inspect.signature(function).parameters.values()
-    return {each.name for each in every if each.name != "self" and each.kind is not each.VAR_KEYWORD}
+                yield f"{name}.{inner}", set(defaults_of(getattr(value, inner)))
 
 
 def test_everything_public_is_called():

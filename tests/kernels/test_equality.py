@@ -227,13 +227,11 @@ def test_codes_that_do_not_fit_their_shape_or_format(codes):
 @pytest.mark.parametrize("block_size", [7, 32])
 def test_no_block_is_in_two_chunks(shape, block_size, threads):
     """Two threads that widened the same range would lose one of the two."""
-    from fastq.dispatch import planner
     from fastq.dispatch.strides import make_layout
     from fastq.formats.granularity import Granularity
 
     for axis in range(len(shape)):
         layout = make_layout(shape, Granularity((axis,), block_size))
-        unit = planner.owned_units(layout)
         row = layout.length * layout.inner
         starts = {o * row + b * layout.block * layout.inner for o in range(layout.outer) for b in range(layout.blocks)}
-        assert all(chunk in starts for chunk in range(0, layout.outer * row, unit))
+        assert all(chunk in starts for chunk in range(0, layout.outer * row, layout.unit))

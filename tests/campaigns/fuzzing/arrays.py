@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from catalogue import integers, specials
@@ -93,14 +94,13 @@ def _floats(rng, kinds, dtype, n, unit):
 
 def _integers(rng, kinds, dtype, n):
     info = np.iinfo(dtype)
-    kind = {"equal": "equal", "zeros": "zeros", "known": "known", "ties": "narrow", "whole": "narrow"}.get(kinds[0])
-    if kind == "equal":
+    if kinds[0] == "equal":
         return np.full(n, rng.choice(integers(dtype)), dtype)
-    if kind == "zeros":
+    if kinds[0] == "zeros":
         return np.zeros(n, dtype)
-    if kind == "known":
+    if kinds[0] == "known":
         return rng.choice(integers(dtype), n)
-    if kind == "narrow":
+    if kinds[0] in ("ties", "whole"):
         return rng.integers(max(info.min, -300), min(info.max, 300), n).astype(dtype)
     return rng.integers(info.min, info.max, n, dtype, endpoint=True)
 
@@ -133,16 +133,54 @@ def shape_of(random, total, ndim):
         return ()
     sizes, left = [], max(total, 0)
     for k in range(ndim - 1):
-        size = (
-            max(0, round(left ** random.choice([0, 0.2, 0.5, 0.8, 1 / (ndim - k)])))
-            if left
-            else random.choice([0, 1, 2])
-        )
-        sizes.append(size)
-        left //= max(size, 1)
+        powers = [0, 0.2, 0.5, 0.8, 1 / (ndim - k)]
+        sizes.append(round(left ** random.choice(powers)) if left else random.choice([0, 1, 2]))
+        left //= max(sizes[-1], 1)
     sizes.append(left)
     random.shuffle(sizes)
     return tuple(sizes)
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """Axis and block size, of arrays of a shape."""
+
+    axis: Any = None
+    block_size: int = 0
+
+    @property
+    def kind(self):
+        if self.block_size:
+            return "blocks"
+        return "array" if self.axis is None else "axes" if isinstance(self.axis, tuple) else "channels"
+
+    def kept(self, ndim):
+        """Axes that keep parameters of their own, or along which blocks run."""
+        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return sorted(axis % ndim for axis in axes) if ndim else []
+
+    def parameters(self, shape):
+        """Shape of parameters."""
+        kept = self.kept(len(shape))
+        if self.block_size:
+            return tuple(-(-n // self.block_size) if k in kept else n for k, n in enumerate(shape))
+        return tuple(shape[k] for k in kept)
+
+    def owners(self, shape):
+        """The number of the parameter that each element has."""
+        kept, sizes = self.kept(len(shape)), self.parameters(shape)
+        numbers = np.arange(math.prod(sizes)).reshape(sizes)
+        if self.block_size:
+            return numbers.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
+        return np.broadcast_to(numbers.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
+
+    def each(self, parameters, shape):
+        """Parameters, one for each element of arrays of a shape."""
+        if not parameters.size:
+            return np.float64(1)
+        if parameters.size == 1 or parameters.shape != self.parameters(shape):
+            return np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),))
+        return parameters.reshape(-1)[self.owners(shape)].reshape(-1)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -199,22 +237,16 @@ def place(random, sizes, layout, ndim, itemsize):
     wide = sizes.randint(2, 4)
     steps = tuple(random.choice([1, 1, -1, wide, -wide, wide + 1]) for _ in straight)
     odd = sizes.randrange(1, 64)
-    if layout == "c":
-        return Place(straight, plain)
-    if layout == "fortran":
-        return Place(straight[::-1], plain)
-    if layout == "permuted":
-        return Place(anywhere, plain)
-    if layout == "strided":
-        return Place(straight, (*plain[1:], 2)[:ndim])
-    if layout == "negative":
-        return Place(straight, (-1,) * ndim)
-    if layout == "steps":
-        return Place(straight, steps)
-    if layout == "unaligned":
-        return Place(straight, plain, odd)
-    if layout == "odd":  # aligned, but not to a cache line
-        return Place(straight, plain, odd // itemsize * itemsize)
-    if layout == "swapped":
-        return Place(straight, plain, swapped=True)
-    return Place(anywhere, steps, sizes.choice([0, odd]), random.random() < 0.3)
+    if layout == "any":
+        return Place(anywhere, steps, sizes.choice([0, odd]), random.random() < 0.3)
+    return {
+        "c": Place(straight, plain),
+        "fortran": Place(straight[::-1], plain),
+        "permuted": Place(anywhere, plain),
+        "strided": Place(straight, (*plain[1:], 2)[:ndim]),
+        "negative": Place(straight, (-1,) * ndim),
+        "steps": Place(straight, steps),
+        "unaligned": Place(straight, plain, odd),
+        "odd": Place(straight, plain, odd // itemsize * itemsize),  # aligned, but not to a cache line
+        "swapped": Place(straight, plain, swapped=True),
+    }[layout]

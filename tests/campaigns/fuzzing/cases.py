@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partialmethod
 from random import Random
-from typing import Any
 
 import ml_dtypes
 import numpy as np
-from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
+from fuzzing.arrays import KINDS, LAYOUTS, REALS, Granularity, as_dtype, place, shape_of, values
 from fuzzing.combinations import CASES, ROWS, VARIANT, Combination, combination, share_streamed, streams, weighted
 from fuzzing.functions import KEPT_AS
 
@@ -60,52 +59,10 @@ class Call:
     args: list
     options: dict
     memories: list = field(default_factory=list)
-    out: Any = None
-
-    def place(self, where, array):
-        """Put an array into memory of its own."""
-        memory, view = where.holding(array)
-        self.memories.append(memory)
-        return view
-
-
-@dataclass(frozen=True)
-class Granularity:
-    """Axis and block size, of arrays of a shape."""
-
-    axis: Any = None
-    block_size: int = 0
 
     @property
-    def kind(self):
-        if self.block_size:
-            return "blocks"
-        return "array" if self.axis is None else "axes" if isinstance(self.axis, tuple) else "channels"
-
-    def kept(self, ndim):
-        """Axes that keep parameters of their own, or along which blocks run."""
-        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        return sorted(axis % ndim for axis in axes) if ndim else []
-
-    def parameters(self, shape):
-        """Shape of parameters."""
-        kept = self.kept(len(shape))
-        if self.block_size:
-            return tuple(-(-n // self.block_size) if k in kept else n for k, n in enumerate(shape))
-        return tuple(shape[k] for k in kept)
-
-    def each(self, parameters, shape):
-        """Parameters, one for each element of arrays of a shape."""
-        if parameters.size == 1 or parameters.shape != self.parameters(shape):
-            return (
-                np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),)) if parameters.size else np.float64(1)
-            )
-        kept = self.kept(len(shape))
-        if self.block_size:
-            whole = parameters.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
-        else:
-            whole = np.broadcast_to(parameters.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
-        return whole.reshape(-1)
+    def out(self):
+        return self.options.get("out")
 
 
 def own_size(qtype):
@@ -148,13 +105,13 @@ class Case:
         """Draw the call: the same at each time, and with `repeat` one like it of other values."""
         drawing = _Drawing(self, np.random.default_rng((self.number, repeat)))
         with np.errstate(all="ignore"):
-            call = drawing.draw()
+            getattr(drawing, f"_{self.of.operation}")()
         self.noted = drawing.noted
-        return call
+        return Call(drawing.args, drawing.options, drawing.memories)
 
 
 class _Drawing:
-    """Draws one call.
+    """Draws one call: an operation's method sets `args` and `options`.
 
     `random` makes what kernels depend on, the same for all variants of a seed; `sizes` the rest that a launch plan
     depends on; `rng` the elements. No more of `random` is drawn for one size than for another.
@@ -164,14 +121,11 @@ class _Drawing:
         self.case, self.of, self.rng = case, case.of, rng
         self.random, self.sizes = Random(f"case {case.seed}"), Random(f"sizes {case.number}")
         self.qtype = ROWS.get(self.of.format)
-        self.noted = {}
+        self.noted, self.args, self.options, self.memories = {}, [], {}, []
         # formats whose scales are given refuse "keep" already
         self.may_spoil = self.is_wrong = self.sizes.random() < WRONG and case.of.nan != "keep"
         narrow = self.of.format in NARROWED and self.random.random() < 0.2
         self.bits = self.random.randint(2, self.qtype.bits) if narrow else None
-
-    def draw(self):
-        return getattr(self, f"_{self.of.operation}")()
 
     def spoils(self, chance):
         """Whether an argument is to be wrong; one of a case is."""
@@ -252,11 +206,17 @@ class _Drawing:
         infinities = random.choice(how_many[:-1]) if random.random() < infinities else 0
         return values(self.rng, kinds, dtype, n, unit, nans, infinities).reshape(shape)
 
+    def keep(self, where, array):
+        """Put an array into memory of its own."""
+        memory, view = where.holding(array)
+        self.memories.append(memory)
+        return view
+
     def layout(self, ndim, itemsize):
         layout = self.random.choice(PLACED)
         return layout, place(self.random, self.sizes, layout if layout in LAYOUTS else "c", ndim, itemsize)
 
-    def placed(self, call, array, name="layout", lists=True, repeats=None):
+    def placed(self, array, name="layout", lists=True, repeats=None):
         """An array laid out in some way, which is noted under a name; `repeats` is how many axes may be broadcast."""
         layout, where = self.layout(array.ndim, array.itemsize)
         repeats = array.ndim if repeats is None else repeats
@@ -269,22 +229,22 @@ class _Drawing:
         if layout == "list":
             return array.tolist()
         if layout == "broadcast":
-            return np.broadcast_to(call.place(where, array.take([0], axis)), array.shape)
-        view = call.place(where, array)
+            return np.broadcast_to(self.keep(where, array.take([0], axis)), array.shape)
+        view = self.keep(where, array)
         if layout == "read_only":
             view.flags.writeable = False
         return view
 
-    def with_out(self, call, shape, dtype, over=None):
-        """Add an output of a shape and dtype, one of several kinds; `over` is an array that it may lie upon."""
-        random = self.random
+    def with_out(self, shape, dtype):
+        """Add an output of a shape and dtype, one of several kinds; it may lie upon the first argument."""
+        random, over = self.random, getattr(self.args[0], "codes", self.args[0])
         kind = random.choice(OUTPUTS)
         where = place(random, self.sizes, kind if kind in LAYOUTS else "c", len(shape), np.dtype(dtype).itemsize)
         bad = random.choice(["shape", "dtype", "read_only"]) if self.spoils(0.5) else None
         over_bytes = self.sizes.choice([0, 0, 0, 1, 64, 100])
         if kind == "none":
             self.noted["out"] = kind
-            return call
+            return
         if bad == "shape":
             shape = (*shape, 1)
             where = place(random, self.sizes, "c", len(shape), 1)
@@ -295,16 +255,14 @@ class _Drawing:
             out = _as_output(over, shape, np.dtype(dtype))
             kind = "itself" if out is not None else "overlapping"
         if kind == "overlapping":
-            out = _upon(call.memories, over, shape, np.dtype(dtype), over_bytes)
+            out = _upon(self.memories, over, shape, np.dtype(dtype), over_bytes)
             kind = "overlapping" if out is not None else "c"
         if out is None:
             memory, out = where.of(shape, dtype)
-            call.memories.append(memory)
+            self.memories.append(memory)
         if bad == "read_only":
             out.flags.writeable = False
-        self.noted["out"] = kind
-        call.out = call.options["out"] = out
-        return call
+        self.noted["out"], self.options["out"] = kind, out
 
     # parameters
 
@@ -322,23 +280,13 @@ class _Drawing:
         elif kind == "wide":
             scale = np.ldexp(1 + rng.random(n), rng.integers(np.log2(info.tiny), np.log2(info.max), n).astype(int))
         else:
-            edges = [
-                2.0**-100,
-                2.0**100,
-                2.0**-900,
-                2.0**900,
-                info.tiny,
-                info.smallest_subnormal,
-                info.max,
-                info.tiny * 3,
-            ]
-            scale = rng.choice(edges, n)
+            edges = [info.tiny, info.smallest_subnormal, info.max, info.tiny * 3]
+            scale = rng.choice([2.0**-100, 2.0**100, 2.0**-900, 2.0**900, *edges], n)
         scale = np.clip(scale, float(info.smallest_subnormal), float(info.max) * 0.99).astype(as_dtype(dtype))
         if kind == "edge":
             words = scale.view(f"i{scale.itemsize}")
-            scale = (
-                np.maximum(words + rng.integers(-1, 2, n).astype(words.dtype), 1).astype(words.dtype).view(scale.dtype)
-            )
+            moved = words + rng.integers(-1, 2, n).astype(words.dtype)
+            scale = np.maximum(moved, 1).astype(words.dtype).view(scale.dtype)
         if self.of.row.signed_scale and random.random() < 0.5:
             scale = scale * rng.choice([-1, 1], n).astype(scale.dtype)
         if n and self.spoils(0.3):
@@ -371,7 +319,7 @@ class _Drawing:
             found = found.clip(info.min, info.max)
         return found.astype(dtype)
 
-    def as_given(self, call, array, name):
+    def as_given(self, array, name):
         """Parameters as callers may write them."""
         chosen = self.random.choice(GIVEN), self.random.choice(GIVEN + GIVEN_ONE * 2)
         kind = chosen[array.size == 1]
@@ -386,10 +334,10 @@ class _Drawing:
         if kind == "python":
             return array.item()
         if kind == "one":
-            return call.place(place(self.random, self.sizes, "c", 1, array.itemsize), array.reshape(1))
-        return call.place(where, array)
+            return self.keep(place(self.random, self.sizes, "c", 1, array.itemsize), array.reshape(1))
+        return self.keep(where, array)
 
-    def qparams(self, call, shape, dtype):
+    def qparams(self, shape, dtype):
         """QParams of some array of a dtype, or made by hand, and the width of a code for each element."""
         of, random = self.of, self.random
         g, options = self.prescribed(shape)
@@ -404,7 +352,7 @@ class _Drawing:
                 )
                 unit = g.each(np.asarray(p.scale, np.float64), shape)
                 self.noted["scale dtype"] = p.scale.dtype.name
-                return self.placed_qparams(call, p), unit
+                return self.placed_qparams(p), unit
             except (ValueError, TypeError):
                 if self.qtype.block_size:
                     scale = np.full(g.parameters(shape), 1, FLOAT_FORMATS[qtype.scale_element].dtype)
@@ -419,14 +367,14 @@ class _Drawing:
             scale, zero = (np.concatenate([a.reshape(-1), a.reshape(-1)]) for a in (scale, zero))
         symmetric = of.symmetric and not self.qtype.element
         p = QParams(scale, zero, qtype, g.axis, g.block_size, symmetric, of.convention)
-        return self.placed_qparams(call, p), unit
+        return self.placed_qparams(p), unit
 
-    def placed_qparams(self, call, p):
+    def placed_qparams(self, p):
         """QParams whose arrays lie somewhere."""
         if self.random.random() < 0.7:
             return p
         kept = [
-            call.place(self.layout(array.ndim, array.itemsize)[1], array)
+            self.keep(self.layout(array.ndim, array.itemsize)[1], array)
             for array in (p.scale, np.asarray(p.zero_point))
         ]
         return p.with_values(*kept)
@@ -441,8 +389,7 @@ class _Drawing:
     def ranged_options(self, shape):
         of, g_options = self.of, self.prescribed(shape)[1]
         options = g_options | {"symmetric": of.symmetric, "convention": of.convention, "nan": of.nan}
-        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
-        self.noted |= {"bits": self.bits}
+        self.note("format", "convention", "nan", "symmetric", "bits")
         if self.spoils(0.2):
             options["nan"] = "ignore"
         if self.bits is not None:
@@ -466,32 +413,39 @@ class _Drawing:
         weights = draws.random(sizes) ** self.sizes.choice([0, 1, 9]) * (draws.random(sizes) < 0.9)
         return weights.astype(self.random.choice(["float64", "float32", "float16"]))
 
-    def with_noise(self, call):
+    def with_noise(self):
         """Round some codes at random."""
         allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
         if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
-            call.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
-        self.noted["rounding"] = call.options.get("rounding", "nearest")
+            self.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
+        self.noted["rounding"] = self.options.get("rounding", "nearest")
         if self.spoils(0.05):
-            call.options["rng"] = -1
+            self.options["rng"] = -1
 
     def packed(self, shape):
         """Shape and dtype of stored codes."""
         if not self.qtype.packed:
             return shape, self.qtype.storage
-        whole = shape or (1,)
-        return (*whole[:-1], -(-whole[-1] * self.qtype.bits // 8)), np.dtype(np.uint8)
+        return _in_bytes(shape, -1, self.qtype.bits), np.dtype(np.uint8)
 
-    def values_dtype(self, dtype):
-        """Dtype of fake quantized values."""
+    def values_dtype(self):
+        """Dtype of fake quantized values of the first argument."""
+        x = self.args[0]
+        dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
         if dtype in REALS:
             return as_dtype(dtype)
         return np.dtype(np.float64 if as_dtype(dtype).itemsize > 2 else np.float32)
 
-    def note_given(self):
-        of = self.of
-        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "saturate": of.saturate}
-        self.noted |= {"bits": self.bits}
+    def with_result(self, out_of, shape):
+        """Add an output for codes or values."""
+        self.with_out(*(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype())))
+
+    def note(self, *axes):
+        """Note what the combination has on some axes."""
+        known = vars(self.of) | {"convention": self.of.row.name, "bits": self.bits}
+        self.noted |= {axis: known[axis] for axis in axes}
+
+    note_given = partialmethod(note, "format", "convention", "nan", "saturate", "bits")
 
     # operations
 
@@ -503,49 +457,33 @@ class _Drawing:
             options["saturate"] = self.noted["saturate"] = self.of.saturate or searches
         if self.of.range != "minmax" and self.random.random() < 0.4:
             options["importance"] = self.importance_in_search(shape, options)
-        call = Call([], options)
+        self.options = options
         if out_of is not None:
-            self.with_noise(call)
-        x = self.placed(call, self.values(shape))
-        call.args = [x, self.dtype_argument()]
-        dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
+            self.with_noise()
+        self.args = [self.placed(self.values(shape)), self.dtype_argument()]
         if out_of is not None:
-            self.with_out(
-                call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x
-            )
-        return call
+            self.with_result(out_of, shape)
 
-    def _quantize(self):
-        return self._ranged("codes")
-
-    def _fake_quantize(self):
-        return self._ranged("values")
-
-    def _choose_qparams(self):
-        return self._ranged(None)
+    _quantize, _fake_quantize = partialmethod(_ranged, "codes"), partialmethod(_ranged, "values")
+    _choose_qparams = partialmethod(_ranged, None)
 
     def _with_qparams(self, out_of):
         shape, of = self.shape(), self.of
         if of.nan == "keep":  # one fault is enough
             shape = shape or (1,)
-        call = Call([], {"nan": of.nan, "saturate": of.saturate})
+        self.options = {"nan": of.nan, "saturate": of.saturate}
         self.note_given()
-        self.with_noise(call)
-        call.options["qparams"], unit = self.qparams(call, shape, of.dtype)
-        x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
-        call.args = [x]
-        dtype = of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
-        return self.with_out(
-            call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x
-        )
+        self.with_noise()
+        self.options["qparams"], unit = self.qparams(shape, of.dtype)
+        self.args = [self.placed(self.values(shape, unit=unit, infinities=0.2))]
+        self.with_result(out_of, shape)
 
-    def _quantize_given(self):
-        return self._with_qparams("codes")
+    _quantize_given, _fake_quantize_given = (
+        partialmethod(_with_qparams, "codes"),
+        partialmethod(_with_qparams, "values"),
+    )
 
-    def _fake_quantize_given(self):
-        return self._with_qparams("values")
-
-    def raw(self, call, shape):
+    def raw(self, shape):
         """Scale and zero point as operators of ONNX take them, and the width of a code for each element."""
         random, g = self.random, self.granularity(shape)
         many = g.parameters(shape) if random.random() < 0.8 and self.noted["granularity"] != "array" else ()
@@ -561,25 +499,25 @@ class _Drawing:
             options["axis"] = g.axis
         if g.block_size:
             options["block_size"] = g.block_size
-        call.options |= options
-        given = None if random.random() < 0.2 else self.as_given(call, zero, "zero point")
+        self.options |= options
+        given = None if random.random() < 0.2 else self.as_given(zero, "zero point")
         if given is None:
             self.noted["zero point"] = "none"
-        return self.as_given(call, scale, "scale"), given, g.each(scale.astype(np.float64), shape)
+        return self.as_given(scale, "scale"), given, g.each(scale.astype(np.float64), shape)
 
     def _quantize_linear(self):
         shape, of = self.shape(), self.of
-        call = Call([], {"nan": of.nan, "saturate": of.saturate})
+        self.options = {"nan": of.nan, "saturate": of.saturate}
         self.note_given()
-        self.with_noise(call)
-        scale, zero, unit = self.raw(call, shape)
-        x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
-        call.args = [x, scale, zero, self.dtype_argument()]
-        self.with_out(call, *self.packed(shape), over=x)
-        same = getattr(zero, "dtype", None) if zero is not None else getattr(call.out, "dtype", np.dtype(np.uint8))
+        self.with_noise()
+        scale, zero, unit = self.raw(shape)
+        x = self.placed(self.values(shape, unit=unit, infinities=0.2))
+        self.args = [x, scale, zero, self.dtype_argument()]
+        self.with_out(*self.packed(shape))
+        out = self.options.get("out", np.empty(0, np.uint8))
+        same = getattr(out if zero is None else zero, "dtype", None)
         if same is not None and same.name == of.format and self.random.random() < 0.5:
-            call.args[3] = None
-        return call
+            self.args[3] = None
 
     def codes(self, shape):
         """Codes of the format, one per element, in its storage dtype."""
@@ -592,57 +530,53 @@ class _Drawing:
         return self.rng.integers(qtype.qmin, qtype.qmax, shape, qtype.storage, endpoint=True)
 
     def _dequantize_linear(self):
-        shape, random = self.shape(), self.random
-        call = Call([], {})
+        shape = self.shape()
         self.note_given()
-        scale, zero, _ = self.raw(call, shape)
+        scale, zero, _ = self.raw(shape)
         codes = self.codes(shape)
         if self.qtype.packed and not self.qtype.element:
             codes = codes.astype(getattr(ml_dtypes, self.qtype.name, codes.dtype))
-        codes = self.placed(call, codes, lists=False)
-        call.args = [codes, scale, zero]
-        default = np.asarray(scale).dtype if hasattr(scale, "dtype") else np.dtype(np.float32)
-        dtype = random.choice([None, None, self.of.values_dtype])
-        if dtype is not None:
-            call.options["dtype"] = random.choice([dtype, as_dtype(dtype)])
-        self.noted["output dtype"] = dtype or default.name
-        return self.with_out(call, shape, as_dtype(dtype) if dtype else default, over=codes)
+        codes = self.placed(codes, lists=False)
+        self.args = [codes, scale, zero]
+        self.with_values(shape, np.asarray(scale).dtype if hasattr(scale, "dtype") else np.dtype(np.float32))
 
-    def quantized(self, call, shape, dtype, padded=False):
+    def with_values(self, shape, default):
+        """Add a dtype of decoded values, or leave it at the default, and an output."""
+        dtype = self.random.choice([None, None, self.of.values_dtype])
+        if dtype is not None:
+            self.options["dtype"] = self.random.choice([dtype, as_dtype(dtype)])
+        self.noted["output dtype"] = dtype or default.name
+        self.with_out(shape, as_dtype(dtype) if dtype else default)
+
+    def quantized(self, shape, dtype, padded=False):
         """A QuantizedArray of any codes, perhaps padded with zeros, and the width of a code for each element."""
-        p, unit = self.qparams(call, shape, dtype)
+        p, unit = self.qparams(shape, dtype)
         codes = self.codes(shape)
         if self.qtype.packed:
             codes = reference.pack(codes, self.qtype)
         repeats = (
             len(shape) - 1 if self.qtype.packed and padded else None
         )  # the last bits of a row belong to no other row
-        return QuantizedArray(self.placed(call, codes, lists=False, repeats=repeats), p, shape), unit
+        return QuantizedArray(self.placed(codes, lists=False, repeats=repeats), p, shape), unit
 
     def _dequantize(self):
-        shape, random = self.shape(), self.random
-        call = Call([], {})
+        shape = self.shape()
         self.note_given()
-        q, _ = self.quantized(call, shape, random.choice(["float32", "float32", "float64"]))
-        call.args = [q]
-        dtype = random.choice([None, None, self.of.values_dtype])
-        if dtype is not None:
-            call.options["dtype"] = random.choice([dtype, as_dtype(dtype)])
-        self.noted["output dtype"] = dtype or q.qparams.compute_dtype.name
-        return self.with_out(call, shape, as_dtype(dtype) if dtype else q.qparams.compute_dtype, over=q.codes)
+        q, _ = self.quantized(shape, self.random.choice(["float32", "float32", "float64"]))
+        self.args = [q]
+        self.with_values(shape, q.qparams.compute_dtype)
 
     _dequantize_method = _dequantize
 
-    def whole(self, call):
+    def whole(self):
         """A QuantizedArray without a fault, of one element or more."""
         self.may_spoil = self.is_wrong = False
         self.note_given()
         shape = tuple(max(n, 1) for n in self.shape() or (1,))
-        return self.quantized(call, shape, self.random.choice(["float32", "float32", "float64"]), padded=True)[0]
+        return self.quantized(shape, self.random.choice(["float32", "float32", "float64"]), padded=True)[0]
 
     def _part(self):
-        call = Call([], {})
-        q = self.whole(call)
+        q = self.whole()
         blocks = q.axis % len(q.shape) if q.block_size else None
         index = [self.pick(n, q.block_size if a == blocks else 0) for a, n in enumerate(q.shape)]
         lists = [a for a, item in enumerate(index) if isinstance(item, list | np.ndarray)]
@@ -652,8 +586,7 @@ class _Drawing:
         if self.sizes.random() < 0.2:  # all of some neighbouring axes
             first = self.sizes.randrange(len(index) + 1)
             index[first : self.sizes.randint(first, len(index))] = [Ellipsis]
-        call.args = [q, tuple(index)]
-        return call
+        self.args = [q, tuple(index)]
 
     def pick(self, n, block_size):
         """What is taken of an axis of n elements, in blocks of some size or without blocks."""
@@ -677,8 +610,8 @@ class _Drawing:
         return slice(*ends or [None], random.choice([-3, -1, 2, 7])) if kind == "steps" else slice(*ends or [None])
 
     def _reshape(self):
-        random, call = self.sizes, Call([], {})
-        q = self.whole(call)
+        random = self.sizes
+        q = self.whole()
         sizes = list(q.shape)
         for _ in range(random.randint(1, 3)):
             how, at = random.choice(["join", "part", "one"]), random.randrange(len(sizes) + 1)
@@ -690,17 +623,14 @@ class _Drawing:
                 sizes[at : at + 1] = random.choice([(sizes[at] // divisor, divisor), (divisor, sizes[at] // divisor)])
             else:
                 sizes.insert(at, 1)
-        call.args = [q, tuple(sizes)]
-        return call
+        self.args = [q, tuple(sizes)]
 
     def _explain(self):
-        call = Call([], {})
-        q = self.whole(call)
-        call.args = [q, tuple(self.sizes.randrange(-n, n) for n in q.shape)]
-        return call
+        q = self.whole()
+        self.args = [q, tuple(self.sizes.randrange(-n, n) for n in q.shape)]
 
     def _calibrate(self):
-        random, of, call = self.random, self.of, Call([], {})
+        random, of = self.random, self.of
         shape = self.shape()
         g = self.granularity(shape, [kind for kind in GRANULARITIES if kind != "blocks"])
         try:
@@ -726,14 +656,13 @@ class _Drawing:
             bins = random.choice([15, 8, 1 << 21])
         kept_as = random.choice([*KEPT_AS] if isinstance(of.convention, str) else ["object", "pickle"])
         options = {"axis": g.axis, "symmetric": of.symmetric, "convention": of.convention, "nan": of.nan, "bins": bins}
-        pieces = [self.placed(call, self.values(each)) for each in self.pieces(shape, g)]
+        pieces = [self.placed(self.values(each)) for each in self.pieces(shape, g)]
         one = self.is_wrong or self.sizes.random() < 0.3
         parts = [0 if one else self.sizes.randrange(3) for _ in pieces]
-        call.options = options | {"parts": parts, "kept_as": kept_as, "method": (name, how)}
-        call.args = [pieces, self.dtype_argument()]
-        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
+        self.options = options | {"parts": parts, "kept_as": kept_as, "method": (name, how)}
+        self.args = [pieces, self.dtype_argument()]
+        self.note("format", "convention", "nan", "symmetric")
         self.noted["kept as"] = kept_as
-        return call
 
     def pieces(self, shape, g):
         """Shapes of arrays that have the channels of one shape."""
@@ -748,22 +677,20 @@ class _Drawing:
 
     def _nest_scale(self):
         random, shape = self.random, self.shape()
-        call = Call([], {})
         dtype = "float64" if self.spoils(0.3) else "float32"
         scale = self.values(shape, dtype, nans=0.01, infinities=0.01)
         if random.random() < 0.6:  # as scales are
             scale = np.abs(scale)
         self.noted |= {"input dtype": dtype, "format": self.of.format}
         if random.random() < 0.8:
-            call.options["block_size"] = 0 if self.spoils(0.3) else random.choice([*self.of.blocks, 1, 256, 10**6])
+            self.options["block_size"] = 0 if self.spoils(0.3) else random.choice([*self.of.blocks, 1, 256, 10**6])
         if random.random() < 0.4:
-            call.options["offset"] = random.choice([0.0, 0.1, 1e-40, -3.0, float(scale.flat[0]) if scale.size else 1.0])
-        call.args = [self.placed(call, scale, lists=False)]
-        return call
+            self.options["offset"] = random.choice([0.0, 0.1, 1e-40, -3.0, float(scale.flat[0]) if scale.size else 1.0])
+        self.args = [self.placed(scale, lists=False)]
 
     def _cast_value(self):
         random, of, shape = self.random, self.of, self.shape()
-        call, target = Call([], {}), np.dtype(of.format)
+        target = np.dtype(of.format)
         dtype = of.dtype if of.dtype != "bfloat16" else "float32"
         wraps = target.kind in "iu" or self.spoils(1)
         out_of_range = random.choice(CASTS_OUT_OF_RANGE if wraps else CASTS_OUT_OF_RANGE[:2])
@@ -781,9 +708,8 @@ class _Drawing:
             known = {key: self.sizes.choice(numbers) for key in self.sizes.sample(keys, self.sizes.randint(1, 3))}
         self.noted |= {"input dtype": dtype, "cast to": of.format, "cast rounding": of.cast_rounding}
         self.noted |= {"out of range": out_of_range}
-        call.options = {"rounding": of.cast_rounding, "out_of_range": out_of_range, "scalar_map": known or None}
-        call.args = [self.placed(call, x), of.format]
-        return call
+        self.options = {"rounding": of.cast_rounding, "out_of_range": out_of_range, "scalar_map": known or None}
+        self.args = [self.placed(x), of.format]
 
     def _unpack_array(self):
         random, stored = self.random, np.iinfo(self.of.format)
@@ -793,29 +719,26 @@ class _Drawing:
             codes = np.where(self.rng.random(codes.shape) < 0.3, self.rng.choice(few, codes.shape), codes)
         units = [self.sizes.choice([0.1, -3e-5, 1e30, 0.0, -0.0, 1 / 3, 7]) for _ in range(2)]
         kinds = random.choice([(np.float32, np.float32), (np.float64, np.float32), (float, float), (np.float32, float)])
-        call = Call([], {"dtype": random.choice([None, "float32", "float64"])})
-        call.options["fill_value"] = self.sizes.sample(few, self.sizes.randrange(4))
+        self.options = {"dtype": random.choice([None, "float32", "float64"])}
+        self.options["fill_value"] = self.sizes.sample(few, self.sizes.randrange(4))
         self.noted |= {"input dtype": self.of.format}
-        call.args = [self.placed(call, codes.astype(stored.dtype), lists=False)]
-        call.args += [kind(unit) for kind, unit in zip(kinds, units, strict=True)]
-        return call
+        self.args = [self.placed(codes.astype(stored.dtype), lists=False)]
+        self.args += [kind(unit) for kind, unit in zip(kinds, units, strict=True)]
 
     def _minmax(self):
         shape = self.shape()
         g = self.granularity(shape)
-        call = Call([], {"axis": g.axis, "block_size": g.block_size, "nan": self.of.nan})
-        self.noted["nan"] = self.of.nan
-        call.args = [self.placed(call, self.values(shape, infinities=0.2))]
-        return call
+        self.options = {"axis": g.axis, "block_size": g.block_size, "nan": self.of.nan}
+        self.note("nan")
+        self.args = [self.placed(self.values(shape, infinities=0.2))]
 
     _magnitudes = _minmax
 
     def _compare(self):
         shape, random = self.shape(), self.random
-        call = Call([], {})
         if random.random() < 0.6:
             self.note_given()
-            q, unit = self.quantized(call, shape, random.choice(["float32", self.of.dtype]))
+            q, unit = self.quantized(shape, random.choice(["float32", self.of.dtype]))
         else:
             unit = 1.0
             q = self.values(shape, self.of.values_dtype, nans=0.2, infinities=0.2)
@@ -824,73 +747,67 @@ class _Drawing:
         if not isinstance(q, QuantizedArray):
             if random.random() < 0.5:  # near
                 q = np.where(np.isnan(q), q, (x * 0.99).astype(q.dtype))
-            q = self.placed(call, np.asarray(q), "layout of q")
-        call.args = [self.placed(call, x), q]
-        return call
+            q = self.placed(np.asarray(q), "layout of q")
+        self.args = [self.placed(x), q]
+
+    def any_axis(self, shape):
+        return self.random.randrange(-len(shape), len(shape)) if shape else -1
+
+    def packing(self, axis):
+        """Options of packing along an axis."""
+        self.note("format")
+        big = self.random.random() < (0.5 if self.qtype.bits == 1 else 0.02)
+        return ({"axis": axis} if axis != -1 else {}) | ({"bitorder": "big"} if big else {})
 
     def _pack(self):
         shape, random, qtype = self.shape(), self.random, self.qtype
         shape = shape if random.random() < 0.9 else ()
-        axis = random.randrange(-len(shape), len(shape)) if shape else -1
+        axis = self.any_axis(shape)
         codes = self.codes(shape)
-        dtypes = ["int8", "uint8", "int16", "int64", "uint32"]
-        dtype = np.dtype(random.choice(dtypes))
+        dtype = random.choice(["int8", "uint8", "int16", "int64", "uint32"])
         if not qtype.element:
             codes = codes.astype(np.int64)
             if codes.size and self.spoils(1):
                 codes.flat[self.rng.integers(codes.size)] = random.choice([qtype.qmax + 1, qtype.qmin - 1])
             codes = codes.astype(dtype)
-        call = Call([], {"axis": axis} if axis != -1 else {})
-        self.noted |= {"format": self.of.format}
-        if random.random() < (0.5 if qtype.bits == 1 else 0.02):
-            call.options["bitorder"] = "big"
-        call.args = [self.placed(call, codes, lists=not qtype.element), qtype.name]
-        return call
+        self.options = self.packing(axis)
+        self.args = [self.placed(codes, lists=not qtype.element), qtype.name]
 
     def _unpack(self):
-        shape, random, qtype = self.shape(), self.random, self.qtype
-        axis = random.randrange(-len(shape), len(shape)) if shape else -1
-        whole = list(shape) or [1]
-        whole[axis] = -(-whole[axis] * qtype.bits // 8) + (self.spoils(0.5))
-        packed = self.rng.integers(0, 256, whole, np.uint8)
-        call = Call([], {"shape": shape} | ({"axis": axis} if axis != -1 else {}))
-        self.noted |= {"format": self.of.format}
-        if random.random() < (0.5 if qtype.bits == 1 else 0.02):
-            call.options["bitorder"] = "big"
-        call.args = [self.placed(call, packed, lists=False), qtype.name]
-        return call
+        shape, qtype = self.shape(), self.qtype
+        axis = self.any_axis(shape)
+        packed = self.rng.integers(0, 256, _in_bytes(shape, axis, qtype.bits, self.spoils(0.5)), np.uint8)
+        self.options = {"shape": shape} | self.packing(axis)
+        self.args = [self.placed(packed, lists=False), qtype.name]
 
     def _binarize(self):
         shape, random = self.shape(), self.random
-        axis = random.randrange(-len(shape), len(shape)) if shape else -1
+        axis = self.any_axis(shape)
         dtype, bitorder = random.choice(["uint8", "uint8", "int8"]), random.choice(["big", "big", "little"])
-        call = Call([], {"axis": axis, "dtype": dtype, "bitorder": bitorder, "nan": self.of.nan})
+        self.options = {"axis": axis, "dtype": dtype, "bitorder": bitorder, "nan": self.of.nan}
         self.noted |= {"nan": self.of.nan, "format": dtype}
         x = self.values(shape, nans=0.1, infinities=0.2)
-        call.args = [self.placed(call, x)]
-        whole = list(shape) or [1]
-        whole[axis] = -(-whole[axis] // 8)
-        return self.with_out(call, tuple(whole), dtype, over=call.args[0] if type(call.args[0]) is np.ndarray else None)
+        self.args = [self.placed(x)]
+        self.with_out(_in_bytes(shape, axis, 1), dtype)
 
     def _bitround(self):
         shape, random, dtype = self.shape(), self.random, self.float_dtype()
-        x, call = self.values(shape, dtype, nans=0.3, infinities=0.3), Call([], {})
+        x = self.values(shape, dtype, nans=0.3, infinities=0.3)
         bits = 8 * x.dtype.itemsize
         most = {"keepbits": of_width(bits)[0], "digits": most_digits(bits)}
         way = random.choice(["keepbits", "keepbits", "digits", "max_error"])
         number = self.sizes.choice([0.0, 1e-6, 0.1, 3.0, math.inf])
         if way in most:
             number = most[way] + 1 if self.spoils(0.5) else self.sizes.randint(int(way == "digits"), most[way])
-        call.options = {way: number, "convention": random.choice(list(TIES))}
-        call.args = [self.placed(call, x, lists=False)]
-        return self.with_out(call, shape, x.dtype, over=call.args[0])
+        self.options = {way: number, "convention": random.choice(list(TIES))}
+        self.args = [self.placed(x, lists=False)]
+        self.with_out(shape, x.dtype)
 
     def _bit_information(self):
         shape = self.shape()
-        x, call = self.values(shape, self.float_dtype(), nans=0.3, infinities=0.3), Call([], {})
-        call.options["axis"] = self.random.randrange(-len(shape), len(shape)) if shape else -1
-        call.args = [self.placed(call, x, lists=False)]
-        return call
+        x = self.values(shape, self.float_dtype(), nans=0.3, infinities=0.3)
+        self.options["axis"] = self.any_axis(shape)
+        self.args = [self.placed(x, lists=False)]
 
     def float_dtype(self):
         """A dtype of IEEE floats."""
@@ -903,7 +820,7 @@ class _Drawing:
         g, info = self.granularity(shape, ("array", "channels", "channels", "axes")), np.iinfo(self.of.format)
         convention = random.choice(tuple(REQUANTIZATIONS))
         self.noted |= {"format": self.of.format, "convention": convention}
-        call = Call([], {"convention": convention} | ({} if g.axis is None else {"axis": g.axis}))
+        self.options = {"convention": convention} | ({} if g.axis is None else {"axis": g.axis})
         many, few = g.parameters(shape), ()
         unit = 2.0 ** self.sizes.randint(-34, 6)
         multiplier = self._multipliers(many if random.random() < 0.7 else few, unit)
@@ -919,14 +836,14 @@ class _Drawing:
             kinds = ["int32", "int32", "int64", *(["float32", "float64"] if convention == "torch" else [])]
             bias = np.asarray(bias).astype(random.choice(kinds))
             bias = np.concatenate([bias.reshape(-1)] * 2) if self.spoils(0.3) else bias
-            call.options["bias"] = self.as_given(call, bias, "bias")
+            self.options["bias"] = self.as_given(bias, "bias")
         if random.random() < 0.3:
             first, last = sorted(self.sizes.randint(info.min, info.max) for _ in range(2))
-            call.options["clamp"] = (last + 2**16, first) if self.spoils(0.3) else (first, last)
-        x = self.placed(call, acc, lists=False)
-        numbers = self.as_given(call, multiplier, "scale"), self.as_given(call, zero_point, "zero point")
-        call.args = [x, *numbers, self.dtype_argument()]
-        return self.with_out(call, shape, self.of.format, over=x if type(x) is np.ndarray else None)
+            self.options["clamp"] = (last + 2**16, first) if self.spoils(0.3) else (first, last)
+        x = self.placed(acc, lists=False)
+        numbers = self.as_given(multiplier, "scale"), self.as_given(zero_point, "zero point")
+        self.args = [x, *numbers, self.dtype_argument()]
+        self.with_out(shape, self.of.format)
 
     def _multipliers(self, shape, unit):
         """Multipliers of about a size, and some at the edges; an invalid one if an argument must be wrong."""
@@ -946,18 +863,18 @@ class _Drawing:
 
     def _gguf_quantize(self):
         form = BLOCK_FORMATS[self.of.format]
-        shape, call = self.gguf_shape(form.size), Call([], {})
-        self.noted |= {"format": self.of.format}
+        shape = self.gguf_shape(form.size)
+        self.note("format")
         x = self.values(shape, nans=0.02, infinities=0.02)
         if self.random.random() < 0.8 or self.is_wrong:  # what float16 reaches
             x = np.where(np.abs(x.astype(np.float64)) < 6e4, x, x.dtype.type(1))
-        x = self.placed(call, x, lists=False)
-        call.args = [x, self.random.choice([form.name, form.number])]
+        x = self.placed(x, lists=False)
+        self.args = [x, self.random.choice([form.name, form.number])]
         if self.random.random() < 0.2:
-            call.options["imatrix"] = self.imatrix(shape)
+            self.options["imatrix"] = self.imatrix(shape)
         if self.random.random() < (0.4 if form.trials else 0.02):
-            call.options["range"] = "mse"
-        return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
+            self.options["range"] = "mse"
+        self.with_out((*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8)
 
     def imatrix(self, shape):
         """Importance of columns: of all rows, of each, or of each index of some axes; now and then a bad one."""
@@ -971,11 +888,17 @@ class _Drawing:
     def _gguf_dequantize(self):
         form = BLOCK_FORMATS[self.of.format]
         shape = self.gguf_shape(form.nbytes)
-        call = Call([], {})
-        self.noted |= {"format": self.of.format}
-        data = self.placed(call, self.rng.integers(0, 256, shape, np.uint8), lists=False)
-        call.args = [data, self.random.choice([form.name, form.number])]
-        return self.with_out(call, (*shape[:-1], shape[-1] // form.nbytes * form.size), np.float32, over=data)
+        self.note("format")
+        data = self.placed(self.rng.integers(0, 256, shape, np.uint8), lists=False)
+        self.args = [data, self.random.choice([form.name, form.number])]
+        self.with_out((*shape[:-1], shape[-1] // form.nbytes * form.size), np.float32)
+
+
+def _in_bytes(shape, axis, bits, more=0):
+    """The shape of codes that are packed along an axis, or too many bytes."""
+    whole = list(shape) or [1]
+    whole[axis] = -(-whole[axis] * bits // 8) + more
+    return tuple(whole)
 
 
 def _as_output(array, shape, dtype):

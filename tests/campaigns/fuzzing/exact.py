@@ -5,12 +5,12 @@ Only tables of `fastq` are used: what formats and conventions are called, and th
 """
 
 import functools
-import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+from fuzzing.arrays import Granularity
 
 import fastq
 from fastq.formats.codebooks import LEAST_SCALE
@@ -114,38 +114,18 @@ def compute_type(dtype):
     return "float64" if dtype.name in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
 
 
-def _indices(shape):
-    return itertools.product(*map(range, shape))
-
-
-def _index_of(index, shape, axis, block_size):
-    """Which parameter an element has."""
-    if axis is None:
-        return ()
-    axes = sorted(a % len(shape) for a in (axis if isinstance(axis, tuple) else (axis,)))
-    if block_size:
-        return tuple(i // block_size if a in axes else i for a, i in enumerate(index))
-    return tuple(index[a] for a in axes)
-
-
-def _parameter(parameters, index, shape, axis, block_size):
-    if parameters.size == 1:
-        return parameters.reshape(-1)[0]
-    return parameters[_index_of(index, shape, axis, block_size)]
-
-
-def _part(parameters, axis, block_size):
-    if block_size:
-        return "blocks"
-    return "array" if axis is None else "channels"
+def _of_each(parameters, p, shape):
+    """The parameters of elements, one after the other."""
+    each = Granularity(p.axis, p.block_size).each(np.asarray(parameters, np.float64), shape)
+    return map(number, np.broadcast_to(each, math.prod(shape)))
 
 
 def _groups(x, axis, block_size):
-    """Elements by the parameter that they have."""
+    """Elements by the parameter that they have, NaN as 0."""
     groups = {}
-    for index in _indices(x.shape):
-        groups.setdefault(_index_of(index, x.shape, axis, block_size), []).append(x[index])
-    return groups
+    for owner, element in zip(Granularity(axis, block_size).owners(x.shape).flat, x.flat, strict=True):
+        groups.setdefault(owner, []).append(number(element) or Fraction(0))
+    return [groups[owner] for owner in sorted(groups)]
 
 
 # --- codes and values -------------------------------------------------------------------------------------------------
@@ -153,6 +133,12 @@ def _groups(x, axis, block_size):
 
 def _row(convention):
     return convention if isinstance(convention, fastq.Convention) else fastq.CONVENTIONS[convention]
+
+
+def _row_of(p):
+    """The row by which parameters are used."""
+    kind = Granularity(p.axis, p.block_size).kind
+    return _row(p.convention).under(p.symmetric, "channels" if kind == "axes" else kind)
 
 
 def operation_type(row, dtype):
@@ -298,67 +284,56 @@ def _flat(array, qtype):
 
 def _codes(x, p, nan, saturate):
     """Codes of values under parameters, one per element."""
-    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row(p.convention)
+    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
     form, own, half = qtype.float_format, qtype.block_size > 0, operation_type(row, x.dtype)
-    row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
-    codes = []
-    for index in _indices(x.shape):
-        element = rounded(number(x[index]), ftype)
-        negative = bool(x[index] < 0 if x.dtype.kind in "iu" else np.signbit(x[index]))
+    codes, scales, zeros = [], _of_each(p.scale, p, x.shape), _of_each(p.zero_point, p, x.shape)
+    for given, scale, zero in zip(x.flat, scales, zeros, strict=True):
+        element = rounded(number(given), ftype)
+        negative = bool(given < 0 if x.dtype.kind in "iu" else np.signbit(given))
         if element is None and (nan == "zero" or own):
             element, negative = Fraction(0), False
-        scale = _parameter(p.scale, index, x.shape, p.axis, p.block_size)
-        zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, x.shape, p.axis, p.block_size))
         if own:
             codes.append(_own_code(element, negative, scale, p, qtype, ftype))
         elif qtype.codebook:
             codes.append(_table_code(element, scale, qtype.codebook, ftype))
         elif form:
-            ratio = twice_rounded(divide(element, rounded(number(scale), ftype)), ftype, half)
-            negative ^= element is not None and bool(scale < 0)
-            zeros = (form.nan is None or row.zero_point_inside) and ratio == 0
-            codes.append(float_code(ratio, negative and not zeros, form, saturate))
+            ratio = twice_rounded(divide(element, rounded(scale, ftype)), ftype, half)
+            negative ^= element is not None and scale < 0
+            zeros_alone = (form.nan is None or row.zero_point_inside) and ratio == 0
+            codes.append(float_code(ratio, negative and not zeros_alone, form, saturate))
         else:
             allowed = _codes_in_use(row, qtype, p.symmetric)
-            codes.append(int(integer_code(element, number(scale), zero, row, allowed, ftype, half)))
+            codes.append(int(integer_code(element, scale, zero, row, allowed, ftype, half)))
     return codes
 
 
 def _table_code(element, scale, row, ftype):
     """The code of a number in a format given by a table."""
     least = number(np.dtype(ftype).type(LEAST_SCALE))
-    factor = rounded(1 / max(rounded(number(scale), ftype), least), ftype)
+    factor = rounded(1 / max(rounded(scale, ftype), least), ftype)
     ratio = rounded(multiply(element, factor), ftype)
     return row.order[sum(Fraction(threshold) < ratio for threshold in row.thresholds)]
 
 
 def _own_code(element, negative, scale, p, qtype, ftype):
     """The code of a number in a format with scales of its own."""
-    step = number(np.float64(scale))
     if p.tensor_scale is not None:
-        tensor = number(p.tensor_scale)
-        ratio = rounded(multiply(element, rounded(rounded(1 / tensor, ftype) / step, ftype)), ftype)
+        inverse = rounded(1 / number(p.tensor_scale), ftype)
+        ratio = rounded(multiply(element, rounded(inverse / scale, ftype)), ftype)
     else:
-        ratio = divide(element, step)
+        ratio = divide(element, scale)
     if qtype.float_format:
         return float_code(ratio, negative, qtype.float_format, True)
     return int(clamped(whole(multiply(ratio, Fraction(64))), Fraction(-127), Fraction(127)))
 
 
-def _check_codes(x, p, nan, saturate, stored):
-    qtype = as_qtype(p.dtype)
-    _expect("codes", _flat(stored, qtype), _packed(_codes(x, p, nan, saturate), x.shape, qtype))
-
-
 def _check_values(codes, p, ftype, actual):
     """Values of codes, one per element."""
-    qtype, row, shape = as_qtype(p.dtype), _row(p.convention), actual.shape
+    qtype, row, shape = as_qtype(p.dtype), _row_of(p), actual.shape
     ftype = "float32" if qtype.block_size else ftype
-    row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
     allowed, form = _codes_in_use(row, qtype, p.symmetric), qtype.float_format
-    for code, index in zip(codes, _indices(shape), strict=True):
-        scale = number(np.float64(_parameter(p.scale, index, shape, p.axis, p.block_size)))
-        zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, shape, p.axis, p.block_size))
+    scales, zeros = _of_each(p.scale, p, shape), _of_each(p.zero_point, p, shape)
+    for k, (code, scale, zero, found) in enumerate(zip(codes, scales, zeros, actual.flat, strict=True)):
         if p.tensor_scale is not None:
             scale = rounded(multiply(scale, number(p.tensor_scale)), "float32")
         if qtype.codebook:
@@ -368,43 +343,36 @@ def _check_values(codes, p, ftype, actual):
             expected = rounded(multiply(step, rounded(scale, ftype)), ftype)
         else:
             expected = value(code, scale, zero, row, allowed, ftype)
-        _expect(f"value {index}", number(actual[index]), rounded(expected, actual.dtype.name))
+        _expect(f"value {k}", number(found), rounded(expected, actual.dtype.name))
 
 
 def _check_parameters(x, p):
     """Parameters of ranges: of integers by the formulas of any convention, of other formats by those of "onnx"."""
-    ftype, qtype = compute_type(x.dtype), as_qtype(p.dtype)
-    row = _row(p.convention).under(p.symmetric, _part(p.scale, p.axis, p.block_size))
+    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
     kept = "float64" if row.stored_type == "float64" else ftype
-    groups = {
-        which: [Fraction(0) if element is None else element for element in map(number, group)]
-        for which, group in _groups(x, p.axis, p.block_size).items()
-    }
-    groups = {which: [rounded(element, ftype) for element in group] for which, group in groups.items()}
+    groups = [[rounded(element, ftype) for element in group] for group in _groups(x, p.axis, p.block_size)]
     if p.tensor_scale is not None:
-        whole_size = max(abs(element) for group in groups.values() for element in group)
+        whole_size = max(abs(element) for group in groups for element in group)
         tensor = rounded(rounded(whole_size / 2688, ftype), "float32")
         tensor = min(max(tensor, Fraction(1, 2**120)), Fraction(2) ** 119) if whole_size else Fraction(1)
         _expect("tensor_scale", number(p.tensor_scale), tensor)
-    for which, group in groups.items():
+    if qtype.element and not qtype.codebook:
+        codes = -numbers(qtype.float_format)[-2], numbers(qtype.float_format)[-2]
+    else:
+        codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
+    given = (np.asarray(each, np.float64).flat for each in (p.scale, p.zero_point))
+    for which, (group, *found) in enumerate(zip(groups, *given, strict=True)):
         lo, hi = min(group), max(group)
         size = max(-lo, hi, Fraction(0))
-        scale, zero = number(np.float64(p.scale[which])), number(np.float64(np.asarray(p.zero_point)[which]))
         if qtype.block_size:
-            _expect(f"scale {which}", scale, _own_scale(size, qtype, ftype, p.tensor_scale))
-            continue
-        if qtype.codebook:
-            _expect(f"scale {which}", scale, size)
-            _expect(f"zero_point {which}", zero, 0)
-            continue
-        if qtype.element:
-            largest = numbers(qtype.float_format)[-2]
-            codes = -largest, largest
+            step, point = _own_scale(size, qtype, ftype, p.tensor_scale), 0
+        elif qtype.codebook:
+            step, point = size, 0
         else:
-            codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
-        step, point = range_parameters(lo, hi, row, codes, p.symmetric, ftype, _half_of_scales(row, x.dtype))
-        _expect(f"scale {which}", scale, rounded(step, kept))
-        _expect(f"zero_point {which}", zero, rounded(point, kept))
+            half = _half_of_scales(row, x.dtype)
+            found_by_range = range_parameters(lo, hi, row, codes, p.symmetric, ftype, half)
+            step, point = (rounded(each, kept) for each in found_by_range)
+        _expect(f"scale and zero_point {which}", [*map(number, found)], [step, point])
 
 
 def _half_of_scales(row, dtype):
@@ -529,91 +497,57 @@ def _knows_parameters(call, x):
     return not operation_type(row, x.dtype)
 
 
-def _options_of(call):
-    return call.options.get("nan", "raise"), call.options.get("saturate", True)
-
-
-def _quantize(call, q):
-    x = _plain(call.args[0])
+def _ranged(call, result):
+    """Parameters of a range, those of the result or else of the reference, and what is computed with them."""
+    x, p = _plain(call.args[0]), getattr(result, "qparams", result)
     if not _knows_parameters(call, x):
         return False
-    _check_parameters(x, q.qparams)
-    if _stored(q.qparams, compute_type(x.dtype)) is None:
-        return False
-    _check_codes(x, q.qparams, *_options_of(call), q.codes)
-    return True
-
-
-def _choose_qparams(call, p):
-    x = _plain(call.args[0])
-    if not _knows_parameters(call, x):
-        return False
+    if isinstance(result, np.ndarray):
+        options = {name: each for name, each in call.options.items() if name not in ("saturate", "out")}
+        p = fastq.reference.choose_qparams(*call.args, **options)
     _check_parameters(x, p)
-    return True
+    return p is result or _with_parameters(call, p, result)
 
 
-def _fake_quantize(call, values):
-    """Values of codes, whose parameters are those of the reference once these have been found right."""
-    x = _plain(call.args[0])
-    if not _knows_parameters(call, x):
+def _with_parameters(call, p, result, codes=None):
+    """Codes by parameters, or what values these stand for."""
+    x, qtype, stored = _plain(call.args[0]), as_qtype(p.dtype), getattr(result, "codes", codes)
+    ftype = compute_type(x.dtype)
+    if (p := _stored(p, ftype)) is None:
         return False
-    options = {name: each for name, each in call.options.items() if name not in ("saturate", "out")}
-    p = fastq.reference.choose_qparams(*call.args, **options)
-    _check_parameters(x, p)
-    if _stored(p, compute_type(x.dtype)) is None:
-        return False
-    _check_values(_codes(x, p, *_options_of(call)), p, compute_type(x.dtype), _plain(values))
-    return True
-
-
-def _quantize_given(call, q):
-    x = _plain(call.args[0])
-    if (p := _stored(call.options["qparams"], compute_type(x.dtype))) is None:
-        return False
-    _check_codes(x, p, *_options_of(call), q.codes)
-    return True
-
-
-def _fake_quantize_given(call, values):
-    x = _plain(call.args[0])
-    if (p := _stored(call.options["qparams"], compute_type(x.dtype))) is None:
-        return False
-    _check_values(_codes(x, p, *_options_of(call)), p, compute_type(x.dtype), _plain(values))
+    codes = _codes(x, p, call.options.get("nan", "raise"), call.options.get("saturate", True))
+    if stored is None:
+        _check_values(codes, p, ftype, _plain(result))
+    else:
+        _expect("codes", _flat(stored, qtype), _packed(codes, x.shape, qtype))
     return True
 
 
 def _dequantize(call, values):
-    q, qtype = call.args[0], call.args[0].dtype
-    ftype = q.qparams.compute_dtype.name
-    if (p := _stored(q.qparams, ftype)) is None:
+    q = call.args[0]
+    codes = _one_an_element(_flat(_plain(q.codes), q.dtype), q.shape, q.dtype)
+    return _of_codes(codes, q.qparams, q.qparams.compute_dtype.name, _plain(values))
+
+
+def _of_codes(codes, p, ftype, values):
+    if (p := _stored(p, ftype)) is None:
         return False
-    codes = _one_an_element(_flat(_plain(q.codes), qtype), q.shape, qtype)
-    _check_values(codes, p, ftype, _plain(values))
+    _check_values(codes, p, ftype, values)
     return True
 
 
-def _minmax(call, ends):
-    x = _plain(call.args[0])
-    groups = _groups(x, call.options["axis"], call.options["block_size"])
-    for which, group in groups.items():
-        known = [Fraction(0) if element is None else element for element in map(number, group)]
-        _expect(f"extremes {which}", [number(end[which]) for end in ends], [min(known), max(known)])
+def _extremes(call, ends, sizes=False):
+    """Smallest and largest elements, or sizes but 0."""
+    for which, group in enumerate(_groups(_plain(call.args[0]), call.options["axis"], call.options["block_size"])):
+        found = [abs(element) for element in group if element] or [Fraction(0)] if sizes else group
+        _expect(f"extremes {which}", [number(end.flat[which]) for end in ends], [min(found), max(found)])
     return True
 
 
-def _magnitudes(call, ends):
-    x = _plain(call.args[0])
-    for which, group in _groups(x, call.options["axis"], call.options["block_size"]).items():
-        sizes = [abs(element) for element in map(number, group) if element] or [Fraction(0)]
-        _expect(f"magnitudes {which}", [number(end[which]) for end in ends], [min(sizes), max(sizes)])
-    return True
-
-
-def _raw(call, qtype, shape):
+def _raw(call, qtype):
     """Raw parameters as QParams."""
-    given = call.args[1]
+    _, given, zero = call.args[:3]
     scale = np.asarray(given, None if hasattr(given, "dtype") else np.float64)
-    zero = call.args[2]
     zero = np.zeros(scale.shape, np.int8) if zero is None else np.asarray(zero)
     axis, block_size = call.options.get("axis", 1), call.options.get("block_size", 0)
     if scale.size == 1:
@@ -622,17 +556,13 @@ def _raw(call, qtype, shape):
 
 
 def _quantize_linear(call, codes):
-    x, dtype, zero = _plain(call.args[0]), call.args[3], call.args[2]
+    dtype, zero = call.args[3], call.args[2]
     if dtype is None:
         named = (zero, QTYPES), (call.out, QTYPES | CASTS)
         dtype = next((a.dtype.name for a, rows in named if hasattr(a, "dtype") and a.dtype.name in rows), "uint8")
     if as_qtype(dtype, casts=True).name in CASTS:
         return False  # no QParams have it
-    p = _stored(_raw(call, as_qtype(dtype), x.shape), compute_type(x.dtype))
-    if p is None:
-        return False
-    _check_codes(x, p, *_options_of(call), codes)
-    return True
+    return _with_parameters(call, _raw(call, as_qtype(dtype)), None, codes)
 
 
 def _stored(p, ftype):
@@ -652,29 +582,25 @@ def _stored(p, ftype):
 def _dequantize_linear(call, values):
     codes, given = _plain(call.args[0]), call.args[1]
     qtype = as_qtype(codes.dtype)
-    p = _raw(call, qtype, codes.shape)
+    p = _raw(call, qtype)
     scale_type = np.dtype(given.dtype.newbyteorder("=")) if hasattr(given, "dtype") else np.dtype(np.float32)
     values = _plain(values)
     ftype = compute_type(values.dtype if _row(p.convention).stored_type == "float64" else scale_type)
-    if (p := _stored(p, ftype)) is None:
-        return False
     words = codes.reshape(-1).view(np.uint8) if qtype.element else codes.reshape(-1).astype(np.int64)
-    _check_values([int(word) for word in words], p, ftype, values)
-    return True
+    return _of_codes(words.tolist(), p, ftype, values)
 
 
 _CHECKS = {
-    "quantize": _quantize,
-    "quantize_given": _quantize_given,
-    "fake_quantize": _fake_quantize,
-    "fake_quantize_given": _fake_quantize_given,
-    "choose_qparams": _choose_qparams,
+    **dict.fromkeys(("quantize", "fake_quantize", "choose_qparams"), _ranged),
+    **dict.fromkeys(
+        ("quantize_given", "fake_quantize_given"),
+        lambda call, result: _with_parameters(call, call.options["qparams"], result),
+    ),
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
-    "dequantize": _dequantize,
-    "dequantize_method": _dequantize,
-    "minmax": _minmax,
-    "magnitudes": _magnitudes,
+    **dict.fromkeys(("dequantize", "dequantize_method"), _dequantize),
+    "minmax": _extremes,
+    "magnitudes": functools.partial(_extremes, sizes=True),
 }
 
 

@@ -17,6 +17,7 @@ import cast_values
 import numpy as np
 import unpacked
 from fuzzing import exact
+from fuzzing.arrays import Granularity
 
 import fastq
 from fastq import QuantizedArray, reference
@@ -137,25 +138,17 @@ def _values_at(q, index):
     """Values at an index of every axis: only the parameters there have to be valid, elements of them or not."""
     if q.scale.size == 1:
         return reference.dequantize(q)[index]
-    axes = range(len(q.shape)) if q.block_size else _axes_of(q)
-    own = np.unique(_owners(q)[tuple(item if a in axes else slice(None) for a, item in enumerate(index))])
+    axes = range(len(q.shape)) if q.block_size else _granularity(q).kept(len(q.shape))
+    own = np.unique(
+        _granularity(q).owners(q.shape)[tuple(item if a in axes else slice(None) for a, item in enumerate(index))]
+    )
     scale = np.ones_like(q.scale)
     scale.flat[own] = q.scale.reshape(-1)[own]
     return reference.dequantize(replace(q, qparams=q.qparams.with_values(scale, q.zero_point)))[index]
 
 
-def _owners(q):
-    """The number of the parameter that each element has."""
-    numbers = np.arange(q.scale.size).reshape(q.scale.shape)
-    axes = _axes_of(q)
-    if q.block_size:
-        return numbers.take(np.arange(q.shape[axes[0]]) // q.block_size, axes[0])
-    return np.broadcast_to(numbers.reshape([n if a in axes else 1 for a, n in enumerate(q.shape)]), q.shape)
-
-
-def _axes_of(q):
-    """Axes of parameters, counted from the front."""
-    return [a % len(q.shape) for a in (q.axis if isinstance(q.axis, tuple) else (q.axis,))]
+def _granularity(q):
+    return Granularity(q.axis, q.block_size)
 
 
 def _part(q, index):
@@ -203,13 +196,13 @@ def _keeps_parameters(q, shape):
     """Whether each parameter belongs to whole indices of some axes of another shape, or to whole blocks of it."""
     if q.axis is None or (q.scale.size == 1 and not q.block_size):
         return True
-    axes = _axes_of(q)
+    axes = _granularity(q).kept(len(q.shape))
     if q.block_size:
         (axis,) = axes
         inner, length = math.prod(q.shape[axis + 1 :]), q.shape[axis]
         ends = [n for a, n in enumerate(shape) if math.prod(shape[a + 1 :]) == inner]
         return any(n == length or not (n % q.block_size or length % q.block_size) for n in ends)
-    owners = _owners(q).reshape(shape)
+    owners = _granularity(q).owners(q.shape).reshape(shape)
     varying = [a for a in range(len(shape)) if (np.diff(owners, axis=a) != 0).any()]
     return math.prod(shape[a] for a in varying) == math.prod(q.shape[a] for a in axes)
 
@@ -228,10 +221,6 @@ def _explain_plainly(q, index):
 
 # the functions of `fastq` and of the reference, of operations that have not one name in both
 _PAIRS = {
-    "quantize_given": (lambda *args, **options: fastq.quantize(*args, **options), reference.quantize),
-    "fake_quantize_given": (lambda *args, **options: fastq.fake_quantize(*args, **options), reference.fake_quantize),
-    "gguf_quantize": (lambda *args, **options: fastq.gguf.quantize(*args, **options), reference.gguf.quantize),
-    "gguf_dequantize": (lambda *args, **options: fastq.gguf.dequantize(*args, **options), reference.gguf.dequantize),
     "dequantize_method": (QuantizedArray.dequantize, reference.dequantize),
     "bit_information": (
         lambda *args, **options: fastq.bit_information(*args, **options).counts,
@@ -249,8 +238,10 @@ _PAIRS = {
 
 def function_of(api, operation):
     """The function of an API, `fastq` or `fastq.reference`, that does an operation."""
-    pair = _PAIRS.get(operation)
-    return pair[api is reference] if pair else getattr(api, operation)
+    if pair := _PAIRS.get(operation):
+        return pair[api is reference]
+    name = operation.removesuffix("_given")
+    return getattr(api.gguf, name[5:]) if name.startswith("gguf_") else getattr(api, name)
 
 
 def fast(operation, *args, **options):

@@ -9,7 +9,6 @@ import os
 import random
 import re
 import resource
-import select
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kept import reports_of
 from mutating.operators import mentions, mutated
 from mutating.probes import CORNERS, TESTS, Around, Cases, Probe, clear_caches, run_tests
 from mutating.reach import ROOT, file_of, kernel_name
@@ -417,22 +417,13 @@ def _judge_once(mutant, plan):
 
 def _messages(reading, pid):
     """Yield what a process reports until it ends; None if it falls silent and waits."""
-    pending = b""
     with open(reading, "rb", buffering=0) as pipe:
-        while True:
-            if not select.select([pipe], [], [], SILENCE)[0]:
-                if _wants_to_run(pid):
-                    continue
-                yield None
+        for message in reports_of(pipe.fileno(), lambda: SILENCE):
+            if message is None and _wants_to_run(pid):
+                continue
+            yield message
+            if message is None or message[0] in ("killed", "survived"):
                 return
-            data = pipe.read(1 << 16)
-            if not data:
-                return
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                yield json.loads(line)
-                if json.loads(line)[0] in ("killed", "survived"):
-                    return
 
 
 def _wants_to_run(pid):

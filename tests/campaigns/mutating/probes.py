@@ -17,53 +17,25 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 
-# files with ordinary tests of results and refusals; of these the quick ones, except for WHOLE
-FILES = (
-    "contract",
-    "conventions",
-    "formats",
-    "formats_reference",
-    "errors",
-    "plan_cache",
-    "driver",
-    "equality",
-    "table",
-    "past_the_cache",
-    "gguf",
-    "gguf_formats",
-    "gguf_grids",
-    "gguf_least_error",
-    "gguf_mixes",
-    "gguf_files",
-    "agreement",
-    "buffers",
-    "each_once",
-    "calibrator",
-    "codebooks",
-    "zarr",
-    "binarize",
-    "requantize",
-    "bitround",
-    "bit_information",
-    "stochastic",
-    "unpacking",
-    "range_search",
-    "imatrix",
-    "what_is_said",
-    "labelled",
-    "layouts",
+# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: those of some
+# rooms, but for tests that run for long or in other processes
+_ROOMS = "dispatch", "formats", "kernels", "layouts", "operations", "reference", "results"
+_NOT_THESE = {"compiled", "other_cpu", "overlap", "properties", "quotient", "works"}
+_OTHERS = (
     "bit_layouts",
-    "tiles",
-    "objects",
+    "driver",
+    "gguf_files",
+    "gguf_mixes",
+    "imatrix",
     "inputs",
-    "array_file",
-    "corners",
-    "corners_of_memory",
-    "simd",
     "junk",
-    "refusals",
-    "row_lengths",
+    "simd",
+    "tiles",
+    "unpacking",
 )
+_OTHERS += "what_is_said", "zarr"
+_IN_ROOMS = {path.stem.removeprefix("test_") for room in _ROOMS for path in (TESTS / room).rglob("test_*.py")}
+FILES = *sorted(_IN_ROOMS - _NOT_THESE), *_OTHERS
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
 WHOLE = "gguf_formats", "zarr", "binarize", "requantize", "bitround", "corners"
 # whose kernels few cases of the fuzzer need
@@ -81,12 +53,8 @@ ALONE = (
     *WHOLE,
 )
 _NO_PROBES = "bench", "campaigns", "conformance", "docs", "platforms"  # folders of tests of other things
-_KEPT = (
-    "fastq.engine.jit",
-    "fastq.engine.runtime.threadpool",
-    "fastq.engine.runtime.boundary",
-    "fastq.system",
-)  # whose caches are not cleared
+# whose caches are not cleared
+_KEPT = "fastq.engine.jit", "fastq.engine.runtime.threadpool", "fastq.engine.runtime.boundary", "fastq.system"
 
 
 @dataclass(frozen=True)

@@ -84,15 +84,15 @@ class Kernels:
     """Notes the kernels that are asked for; traces how each is compiled, in a process of its own, once."""
 
     def __init__(self, traces=True):
-        from fastq.engine.jit import compile as jit
+        from fastq.engine import jit
 
         TRACES.mkdir(parents=True, exist_ok=True)
-        self.jit, self.asked, self.traced, self.traces = jit, set(), {}, traces
+        self.jit, self.asked, self.traced, self.traces = jit.compile, set(), {}, traces
         self.seconds = 0.0  # that traces took
-        self.whole = jit.c_function
-        jit.c_function = self._c_function
+        self.whole = jit.kernel
+        jit.kernel = self._kernel
 
-    def _c_function(self, function, result, *arguments):
+    def _kernel(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
         self.asked.add(name)
         function, tracing = getattr(function, "py_func", function), sys.gettrace()
@@ -241,23 +241,22 @@ class _Stub:
     """Stands for compiled functions, to learn which ones a case needs; nothing is computed."""
 
     def __init__(self):
-        from fastq.engine.jit import compile as jit
+        from fastq.engine import jit
         from fastq.engine.runtime import driver, threadpool
 
         self.features = {}
         self.asked = set()
-        jit.c_function = self._c_function
-        self.compiled = jit.Compiled
+        jit.kernel = self._kernel
         # where `driver.bind` looks for them: other modules have `bind` itself
         driver._driver = lambda: lambda *operands: 0
         threadpool.pool_for = lambda threads: None
 
-    def _c_function(self, function, result, *arguments):
+    def _kernel(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
         self.asked.add(name)
         if name not in self.features:
             self.features[name] = _features(arguments)
-        return self.compiled(len(self.features) << 12, True)
+        return len(self.features) << 12
 
 
 def _features(arguments):
@@ -280,8 +279,9 @@ def choose_cases(combinations, kernels, seed=0):
     import warnings
 
     from fuzzing.cases import Case
-    from fuzzing.check import Settings, function_of
+    from fuzzing.check import Settings
     from fuzzing.combinations import CASES
+    from fuzzing.functions import function_of
 
     import fastq
 
@@ -339,22 +339,6 @@ class Reach:
     compiled: dict = field(default_factory=dict)  # by file and line, a set of names of kernels
     traced: set = field(default_factory=set)  # names of kernels of which it is known what they are compiled of
     dropped: list = field(default_factory=list)  # probes that fail as things are
-
-    def add(self, probe, seconds, kernels, lines):
-        place = len(self.probes)
-        self.probes.append(probe)
-        self.seconds.append(seconds)
-        self.kernels.append(set(kernels))
-        for file, found in lines.items():
-            for line in found:
-                self.lines.setdefault((file, line), set()).add(place)
-
-    def add_kernels(self, traced):
-        self.traced |= traced.keys()
-        for name, kernel in traced.items():
-            for file, found in kernel["lines"].items():
-                for line in found:
-                    self.compiled.setdefault((file, line), set()).add(name)
 
 
 @dataclass
@@ -425,11 +409,21 @@ def joined(parts):
     """Join what was recorded."""
     reach = Reach()
     for part in parts:
-        for probe in part.probes:
-            reach.add(*probe)
-        reach.add_kernels(part.traced)
+        for probe, seconds, kernels, lines in part.probes:
+            _note(reach.lines, lines, len(reach.probes))
+            reach.probes.append(probe)
+            reach.seconds.append(seconds)
+            reach.kernels.append(set(kernels))
+        for name, kernel in part.traced.items():
+            _note(reach.compiled, kernel["lines"], name)
+        reach.traced |= part.traced.keys()
         reach.dropped += part.dropped
     return reach
+
+
+def _note(table, lines, what):
+    for key in ((file, line) for file, found in lines.items() for line in found):
+        table.setdefault(key, set()).add(what)
 
 
 def sources_digest(*tests):

@@ -407,7 +407,12 @@ NAMED = {
 }
 # arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
-PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}
+PARTNERS |= {
+    ("layouts.from_tensors", "dtype"): "qzeros",
+    ("NestedScale", "quantized"): "shape",
+    ("BitInformation", "dtype"): "counts",
+}
+PARTNERS |= {("io.load_imatrix", "path"): "importance matrix"}  # as the commands call it, whose errors these are
 PARTNERS |= {("quantize, mse", "block_size"): "importance"}  # blocks have weights along their axis
 
 # what is done with classes and methods, where that is more than to call them

@@ -17,7 +17,7 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 
-# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: all files of some
+# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: files of some
 # rooms, except those whose tests run for long or in other processes, and a name that two files have
 _ROOMS = "dispatch", "formats", "kernels", "layouts", "operations", "reference", "results"
 _NOT_THESE = {"compiled", "magnitudes", "other_cpu", "overlap", "properties", "quotient", "works"}

@@ -201,8 +201,8 @@ class Case(NamedTuple):
             "values": self.elements * ITEMSIZES.get(self.work.dtype, 1),
             "codes": code_bytes(self.work.code, self.elements),
             "bytes": self.elements,
-            "scales": count * scale_bytes(self.work.code) if self.work.granularity != "tensor" else 0,
-            "parameters": count * parameter_bytes(self.work.code),
+            "scales": count * parameter_bytes(self.work.code)[0] if self.work.granularity != "tensor" else 0,
+            "parameters": count * sum(parameter_bytes(self.work.code)),
         }
 
     @property
@@ -220,24 +220,17 @@ class Case(NamedTuple):
 
 
 def code_bytes(code: str, elements: int) -> int:
-    """Bytes of `n` codes."""
+    """Bytes of codes."""
     if code in BLOCK_FORMATS:
         return elements // BLOCK_FORMATS[code].size * BLOCK_FORMATS[code].nbytes
     return elements * QTYPES[code].bits // 8
 
 
-def scale_bytes(code: str) -> int:
-    """Bytes of a scale stored next to the codes: none in a GGUF block, one where the format prescribes the scale."""
+def parameter_bytes(code: str) -> tuple[int, int]:
+    """Bytes of a scale next to the codes, and of its zero point; none of a constant one, nor in blocks of GGUF."""
     if code in BLOCK_FORMATS:
-        return 0
-    return 1 if QTYPES[code].scale_element else 4
-
-
-def parameter_bytes(code: str) -> int:
-    """Bytes of a scale and a zero point, which is constant where the format prescribes the scale."""
-    if code in BLOCK_FORMATS or QTYPES[code].scale_element:
-        return scale_bytes(code)
-    return scale_bytes(code) + max(1, QTYPES[code].bits // 8)
+        return 0, 0
+    return (1, 0) if QTYPES[code].scale_element else (4, max(1, QTYPES[code].bits // 8))
 
 
 def chosen(patterns: Iterable[str]) -> list[Work]:

@@ -22,10 +22,9 @@ from .command import (
     plot_option,
     run,
     sections,
-    sizes_option,
     works_option,
 )
-from .options import FILE, Sizes, console, threads_option, words
+from .options import FILE, console, sizes_option, threads_option
 from .results import Results, read, stored
 from .scan import command as scan_command
 from .scan import store as scan_results
@@ -183,7 +182,7 @@ def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
 
 @main.command()
 @click.argument("python", type=FILE)
-@sizes_option
+@sizes_option(DEFAULT_SIZES)
 @works_option
 @threads_option
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Number of rounds of each case.")
@@ -222,13 +221,7 @@ def _number(value: Any) -> str:
 @main.command(name="scaling")
 @threads_option
 @works_option
-@click.option(
-    "--sizes",
-    type=Sizes(),
-    default=scaling.SIZES,
-    show_default=words(scaling.SIZES),
-    help="Sizes of arrays, as log2 of the number of elements.",
-)
+@sizes_option(scaling.SIZES, default=scaling.SIZES)
 @click.option(
     "--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="Most sweeps over all cases."
 )

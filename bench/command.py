@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from . import contention, machine, memory, scaling, show, startup
 from .cases import WORKS, Case, cases, chosen
-from .options import FILE, Sizes, console, threads_option, words
+from .options import FILE, chosen_option, console, sizes_option, threads_option
 from .peers import OURS, PEERS
 from .results import Results
 from .rounds import Bench, Settings, measure_all
@@ -72,30 +72,10 @@ plot_option = functools.partial(
     callback=drawable,
     help=f"Draw throughput against size ({', '.join(PLOTS)}).",
 )
-sizes_option = click.option(
-    "--sizes",
-    type=Sizes(),
-    show_default=words(DEFAULT_SIZES),
-    help="Sizes of arrays, as log2 of the number of elements.",
+works_option = chosen_option(
+    "-o", "--operations", "works", "PATTERN", "Operations to measure; by default all.", works_of
 )
-works_option = click.option(
-    "-o",
-    "--operations",
-    "works",
-    multiple=True,
-    callback=works_of,
-    metavar="PATTERN",
-    help="Operations to measure; by default all.",
-)
-peers_option = click.option(
-    "-c",
-    "--contenders",
-    "peers",
-    multiple=True,
-    callback=peers_of,
-    metavar="NAMES",
-    help="Contenders to measure; by default all.",
-)
+peers_option = chosen_option("-c", "--contenders", "peers", "NAMES", "Contenders to measure; by default all.", peers_of)
 rounds_option = click.option(
     "--rounds", type=click.IntRange(1), default=7, show_default=True, help="Most rounds of each case."
 )
@@ -104,7 +84,7 @@ budget_option = click.option(
 )
 
 
-options = (sizes_option, works_option, threads_option, peers_option, rounds_option, budget_option)
+options = (sizes_option(DEFAULT_SIZES), works_option, threads_option, peers_option, rounds_option, budget_option)
 
 
 class Wanted(NamedTuple):

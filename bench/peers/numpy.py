@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from ..calls import Array, Operands
 from . import Builders, Runner
 
 ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
-Limits = tuple[Any, Any]
 
 
-def quantize_into(x: Array, scale: Array, zero: Any, limits: Limits, work: Array, codes: Array) -> None:
+def quantize_into(x: Array, scale: Array, zero: Any, limits: tuple[Any, Any], work: Array, codes: Array) -> None:
     """Quantize by way of `work`, which has the dtype of the division."""
     np.divide(x, scale, out=work)
     np.rint(work, out=work)
-    np.add(work, zero, out=work)
+    if zero is not None:
+        np.add(work, zero, out=work)
     np.clip(work, *limits, out=work)
     np.copyto(codes, work, casting="unsafe")
 
@@ -28,17 +29,38 @@ def dequantize_into(codes: Array, scale: Array, zero: Any, values: Array) -> Non
     np.multiply(centred, scale, out=values)
 
 
-def given(o: Operands) -> tuple[Array, Any]:
-    """Scales and zero points, without those that are all 0."""
-    scale, zero = o.beside
-    return scale, None if o.symmetric else zero
-
-
-def range_parameters(x: Array) -> tuple[np.float32, np.uint8]:
-    """Choose uint8 parameters as DynamicQuantizeLinear does."""
+def parameters(o: Operands, x: Array, work: Array) -> tuple[Any, Any]:
+    """Scales, and zero points that are not all 0: as given, or of the range as DynamicQuantizeLinear takes them."""
+    if o.qparams is not None:
+        scale, zero = o.beside
+        return scale, None if o.symmetric else zero
+    if o.symmetric:
+        np.abs(x, out=work)
+        return work.max(axis=o.shared, keepdims=True) / np.float32(127), None
     lo, hi = np.minimum(x.min(), np.float32(0)), np.maximum(x.max(), np.float32(0))
     scale = (hi - lo) / np.float32(255)
-    return scale, np.uint8(np.clip(np.rint(-lo / scale), 0, 255))
+    return scale, np.clip(np.rint(-lo / scale), 0, 255)
+
+
+def quantize(o: Operands) -> Runner:
+    """Quantize, dequantize, or both."""
+    encodes, decodes = not o.function.startswith("dequantize"), o.made == "values"
+    x, out = o.grouped(o.first), o.result()
+    result, memory = o.grouped(out), functools.partial(data.empty, x.shape, aligned=True)
+    work = result if decodes else memory(np.float32)
+    codes = (memory(o.qtype.storage) if decodes else result) if encodes else x
+
+    def call() -> None:
+        scale, zero = parameters(o, x, work)
+        if encodes:
+            quantize_into(x, scale, zero, o.limits, work, codes)
+        if decodes:
+            dequantize_into(codes, scale, zero, result)
+
+    return Runner(call, lambda: {o.made: out})
+
+
+quantize_linear = dequantize_linear = fake_quantize = quantize
 
 
 def minmax(o: Operands) -> Runner:
@@ -48,11 +70,6 @@ def minmax(o: Operands) -> Runner:
         return x.min(), x.max()
 
     return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
-
-
-def quantize_linear(o: Operands) -> Runner:
-    work, codes = data.empty(o.shape, np.float32, aligned=True), o.result()
-    return Runner(lambda: quantize_into(o.first, *o.beside, o.limits, work, codes), lambda: {"codes": codes})
 
 
 def requantize(o: Operands) -> Runner:
@@ -68,11 +85,6 @@ def requantize(o: Operands) -> Runner:
     return Runner(call, lambda: {"codes": codes}, ROUNDED_ONCE)
 
 
-def dequantize_linear(o: Operands) -> Runner:
-    codes, values, parameters = o.grouped(o.first), o.result(), given(o)
-    return Runner(lambda: dequantize_into(codes, *parameters, o.grouped(values)), lambda: {"values": values})
-
-
 def dequantize(o: Operands) -> Runner:
     """Look up both elements of each byte, then multiply."""
     packed, values, scale = o.first, o.result(), o.beside[0]
@@ -85,52 +97,6 @@ def dequantize(o: Operands) -> Runner:
         np.multiply(groups, scale.astype(np.float32, copy=False), out=groups)
 
     return Runner(call, lambda: {"values": values})
-
-
-def codes_of(o: Operands) -> Array:
-    """Memory for codes where values are made."""
-    return data.empty(o.shape, o.qtype.storage, aligned=True)
-
-
-def fake_quantize(o: Operands) -> Runner:
-    values = o.result()
-    groups, codes, (scale, zero) = o.grouped(values), o.grouped(codes_of(o)), given(o)
-
-    def call() -> None:
-        quantize_into(o.grouped(o.first), scale, 0 if zero is None else zero, o.limits, groups, codes)
-        dequantize_into(codes, scale, zero, groups)
-
-    return Runner(call, lambda: {"values": values})
-
-
-def by_range(o: Operands) -> Runner:
-    codes, decodes = codes_of(o), o.made == "values"
-    work = o.result() if decodes else data.empty(o.shape, np.float32, aligned=True)
-
-    def call() -> tuple[np.float32, np.uint8]:
-        scale, zero = range_parameters(o.first)
-        quantize_into(o.first, scale, np.float32(zero), (0, 255), work, codes)
-        if decodes:
-            dequantize_into(codes, scale, np.float32(zero), work)
-        return scale, zero
-
-    made = {"values": work} if decodes else {"codes": codes}
-    return Runner(call, lambda: dict(zip(("scale", "zero_point"), call(), strict=True)) | made)
-
-
-def quantize(o: Operands) -> Runner:
-    if not o.symmetric:
-        return by_range(o)
-    groups, out = o.grouped(o.first), o.result()
-    codes, work = o.grouped(out), data.empty(groups.shape, np.float32, aligned=True)
-
-    def call() -> Array:
-        np.abs(groups, out=work)
-        scale = work.max(axis=o.shared, keepdims=True) / np.float32(127)
-        quantize_into(groups, scale, 0, o.limits, work, codes)
-        return scale
-
-    return Runner(call, lambda: {"codes": out, "scale": call()})
 
 
 def compare(o: Operands) -> Runner:
@@ -177,4 +143,4 @@ def unpack(o: Operands) -> Runner:
     return Runner(call, lambda: {"bytes": codes})
 
 
-BUILDERS: Builders = {("fake_quantize_range", ""): by_range}
+BUILDERS: Builders = {("fake_quantize_range", ""): quantize}

@@ -410,11 +410,12 @@ class Cell(NamedTuple):
 
     def _of_parameters(self) -> int:
         """Return the bytes of a scale and its zero point."""
-        qtype, convention = QTYPES.get(self.format), CONVENTIONS[self.convention]
-        if qtype is None or qtype.scale_element:
-            return 0 if qtype is None else 1
-        scale = 8 if convention.stored_type == "float64" else 4
-        return scale + (max(1, qtype.bits // 8) if convention.zero_point == "integer" else scale)
+        convention = CONVENTIONS[self.convention]
+        if self.format not in QTYPES:
+            return 0
+        scale, zero = cases.parameter_bytes(self.format)
+        scale = 8 if convention.stored_type == "float64" else scale
+        return scale + (zero if convention.zero_point == "integer" or not zero else scale)
 
 
 def cell_of(name: str) -> Cell:

@@ -89,10 +89,11 @@ def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) 
     shape, compute = call.shape, call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
     params = checked_qparams(call.qparams, shape, compute, rules)
+    request = values.of_qparams(params, len(shape), compute)
     check_stored_codes(codes, params.dtype, shape)
     wanted = values.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _by_qparams("dequantize", call, rules, params, values.of_qparams(params, len(shape), compute), result)
+    return _by_qparams("dequantize", call, rules, params, request, result)
 
 
 def _by_qparams(

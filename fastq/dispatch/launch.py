@@ -147,15 +147,15 @@ class Launcher(NamedTuple):
         """
         if given.tensor_scale or not pass_as_they_are(rules, scale, zero_point, given):
             return never_fits
-        qtype, in_kernel = rules.qtype, in_bits(given)
+        qtype, in_kernel, (signed, zero) = rules.qtype, in_bits(given), rules.allowed
         checks = Checks.of(
             *(x, out, nbytes, given.scale.nbytes, given.zero_point.nbytes),
             scale=in_kernel.scale.dtype,
-            signed=rules.may_be_negative,
+            signed=signed,
             zero_point=in_kernel.zero_point.dtype,
             codes=(qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
             scalars=(given.scale.dtype.type, given.zero_point.dtype.type),
-            zero=rules.may_be_zero,
+            zero=zero,
         )
         return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
 

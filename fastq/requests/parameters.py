@@ -44,14 +44,10 @@ class ParameterRules(NamedTuple):
     decodes: bool = False
 
     @property
-    def may_be_negative(self) -> bool:
-        """Whether scales may be negative."""
-        return self.convention.signed_scale or self.qtype.codebook is not None
-
-    @property
-    def may_be_zero(self) -> bool:
-        """Whether scales may be 0."""
-        return self.decodes or self.qtype.codebook is not None
+    def allowed(self) -> tuple[bool, bool]:
+        """Whether scales may be negative, and whether they may be 0."""
+        of_table = self.qtype.codebook is not None
+        return self.convention.signed_scale or of_table, self.decodes or of_table
 
     def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
         """Return parameters in the dtypes that kernels read."""
@@ -135,7 +131,7 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
 
     A value that becomes infinite when it is rounded to that type is refused, too, or one that becomes an invalid 0.
     """
-    compute, signed, zero = rules.scale_dtype, rules.may_be_negative, rules.may_be_zero
+    compute, (signed, zero) = rules.scale_dtype, rules.allowed
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given, ready = _scale_in(scale, rules)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 cases, command, data, gate, machine, moves = map(
-    part, ["cases", "command", "data", "gate", "machine", "roofline.moves"]
+    part, ["cases", "command", "data", "gate", "machine", "peers.roofline"]
 )
 peers, report, results, rounds, show = map(part, ["peers", "report", "results", "rounds", "show"])
 checkout, verify, worker = map(part, ["checkout", "verify", "worker"])
@@ -581,14 +581,14 @@ def test_a_second_thread_is_shown_with_what_memory_allows(one, two, roofline):
     rows[1] |= {"roofline": roofline} if roofline else {}
     made = results.Results({}, {}, {}, "", sections={"scaling": rows})
     shown = f"{one / roofline:.2f}" if roofline else "-"
-    assert part("report").scaling(made).endswith(f"| {one / two:.2f} | {shown} |")
+    assert part("report").PARTS["scaling"](made).endswith(f"| {one / two:.2f} | {shown} |")
 
 
 def test_the_roofline_is_shown_beside_its_own_time_with_one_thread():
     case = cases.Case(cases.Work("minmax"), 20).name
     seconds = {1: (4.0, 3.0), 2: (2.5, 1.5), 4: (2.0, 1.0)}
     rows = [{"case": case, "threads": n, "best": ours, "roofline": copy} for n, (ours, copy) in seconds.items()]
-    shown = part("report").scaling(results.Results({}, {}, {}, "", sections={"scaling": rows}))
+    shown = part("report").PARTS["scaling"](results.Results({}, {}, {}, "", sections={"scaling": rows}))
     assert shown.endswith(" | 1.60 | 2.67 | 2.00 | 2.00 | 4.00 | 3.00 |")
 
 
@@ -651,7 +651,7 @@ def test_compressed_results_that_are_damaged_are_refused(measured, tmp_path):
 
 @pytest.mark.parametrize(("text", "sizes"), [("18", (18,)), ("12,18", (12, 18)), ("10-16:2,20", (10, 12, 14, 16, 20))])
 def test_sizes(text, sizes):
-    assert command.Sizes().convert(text, None, None) == sizes
+    assert part("options").Sizes().convert(text, None, None) == sizes
 
 
 @pytest.mark.parametrize(

@@ -114,14 +114,17 @@ class Setting:
         return fastq.quantize_linear(x, scale, zero_point, out=out, **options)
 
 
+def zero_point_at(part, q):
+    """The code at a part of all codes of a format."""
+    return round(q.qmin + part * (q.qmax - q.qmin))
+
+
 def settings():
     """All settings: parameters x integers x roundings, scales by columns for some, and float formats."""
-    for rounding, (scale, part), name in itertools.product(ROUNDINGS, PARAMETERS, INTEGERS):
-        q = QTYPES[name]
-        yield Setting(name, rounding, float(np.float32(scale)), round(q.qmin + part * (q.qmax - q.qmin)))
-    for rounding, (scale, part), name in itertools.product(ROUNDINGS, PARAMETERS[2:15:6], INTEGERS):
-        q = QTYPES[name]
-        yield Setting(name, rounding, float(np.float32(scale)), round(q.qmin + part * (q.qmax - q.qmin)), columns=True)
+    for columns, parameters in ((False, PARAMETERS), (True, PARAMETERS[2:15:6])):
+        for rounding, (scale, part), name in itertools.product(ROUNDINGS, parameters, INTEGERS):
+            zero_point = zero_point_at(part, QTYPES[name])
+            yield Setting(name, rounding, float(np.float32(scale)), zero_point, columns=columns)
     for (scale, _), name, saturate in itertools.product(PARAMETERS[::3], FLOATS, (True, False)):
         yield Setting(name, "half_even", float(np.float32(scale)), 0, saturate)
 
@@ -366,7 +369,7 @@ def every_half(name, format):
         if rounding != "half_even" and q.element:
             continue
         for part, saturate in ((0.0, True), (0.6, True), (1.0, False)):
-            zero_point = 0 if q.element else round(q.qmin + part * (q.qmax - q.qmin))
+            zero_point = 0 if q.element else zero_point_at(part, q)
             options = {"dtype": format, "saturate": saturate}
             if rounding != "half_even":
                 options["convention"] = row
@@ -449,11 +452,8 @@ def every_quotient(significand, exponents=range(-99, 100)):
 def jobs():
     """All that is proven: kind, name and a function that does it, step by step, yielding how many values it tried."""
     for name, format in itertools.product(HALVES, QTYPES):
-        yield (
-            "every 16-bit pattern, by the reference",
-            f"{name} {format}",
-            functools.partial(_at_once, every_half, name, format),
-        )
+        work = functools.partial(_at_once, every_half, name, format)
+        yield "every 16-bit pattern, by the reference", f"{name} {format}", work
     for name, format in itertools.product(HALVES[:2], [n for n in QTYPES if n in FLOAT_FORMATS]):
         work = functools.partial(_at_once, every_half_by_fractions, name, format)
         yield "every 16-bit pattern, by fractions", f"{name} {format}", work

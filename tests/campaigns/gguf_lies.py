@@ -98,10 +98,7 @@ def _lies_of_tensors():
         yield f"offset {length}", gguf(tensors=[tensor(offset=length // 32 * 32)])
     for number in UNKNOWN:
         yield f"type {number}, and no bytes", gguf(tensors=[tensor(number=number)], data=b"")
-        yield (
-            f"type {number}, and one byte for two",
-            gguf(tensors=[tensor(number=number), tensor("b")], data=bytes(256)),
-        )
+        yield f"type {number}, and one byte for two", gguf(tensors=[tensor(number=number), tensor("b")])
     yield "rows that are not blocks", gguf(tensors=[tensor(lengths=(33, 2), number=Q4_0)])
     for offset in (1, 16, 32, 256, 257, 2**40):
         yield f"offset {offset} of the only tensor", gguf(tensors=[tensor(offset=offset)])
@@ -119,10 +116,8 @@ def truths():
     yield "version 2", gguf(version=2)
     yield "more than it needs", gguf(data=bytes(999))
     yield "a space between tensors", gguf(tensors=[tensor(), tensor("b.weight", offset=320)], data=bytes(600))
-    yield (
-        "not in the order of the names",
-        gguf(tensors=[tensor(offset=256), tensor("b.weight", offset=0)], data=bytes(512)),
-    )
+    swapped = [tensor(offset=256), tensor("b.weight", offset=0)]
+    yield "not in the order of the names", gguf(tensors=swapped, data=bytes(512))
     yield "alignment 1", gguf([uint32("general.alignment", 1)], data=bytes(256), alignment=1)
     yield "alignment 4096", gguf([uint32("general.alignment", 4096)], data=bytes(4096), alignment=4096)
     yield "a scalar", gguf(tensors=[tensor(lengths=()), tensor("b.weight", offset=32)], data=bytes(512))
@@ -135,10 +130,8 @@ def truths():
     nested = struct.pack("<IQ", UINT8, 2) + b"\1\2" + struct.pack("<IQ", STRING, 1) + text("a")
     yield "array of arrays", gguf([array("key", ARRAY, 2, nested)])
     yield "alignment beyond the file, no tensors", gguf([uint32("general.alignment", 4096)], tensors=[], data=b"")
-    yield (
-        "no metadata",
-        b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + (head := tensor()) + bytes(-24 - len(head) & 31) + bytes(256),
-    )
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor()
+    yield "no metadata", head + bytes(-len(head) & 31) + bytes(256)
     yield "arrays of all types", gguf([array(f"k{n}", n, 0) for n in range(13) if n != ARRAY])
     yield "bools of other bytes", gguf([array("key", 7, 3, b"\0\1\2"), field("b", 7, b"\xff")])
     yield "strings of any length", gguf([array("key", STRING, 3, text("") + text("a" * 999) + text("b"))])

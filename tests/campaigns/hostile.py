@@ -62,10 +62,8 @@ def unreadable(path):
 
 def npy(header, data=bytes(64), version=(1, 0), length=None):
     text = header.encode() if isinstance(header, str) else header
-    size = {1: 2}.get(version[0], 4)
-    return (
-        b"\x93NUMPY" + bytes(version) + (len(text) if length is None else length).to_bytes(size, "little") + text + data
-    )
+    told = (len(text) if length is None else length).to_bytes({1: 2}.get(version[0], 4), "little")
+    return b"\x93NUMPY" + bytes(version) + told + text + data
 
 
 def npy_header(descr="'<f4'", order="False", shape="(4, 4)"):
@@ -215,10 +213,8 @@ def safetensors_files():
     yield "the same data twice", safetensors({"x": tensor(), "y": tensor()})
     yield "a hole", safetensors({"x": tensor(shape=(4,), offsets=(0, 16)), "y": tensor(shape=(4,), offsets=(48, 64))})
     yield "two of one name", safetensors(f'{{"x": {json.dumps(tensor(shape=(2, 8)))}, "x": {good}}}')
-    yield (
-        "two of one key",
-        safetensors('{"x": {"dtype": "F32", "dtype": "I32", "shape": [4, 4], "data_offsets": [0, 64]}}'),
-    )
+    twice = '{"dtype": "F32", "dtype": "I32", "shape": [4, 4], "data_offsets": [0, 64]}'
+    yield "two of one key", safetensors(f'{{"x": {twice}}}')
     yield "metadata twice", safetensors(f'{{"__metadata__": {{}}, "__metadata__": {{"a": "b"}}, "x": {good}}}')
     yield "a key of metadata twice", safetensors(f'{{"__metadata__": {{"a": "b", "a": "c"}}, "x": {good}}}')
     yield "metadata of numbers", safetensors({"__metadata__": {"a": 1}, "x": tensor()})
@@ -325,10 +321,8 @@ def record_files(quantized):
                 yield f"{key} {value!r:.20}", rewritten(json.dumps(changed))
     for name in ("", "__metadata__", "y", f"{tensor_name}_scale"):
         yield f"the name {name!r}", rewritten(json.dumps(right | {"tensors": {name: entry}}))
-    yield (
-        "two records of a tensor",
-        rewritten(json.dumps(right | {"tensors": {tensor_name: entry, "__metadata__": entry}})),
-    )
+    both = {tensor_name: entry, "__metadata__": entry}
+    yield "two records of a tensor", rewritten(json.dumps(right | {"tensors": both}))
     yield "a version", rewritten(json.dumps(right | {"version": 2}))
     yield "a key too many", rewritten(json.dumps(right | {"tensors": {tensor_name: entry | {"y": 1}}}))
 

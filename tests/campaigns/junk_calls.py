@@ -26,13 +26,18 @@ from fastq.results import QParams, QuantizedArray
 # --- bad values -------------------------------------------------------------------------------------------------------
 
 
+def having(**methods):
+    """An object with these methods."""
+    return type("Having", (), methods)()
+
+
 def raising(*names):
     """An object whose methods of these names raise what no caller would expect, as tensors of PyTorch do."""
 
     def refuse(self, *arguments, **options):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
-    return type("Raising", (), dict.fromkeys(names, refuse))()
+    return having(**dict.fromkeys(names, refuse))
 
 
 class RequiresGradient:
@@ -42,21 +47,6 @@ class RequiresGradient:
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-
-
-class Index:
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
-
-
-class Array:
-    """What gives another thing than an array."""
-
-    def __array__(self, dtype=None, copy=None):
-        return "no array"
 
 
 class Unbound:
@@ -79,36 +69,14 @@ def masked():
     return np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4))
 
 
-def deep():
-    nested = []
-    for _ in range(200):
-        nested = [nested]
-    return nested
-
-
 def endless():
     itself = []
     itself.append(itself)
     return itself
 
 
-JUNK = {
-    "None": lambda: None,
-    "True": lambda: True,
-    "False": lambda: False,
-    "np.True_": lambda: np.True_,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "-1": lambda: -1,
-    "300": lambda: 300,
-    "2**31": lambda: 2**31,
-    "2**63 - 1": lambda: 2**63 - 1,
-    "2**63": lambda: 2**63,
-    "2**70": lambda: 2**70,
-    "-2**70": lambda: -(2**70),
-    "10**5000": lambda: 10**5000,
-    "1.5": lambda: 1.5,
-    "-0.0": lambda: -0.0,
+TEXTS = "None, True, False, np.True_, 0, 1, -1, 300, 2**31, 2**63 - 1, 2**63, 2**70, -2**70, 10**5000, 1.5, -0.0"
+JUNK = {text: functools.partial(eval, text, {"np": np}) for text in TEXTS.split(", ")} | {
     "nan": lambda: float("nan"),
     "inf": lambda: float("inf"),
     "1j": lambda: 1j,
@@ -131,7 +99,7 @@ JUNK = {
     "empty list": list,
     "list": lambda: [1, 2],
     "ragged list": lambda: [[1], [1, 2]],
-    "deep list": deep,
+    "deep list": lambda: functools.reduce(lambda inner, _: [inner], range(200), []),
     "endless list": endless,
     "empty tuple": lambda: (),
     "tuple": lambda: (0,),
@@ -190,9 +158,9 @@ JUNK = {
     "masked array": masked,
     "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
     "requires a gradient": RequiresGradient,
-    "__array__ of a string": Array,
-    "__index__": lambda: Index(1),
-    "__index__ far": lambda: Index(2**70),
+    "__array__ of a string": lambda: having(__array__=lambda self, dtype=None, copy=None: "no array"),
+    "__index__": lambda: having(__index__=lambda self: 1),
+    "__index__ far": lambda: having(__index__=lambda self: 2**70),
     "raising __array__": lambda: raising("__array__"),
     "raising __index__": lambda: raising("__index__"),
     "raising __bool__": lambda: raising("__bool__", "__len__"),
@@ -333,40 +301,33 @@ WEIGHED = {"range": "mse", "importance": np.ones(4)}
 AT_RANDOM = {"rounding": "stochastic", "rng": 3}
 METHODS = {"percentile": 99.9, "quantized_bins": 16, "grid": 3}
 
-# Good arguments by the name of what is called, perhaps with what sets a call apart from others of that; those that a
-# kernel makes are made by a test: what two workers import would compile it twice. Of these calls all parameters are
-# tried, of which the others have their defaults, but for APART, which have calls of their own
+# Good arguments by the name of a call, perhaps with a word that sets it apart from other calls of its function. Those
+# that a kernel makes are made by a test: what two workers import would compile it twice. All parameters of these calls
+# are tried, others than these with their defaults, except APART, which have calls of their own
 APART = "importance", "rounding", "rng"
 WHOLE = {
-    "quantize": {"x": X, "dtype": "int8", "axis": 0},
-    "fake_quantize": {"x": X, "dtype": "int8", "axis": 0},
-    "choose_qparams": {"x": X, "dtype": "int8", "axis": 0},
+    **{key: {"x": X, "dtype": "int8", "axis": 0} for key in ("quantize", "fake_quantize", "choose_qparams")},
     "quantize, nvfp4": {"x": X, "dtype": "nvfp4", "axis": 0},
     "quantize, mse": {"x": X, "dtype": "int8", "axis": 0} | WEIGHED,
     "quantize, uint4 in blocks": {"x": X, "dtype": "uint4", "axis": 0, "block_size": 2},
-    "quantize, qparams": {"x": X, "qparams": P},
-    "fake_quantize, qparams": {"x": X, "qparams": P},
+    **{key: {"x": X, "qparams": P} for key in ("quantize, qparams", "fake_quantize, qparams")},
     "quantize_linear": {"x": X, "dtype": "int8"} | GIVEN,
     "quantize_linear, faiss": {"x": X, "dtype": "uint8"} | GIVEN | {"convention": "faiss"},
     "dequantize_linear": {"codes": CODES} | GIVEN,
     "requantize": {"acc": SUMS, "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8", "axis": 1}
     | {"bias": np.arange(4, dtype=np.int32), "clamp": (0, 9)},
-    "minmax": {"x": X},
-    "magnitudes": {"x": X},
-    "compare": {"x": X, "q": Q},
+    **{key: {"x": X} for key in ("minmax", "magnitudes", "binarize", "Calibrator.update")},
+    **{key: {"x": X, "q": Q} for key in ("compare", "plot.errors", "plot.histogram")},
+    **{key: {} for key in ("QuantizedArray.dequantize", "QuantizedArray.unpacked", "QuantizedArray.__array__")},
     "pack": {"codes": CODES % 8, "dtype": "int4"},
     "bitround": {"x": X, "keepbits": 3, "convention": "netcdf"},
     "bit_information": {"x": X, "axis": 0},
     "BitInformation": {"counts": COUNTS.counts, "dtype": X.dtype},
     "BitInformation.keepbits": {"level": 0.9},
-    "binarize": {"x": X},
     "unpack": {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4), "dtype": "int4"},
     "gguf.dequantize": {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0"},
-    "QuantizedArray.dequantize": {},
     "dequantize": {"q": Q},
     "testing.assert_same_codes": {"actual": Q, "desired": Q},
-    "QuantizedArray.unpacked": {},
-    "QuantizedArray.__array__": {},
     "QParams": {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8"},
     "QParams, nvfp4": {name: getattr(NVFP4, name) for name in ("scale", "zero_point", "block_size", "symmetric")}
     | {"dtype": "nvfp4", "axis": -1, "tensor_scale": np.array(1, np.float32)},
@@ -377,27 +338,19 @@ WHOLE = {
     "set_result_pool_limit": {"nbytes": 1},
     "warmup": {"names": "int8"},
     "kernels.inspect": {"function": fastq.minmax},
-    "plot.errors": {"x": X, "q": Q},
     "plot.calibration": {"calibrator": functools.partial(calibrator_of, fastq, axis=None)}
     | METHODS
     | {"methods": ["minmax", "mse"]},
     "plot.bit_information": {"found": COUNTS, "level": 0.9},
     "plot.channels": {"x": X, "q": Q, "axis": 0},
     "plot.compare": {"x": X, "schemes": {"int8": Q}},
-    "plot.histogram": {"x": X, "q": Q},
     "plot.sqnr": {"x": X, "schemes": {"array": [{"dtype": "int8"}, {"dtype": "uint4"}]}},
     "Calibrator": {"dtype": "int8", "axis": 0, "bins": 16},
-    "Calibrator.update": {"x": X},
     "Calibrator.merge": {"other": functools.partial(calibrator_of, fastq)},
-    "Calibrator.qparams": {"method": "mse"} | METHODS,
-    "Calibrator.clipping_range": {"method": "mse"} | METHODS,
-    "Calibrator.save": {"path": "state"},
-    "Calibrator.load": {"path": "state"},
+    **dict.fromkeys(("Calibrator.qparams", "Calibrator.clipping_range"), {"method": "mse"} | METHODS),
     "QParams.with_values": {"scale": np.float32(0.5), "zero_point": 3},
-    "QParams.save": {"path": "state"},
-    "QParams.load": {"path": "state"},
-    "QuantizedArray.save": {"path": "state"},
-    "load": {"path": "state"},
+    **{key: {"path": "state"} for key in ("Calibrator.save", "Calibrator.load", "QParams.save", "QParams.load")},
+    **{key: {"path": "state"} for key in ("QuantizedArray.save", "load")},
     "QuantizedArray.reshape": {"shape": (4, 3)},
     "QuantizedArray.astype": {"dtype": np.float64},
     "QuantizedArray.__getitem__": {"index": (slice(1), 2)},
@@ -427,10 +380,10 @@ WHOLE = {
 }
 # and of these the ones that are named
 NAMED = {
-    "fake_quantize, mse": {"x": X, "dtype": "int8"} | WEIGHED,
-    "choose_qparams, mse": {"x": X, "dtype": "int8"} | WEIGHED,
-    "quantize, stochastic": {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM,
-    "fake_quantize, stochastic": {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM,
+    **dict.fromkeys(("fake_quantize, mse", "choose_qparams, mse"), {"x": X, "dtype": "int8"} | WEIGHED),
+    **dict.fromkeys(
+        ("quantize, stochastic", "fake_quantize, stochastic"), {"x": X, "dtype": "int8", "axis": 0} | AT_RANDOM
+    ),
     "quantize_linear, stochastic": {"x": X, "dtype": "int8"} | GIVEN | AT_RANDOM,
     "quantize_linear, no dtype": {"x": X, "nan": "raise", "saturate": True} | GIVEN,
     "MSERange": {"grid": 10, "shrink": 0.8, "grow": 0.1, "finer": 2, "signs": 1, "norm": 2.0},
@@ -454,7 +407,12 @@ NAMED = {
 }
 # arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
-PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}
+PARTNERS |= {
+    ("layouts.from_tensors", "dtype"): "qzeros",
+    ("NestedScale", "quantized"): "shape",
+    ("BitInformation", "dtype"): "counts",
+}
+PARTNERS |= {("io.load_imatrix", "path"): "importance matrix"}  # as the commands call it, whose errors these are
 PARTNERS |= {("quantize, mse", "block_size"): "importance"}  # blocks have weights along their axis
 
 # what is done with classes and methods, where that is more than to call them

@@ -29,6 +29,20 @@ def attempted(check):
 rng = random.Random(int(os.environ.get("SEED", 0)))
 """
 
+# what compiles one function after the other; a module without sources is not kept on disk
+COMPILE_MORE = """
+import itertools
+from fastq.system import lazy
+
+def compile_more(goes_on=lambda: True):
+    jit = lazy.module("fastq.engine.jit")  # which has Numba: for imports of others than fastq no fork waits
+    from numba import int64, types
+    for k in itertools.takewhile(lambda k: goes_on(), itertools.count()):
+        names = {"__name__": "nowhere"}
+        exec(f"def add{k}(p, n):\\n    return p[0] + n + {k}", names)
+        jit.kernel(names[f"add{k}"], int64, types.CPointer(int64), int64)
+"""
+
 
 def follow(code, advance=lambda count: None, *, setup=SETUP, timeout=3600, **environment):
     """Run a program; the list of errors, and of other lines that it printed."""

@@ -4,7 +4,7 @@ import importlib.util
 import os
 
 import pytest
-from programs import follow, row, skipped
+from programs import COMPILE_MORE, follow, row, skipped
 from subprocesses import SETUP, USER
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -33,7 +33,7 @@ def calls(x):
     rows, columns = x.shape
     q, blocks = reference.quantize(x, "int8", axis=0), x[:, : columns // 32 * 32]
     four = reference.quantize(x, "uint4")
-    values, packed = four.unpacked(), four.codes
+    values, packed, half = four.unpacked(), four.codes, x.astype(np.float16)
     yield "array", lambda api: api.quantize(x, "int8")
     yield "rows", lambda api: api.quantize(x, "uint8", axis=0, symmetric=True)
     yield "columns", lambda api: api.quantize(x, "int8", axis=1)
@@ -41,6 +41,8 @@ def calls(x):
     yield "convention", lambda api: api.quantize(x, "uint8", convention="torch")
     yield "float8", lambda api: api.quantize(x, "float8_e4m3fn", axis=0)
     yield "mxfp4", lambda api: api.quantize(x, "mxfp4")
+    yield "nvfp4", lambda api: api.quantize(x, "nvfp4")
+    yield "half", lambda api: api.quantize(half, "uint8")
     yield "given", lambda api: api.quantize_linear(x, np.float32(0.03), 3, "uint8")
     yield "decoded", lambda api: api.dequantize_linear(q.codes, q.scale, q.zero_point, axis=0)
     yield "dequantize", lambda api: q.dequantize() if api is fastq else reference.dequantize(q)
@@ -139,8 +141,6 @@ def forks(scale, progress):
     """1,000 forks while other threads import, compile and call; each child calls."""
     count = max(4, int(1000 * scale))
     code = """
-    import faulthandler
-    from fastq.system import lazy
     x = np.linspace(-1, 1, 3000, dtype=np.float32)
     q = reference.quantize(x, "int8")
     done = threading.Event()
@@ -160,21 +160,14 @@ def forks(scale, progress):
         while not done.is_set():
             attempted(right)
 
-    def compile_more():
-        jit = lazy.module("fastq.engine.jit")  # which has Numba: for imports of others than fastq no fork waits
-        from numba import int64, types
-        k = 0
-        while not done.is_set():  # a module without sources is not kept on disk
-            k += 1
-            names = {"__name__": "nowhere"}
-            exec(f"def add{k}(p, n):\\n    return p[0] + n + {k}", names)
-            jit.kernel(names[f"add{k}"], int64, types.CPointer(int64), int64)
+    def compiling():
+        compile_more(lambda: not done.is_set())
 
     def import_more():
         fastq.gguf.quantize(np.ones((1, 32), np.float32), "Q8_0")
         fastq.warmup
 
-    threads = [threading.Thread(target=work) for work in (call, call, compile_more, import_more)]
+    threads = [threading.Thread(target=work) for work in (call, call, compiling, import_more)]
     for thread in threads:
         thread.start()
     try:
@@ -193,19 +186,16 @@ def forks(scale, progress):
     advance, wrong = progress(what, count), []
     for seed in range(0, count, FORKS_OF_A_PROCESS):
         each = min(FORKS_OF_A_PROCESS, count - seed)
-        wrong += follow(code, advance, SEED=seed, FORKS=each, NUMBA_NUM_THREADS=4, timeout=900)[0]
+        environment = {"SEED": seed, "FORKS": each, "NUMBA_NUM_THREADS": 4}
+        wrong += follow(code, advance, setup=SETUP + COMPILE_MORE, timeout=900, **environment)[0]
     return [row("forks", what, count, wrong)]
 
 
 def processes(scale, progress):
     """Process pools of every way to start a process, and the workers of torch's DataLoader."""
     count, rows = max(8, int(100 * scale)), []
-    pools = {
-        "spawn": "multiprocessing.get_context('spawn').Pool(2)",
-        "forkserver": "multiprocessing.get_context('forkserver').Pool(2)",
-        "fork": "multiprocessing.get_context('fork').Pool(2)",
-        "ProcessPoolExecutor": "concurrent.futures.ProcessPoolExecutor(2)",
-    }
+    pools = {how: f"multiprocessing.get_context('{how}').Pool(2)" for how in ("spawn", "forkserver", "fork")}
+    pools["ProcessPoolExecutor"] = "concurrent.futures.ProcessPoolExecutor(2)"
     code = """
     import concurrent.futures, functools, multiprocessing
     arrays = [np.random.default_rng(k).standard_normal(1 << 16, np.float32) for k in range(8)]
@@ -248,8 +238,6 @@ def processes(scale, progress):
 # Each child of a fork ends as the main program does: by the end of the interpreter, not by os._exit. That takes a tenth
 # of the time of a process that imports all again.
 EXITS = """
-import faulthandler, random
-faulthandler.enable()
 small, large = Case(1000), Case(1 << 17)
 small.check(), large.check()
 
@@ -257,16 +245,6 @@ def call():
     picks = random.Random()
     while True:
         picks.choice((small, large)).check()
-
-def compile_more():
-    from numba import int64, types
-    from fastq.engine import jit
-    k = 0
-    while True:
-        k += 1
-        names = {"__name__": "nowhere"}
-        exec(f"def add{k}(p, n):\\n    return p[0] + n + {k}", names)
-        jit.kernel(names[f"add{k}"], int64, types.CPointer(int64), int64)
 
 def begin(works):
     for work in works:
@@ -277,19 +255,17 @@ def begin(works):
 
 def exits(scale, progress):
     """5,000 ends of the interpreter while daemon threads call, from the cache and while they compile."""
-    rows, counts = [], {"call": 4000, "compile": 1000, "a process of its own": 500}
-    works = {
-        "call": "[call] * 3",
-        "compile": "[call, compile_more, compile_more]",
-        "a process of its own": "[call] * 3",
-    }
-    for name, most in counts.items():
-        count = max(3, int(most * scale))
-        what = f"ends of the interpreter under daemon threads that {name}".replace("that a process", "of a process")
+    rows, options = [], {"setup": SETUP + COMPILE_MORE + EXITS, "NUMBA_NUM_THREADS": 4}
+    for whose, most, works in (
+        ("that call", 4000, "[call] * 3"),
+        ("that compile", 1000, "[call, compile_more, compile_more]"),
+        ("of a process of its own", 500, "[call] * 3"),
+    ):
+        count, what = max(3, int(most * scale)), f"ends of the interpreter under daemon threads {whose}"
         advance, wrong = progress(what, count), []
-        if name == "a process of its own":
+        if whose == "of a process of its own":
             for _ in range(count):
-                wrong += follow(f"begin({works[name]})", setup=SETUP + EXITS, NUMBA_NUM_THREADS=4, timeout=120)[0]
+                wrong += follow(f"begin({works})", timeout=120, **options)[0]
                 advance(1)
         else:
             code = f"""
@@ -304,9 +280,9 @@ def exits(scale, progress):
                     failed(f"exit code {{code}}")
                 step()
             if not pid:
-                begin({works[name]})
+                begin({works})
             """
-            wrong, _ = follow(code, advance, setup=SETUP + EXITS, NUMBA_NUM_THREADS=4, timeout=7200)
+            wrong, _ = follow(code, advance, timeout=7200, **options)
         rows.append(row("exits", what, count, wrong))
     return rows
 
@@ -318,7 +294,7 @@ def interrupts(scale, progress):
     import signal
     from fastq.engine.runtime import layout, threadpool
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    made = cases(21 * 8, large=0.5)
+    made = cases(23 * 8, large=0.5)
     big = Case(1 << 22)
     big.check()
     for case in made:

@@ -80,9 +80,23 @@ def kills(scale, progress):
     return [row("files", what, count, wrong)]
 
 
+def _attempted(what, files, attempt, progress, are_lies=False):
+    """Attempt each of some contents, which have names; a row. Lies have to be refused."""
+    advance, wrong = progress(what, len(files)), []
+    for name, content in files:
+        why, worked = attempt(content)
+        wrong += [f"{name}: {why or 'taken for right'}"] if why or (worked and are_lies) else []
+        advance(1)
+    return row("files", what, len(files), wrong)
+
+
+def _damaged(content, header, scale):
+    return list(enumerate(hostile.damaged(content, header)))[:: max(1, int(1 / scale))]
+
+
 def contents(scale, progress):
     """Every lie of the catalogue, and files with each bit of their headers changed and cut off at each length."""
-    rows, every = [], max(1, int(1 / scale))
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.save(folder / "right.npy", np.arange(64, dtype=np.float32).reshape(8, 8))
@@ -91,6 +105,10 @@ def contents(scale, progress):
         options = ["--dtype", "int4", "--asymmetric", "--block-size", "4"]
         arguments = ["quantize", str(folder / "right.safetensors"), str(quantized), *options]
         assert CliRunner().invoke(cli, arguments).exit_code == 0
+
+        def attempt(command, suffix, out="out.safetensors"):
+            return lambda piece: hostile.attempt(command, hostile.write(folder, f"in{suffix}", piece), folder / out)
+
         for command, path, out in (
             ("quantize", folder / "right.npy", "out.safetensors"),
             ("quantize", folder / "right.safetensors", "out.safetensors"),
@@ -99,51 +117,35 @@ def contents(scale, progress):
         ):
             content = path.read_bytes()
             header = 128 if path.suffix == ".npy" else 8 + int.from_bytes(content[:8], "little")
-            pieces = [*hostile.damaged(content, header)][::every]
             what = f"damaged {path.suffix} files, {command} to {Path(out).suffix}"
-            advance, wrong = progress(what, len(pieces)), []
-            for piece in pieces:
-                why, _ = hostile.attempt(command, hostile.write(folder, f"in{path.suffix}", piece), folder / out)
-                wrong += [why] if why else []
-                advance(1)
-            (folder / out).unlink()
-            (folder / f"in{path.suffix}").unlink()
-            rows.append(row("files", what, len(pieces), wrong))
+            pieces = _damaged(content, header, scale)
+            rows.append(_attempted(what, pieces, attempt(command, path.suffix, out), progress))
         for what, suffix, files in (
             ("lies of .npy files", ".npy", hostile.npy_files()),
             ("lies of .safetensors files", ".safetensors", hostile.safetensors_files()),
             ("lies of records", ".safetensors", hostile.record_files(quantized)),
         ):
-            command, wrong, count = "dequantize" if "records" in what else "quantize", [], 0
-            for each, piece in files:
-                source = hostile.write(folder, f"in{suffix}", piece)
-                why, worked = hostile.attempt(command, source, folder / "out.safetensors")
-                wrong += [f"{each}: {why or 'taken for right'}"] if why or (worked and command == "quantize") else []
-                count += 1
-            rows.append(row("files", what, count, wrong))
+            command = "dequantize" if "records" in what else "quantize"
+            rows.append(_attempted(what, [*files], attempt(command, suffix), progress, command == "quantize"))
     return rows
 
 
 def gguf_contents(scale, progress):
     """Every lie of the catalogue of GGUF files, each bit of a header changed, and a file cut off at each length."""
-    options = ["--type", "Q8_0"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         content = gguf_models.write(folder / "right.gguf", gguf_models.MODELS["narrow"]).read_bytes()
         header = len(content) - sum(spec.nbytes for spec in open_gguf(folder / "right.gguf").tensors.values())
-        pieces = [*hostile.damaged(content, header)][:: max(1, int(1 / scale))]
-        lies = [content for _, content in gguf_lies.lies()]
-        rows = []
-        for what, files in (("damaged .gguf files", pieces), ("lies of .gguf files", lies)):
-            advance, wrong = progress(what, len(files)), []
-            for piece in files:
-                why, worked = hostile.attempt(
-                    "gguf", hostile.write(folder, "in.gguf", piece), folder / "out.gguf", options
-                )
-                wrong += [why or "taken for right"] if why or (worked and files is lies) else []
-                advance(1)
-            rows.append(row("files", what, len(files), wrong))
-    return rows
+
+        def attempt(piece):
+            source, options = hostile.write(folder, "in.gguf", piece), ["--type", "Q8_0"]
+            return hostile.attempt("gguf", source, folder / "out.gguf", options)
+
+        pieces = _damaged(content, header, scale)
+        return [
+            _attempted("damaged .gguf files", pieces, attempt, progress),
+            _attempted("lies of .gguf files", [*gguf_lies.lies()], attempt, progress, are_lies=True),
+        ]
 
 
 def cold(scale, progress):
@@ -183,51 +185,34 @@ def disks(scale, progress):
     check = SETUP + HITS + "\nCase(1000).check()\n"
     quantize = "import sys; sys.argv[1:] = ['quantize', sys.argv[1], 'out.safetensors', '--force']\n"
     quantize += "from fastq_command import main; main()"
+    full, read_only = "cat /dev/zero > zeros 2> /dev/null;", "mount -o remount,ro .;"
+    no_space, not_here = "No space left on device", "Read-only file system"
     cases = {
-        "machine code, a disk of 64 KB": ("size=64k", "", check, 0, ""),
-        "machine code, a full disk": ("size=64k", "cat /dev/zero > zeros 2> /dev/null;", check, 0, ""),
-        "machine code, a read-only disk": ("size=64k", "mount -o remount,ro .;", check, 0, ""),
-        "OUT, a disk of 64 KB": ("size=64k", "", quantize, 1, "Error: out.safetensors: No space left on device\n"),
-        "OUT, a full disk": (
-            "size=64k", "cat /dev/zero > zeros 2> /dev/null;", quantize, 1,
-            "Error: out.safetensors: No space left on device\n",
-        ),
-        "OUT, a disk without room for names": (
-            "size=1m,nr_inodes=1", "", quantize, 1, "Error: out.safetensors: No space left on device\n",
-        ),
-        "OUT, a read-only disk": (
-            "size=64k", "mount -o remount,ro .;", quantize, 1, "Error: out.safetensors: Read-only file system\n",
-        ),
-    }  # fmt: skip
+        "machine code, a disk of 64 KB": ("size=64k", "", ""),
+        "machine code, a full disk": ("size=64k", full, ""),
+        "machine code, a read-only disk": ("size=64k", read_only, ""),
+        "OUT, a disk of 64 KB": ("size=64k", "", no_space),
+        "OUT, a full disk": ("size=64k", full, no_space),
+        "OUT, a disk without room for names": ("size=1m,nr_inodes=1", "", no_space),
+        "OUT, a read-only disk": ("size=64k", read_only, not_here),
+    }
     advance, wrong = progress("full and read-only disks", len(cases)), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.save(folder / "in.npy", np.ones((400, 400), np.float32))
         (folder / "disk").mkdir(0o700)
-        for what, (options, before, code, expected, error) in cases.items():
+        for what, (options, before, why) in cases.items():
             disk = shlex.quote(str(folder / "disk"))
-            list_files = "ls -A | grep -v zeros"
             script = f"mount -t tmpfs -o {options},mode=700 none {disk} && cd {disk} && {before}"
-            script += f' "$@"; code=$?; {list_files}; exit $code'
+            script += ' "$@"; code=$?; ls -A | grep -v zeros; exit $code'
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            if code is check:
+            if not why:
                 environment["NUMBA_CACHE_DIR"] = f"{folder / 'disk'}"
-            command = [
-                "unshare",
-                "-m",
-                "sh",
-                "-c",
-                script,
-                "sh",
-                sys.executable,
-                "-P",
-                "-c",
-                code,
-                str(folder / "in.npy"),
-            ]
+            python = [sys.executable, "-P", "-c", quantize if why else check, str(folder / "in.npy")]
+            command = ["unshare", "-m", "sh", "-c", script, "sh", *python]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            left = [] if code is check else done.stdout.split()
-            if (done.returncode, done.stderr, left) != (expected, error, []):
+            left, error = done.stdout.split() if why else [], f"Error: out.safetensors: {why}\n" if why else ""
+            if (done.returncode, done.stderr, left) != (bool(why), error, []):
                 wrong.append(f"{what}: exit code {done.returncode}, {done.stderr!r}, left {left}")
             advance(1)
     return [row("files", "full and read-only disks", len(cases), wrong)]

@@ -4,6 +4,7 @@ import os
 import tempfile
 
 from programs import follow, row, skipped
+from stress_calls import CASES
 from subprocesses import SETUP
 
 LINUX = os.path.exists("/proc/self/statm") and os.path.exists("/proc/meminfo")
@@ -152,51 +153,28 @@ def limits(scale, progress):
     code = f"""
     ctypes.CDLL(None).mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: what was freed would serve the call without new space
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((1 << 11, 1 << 11), np.float32)
-    q = fastq.quantize(x, "int8", axis=0)
-    half, double = x.astype(np.float16), x.astype(np.float64)
-    calls = [
-        lambda: fastq.quantize(x, "int8", axis=0),
-        lambda: fastq.quantize(x, "int4", axis=-1, block_size=32, symmetric=True),
-        lambda: fastq.quantize(np.asfortranarray(x), "int8", axis=0),
-        lambda: fastq.quantize(x[::2, ::3], "int8"),
-        lambda: fastq.quantize(half, "uint8"),
-        lambda: fastq.quantize(double, "int16"),
-        lambda: fastq.quantize(x, "nvfp4"),
-        lambda: fastq.fake_quantize(x, "int8"),
-        lambda: fastq.minmax(x[::-1], axis=0),
-        lambda: fastq.compare(x, q),
-        q.dequantize,
-        lambda: fastq.pack(q.codes.astype(np.int8) & 7, "int4"),
-        lambda: fastq.gguf.quantize(x, "Q4_0"),
-    ]
-
-    def flat(result):
-        if isinstance(result, fastq.QuantizedArray):
-            result = result.codes, result.scale, result.zero_point
-        parts = result if isinstance(result, tuple) else [result]
-        return hash(tuple(part.tobytes() if isinstance(part, np.ndarray) else repr(part) for part in parts))
-
-    expected = [flat(call()) for call in calls]
+    every = [call for _, call in calls(rng.standard_normal((1 << 11, 1 << 11), np.float32))]
+    hashed = lambda result: hash(tuple(flat(result)))
+    expected = [hashed(call(fastq)) for call in every]
     fastq.set_result_pool_limit(0)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     gc.collect()
     start, errors = None, 0
     for k in range({count}):
-        index = k % len(calls)
+        index = k % len(every)
         left = int(rng.integers(1 << 25))
         result = None
         resource.setrlimit(resource.RLIMIT_AS, (address_space() + left, hard))
         try:
-            result = calls[index]()
+            result = every[index](fastq)
         except MemoryError:
             errors += 1
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        if result is not None and flat(result) != expected[index]:
+        if result is not None and hashed(result) != expected[index]:
             failed(f"call {{index}} with {{left}} bytes left is wrong")
         result = None
-        if flat(calls[index]()) != expected[index]:
+        if hashed(every[index](fastq)) != expected[index]:
             failed(f"call {{index}} is wrong after one with {{left}} bytes left")
         if k == {count} // 10:
             start = resident()
@@ -207,7 +185,7 @@ def limits(scale, progress):
     print(errors)
     """
     what = "calls within a limit of address space"
-    wrong, printed = follow(code, progress(what, count), setup=SETUP + MEMORY, NUMBA_NUM_THREADS=2)
+    wrong, printed = follow(code, progress(what, count), setup=SETUP + MEMORY + CASES, NUMBA_NUM_THREADS=2)
     if not printed or printed == ["0"]:
         wrong.append(f"no call met its limit: {printed}")
     return [row("memory", f"{what}, of which {' '.join(printed)} ended in MemoryError", count, wrong)]
@@ -258,11 +236,9 @@ def sizes(scale, progress):
             failed(codes.shape)
         small = reference.unpack(reference.quantize_linear(every, scale, 3, "uint4"), "uint4", shape=every.shape)
         for at in range(0, size, CHUNK):
-            expected = small[x[at : at + CHUNK].view("u1")]
-            if not np.array_equal(codes[at // 2 : (at + CHUNK) // 2] & 15, expected[::2]):
-                failed(f"low halves from {at} on")
-            if not np.array_equal((codes[at // 2 : (at + CHUNK) // 2] >> 4)[: expected.size // 2], expected[1::2]):
-                failed(f"high halves from {at} on")
+            expected = reference.pack(small[x[at : at + CHUNK].view("u1")], "uint4")
+            if not np.array_equal(codes[at // 2 : at // 2 + expected.size], expected):
+                failed(f"codes of 4 bits from {at} on")
         step()
     """
     rows = []

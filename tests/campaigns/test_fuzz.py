@@ -90,15 +90,8 @@ def test_a_seed_is_one_case():
         one, other = Case(seed).call(), Case(seed).call()
         assert repr(one.options.keys()) == repr(other.options.keys())
         assert [memory.tobytes() for memory in one.memories] == [memory.tobytes() for memory in other.memories]
-        for name in ("args", "options"):
-            shapes = [
-                [
-                    getattr(a, "strides", None)
-                    for a in (getattr(call, name) if name == "args" else call.options.values())
-                ]
-                for call in (one, other)
-            ]
-            assert shapes[0] == shapes[1]
+        strides = [[getattr(a, "strides", None) for a in (*c.args, *c.options.values())] for c in (one, other)]
+        assert strides[0] == strides[1]
     memories = [[memory.tobytes() for memory in Case(number).call().memories] for number in (0, 1, VARIANT)]
     assert all(one != other for one, other in itertools.combinations(memories, 2))
 
@@ -277,6 +270,18 @@ def test_other_errors_are_found(monkeypatch):
 # --- fractions --------------------------------------------------------------------------------------------------------
 
 
+def known(operation, cases):
+    """Cases whose results the fractions say, found right, and the results of the reference."""
+    for case in cases:
+        call = case.call()
+        try:
+            result = function_of(reference, operation)(*call.args, **call.options)
+        except (TypeError, ValueError):
+            continue
+        if exact.knows(operation, call) and exact.check(operation, case.call(), result):
+            yield case, result
+
+
 @pytest.mark.parametrize("operation", exact.OPERATIONS)
 def test_fractions_agree_with_the_reference(operation):
     """In every convention and format that they know: no kernel is compiled."""
@@ -284,16 +289,9 @@ def test_fractions_agree_with_the_reference(operation):
     for number in range(1500):
         if (of := combination(number)).operation != operation or tried[of.row.name] > 20 or len(tried) > 4:
             continue
-        for seed in range(number * CASES, number * CASES + 40):
-            if (case := Case(seed)).size not in ("0 to 8", "to 60"):
-                continue
-            call = case.call()
-            try:
-                result = function_of(reference, operation)(*call.args, **call.options)
-            except (TypeError, ValueError):
-                continue
-            if exact.knows(operation, call) and exact.check(operation, case.call(), result):
-                tried[of.row.name] += 1
+        small = (Case(number * CASES + k) for k in range(40))
+        found = known(operation, (case for case in small if case.size in ("0 to 8", "to 60")))
+        tried.update(of.row.name for _ in found)
     assert len(tried) > 4
 
 
@@ -366,20 +364,11 @@ def test_fractions_are_rounded_as_floats_are(name, bits):
 
 @pytest.mark.parametrize("operation", exact.OPERATIONS)
 def test_fractions_find_a_wrong_result(operation):
-    found = 0
-    for seed in seeds(operation, 30):
-        case = Case(seed)
-        call = case.call()
-        try:
-            result = function_of(reference, operation)(*call.args, **call.options)
-        except (TypeError, ValueError):
-            continue
-        if not (exact.knows(operation, call) and exact.check(operation, case.call(), result)):
-            continue
+    results = list(known(operation, map(Case, seeds(operation, 30))))
+    assert len(results) > 2
+    for case, result in results:
         with pytest.raises(exact.NotExact):
             exact.check(operation, case.call(), spoiled(result, 0))
-        found += 1
-    assert found > 2
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -508,14 +497,8 @@ def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
 
 def test_state_goes_on(tmp_path):
     state = fuzz.State(tmp_path / "state.json")
-    state.add(
-        [
-            ["outcome", "values", 3],
-            ["operation", "quantize", 3],
-            ["outcome of quantize", "values", 3],
-            ["nan", "zero", 3],
-        ]
-    )
+    met_by = (("outcome", "values"), ("operation", "quantize"), ("outcome of quantize", "values"), ("nan", "zero"))
+    state.add([(*each, 3) for each in met_by])
     state.next, state.failing = 17, {"4": "wrong"}
     state.save()
     again = fuzz.State(Path(tmp_path / "state.json"))

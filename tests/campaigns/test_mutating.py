@@ -103,22 +103,17 @@ def test_each_reason_is_that_of_a_mutant():
 
 
 JUDGE = """
-import json, sys
-sys.path[:0] = sys.argv[1].split()
 from mutating import judge
 judge.PROBE_SECONDS = 5
 judge.prepare()
-import ast
-from pathlib import Path
 from mutating.operators import Mutant
 from mutating.probes import Probe
 from mutating.reach import ROOT
 judge.mutated = lambda mutant: ast.parse(mutant.path.read_text().replace(*mutant.change))
-seeds, tests, rows = map(json.loads, sys.argv[2:])
+seeds, tests, rows = arguments
 cases, tests = [[Probe(kind, str(name)) for name in names] for kind, names in (("case", seeds), ("test", tests))]
 for file, right, wrong in rows:
     path = ROOT / file
-    assert right in path.read_text(), right
     module = "fastq." + file.removesuffix(".py").replace("/", ".")
     mutant = Mutant(module, path, 0, module, (right, wrong), range(1), "", False)
     plan = judge.Plan(cases, tests, set(), judge.is_compiled(mutant), False)
@@ -129,11 +124,15 @@ FIRST_LINE = "from __future__ import annotations"
 # file, old text, new text, and the outcome
 JUDGED = [
     ("dispatch/reduction.py", FIRST_LINE, f"{FIRST_LINE}\n\nnothing = None", "survived"),
-    ("kernels/body/min_max.py", "los, his = minimum(x, los)", "los, his = maximum(x, los)", "result"),
+    ("kernels/body/min_max.py", "v.minimum(x, los)", "v.maximum(x, los)", "result"),
     ("formats/qtypes.py", FIRST_LINE, "import nothing", "error"),
     ("dispatch/reduction.py", FIRST_LINE, "import os; os.abort()", "crash"),
     ("dispatch/reduction.py", FIRST_LINE, "while True: pass", "hang"),
 ]
+
+
+def test_what_is_judged_is_in_the_package():
+    assert all(right in (ROOT / file).read_text() for file, right, *_ in JUDGED)
 
 
 def checksum():
@@ -141,11 +140,13 @@ def checksum():
 
 
 def lines_of(code, *arguments):
-    """What code prints in a process of its own, which is told where the tests are: a value of JSON a line."""
+    """What code prints in a process of its own, which has `arguments` and finds the tests: a value of JSON a line."""
+    paths = os.pathsep.join([str(ROOT.parent), f"{TESTS}/support", f"{TESTS}/campaigns"])
+    setup = "import ast, json, sys\nfrom pathlib import Path\narguments = json.loads(sys.argv[1])\n"
     done = subprocess.run(
-        [sys.executable, "-c", code, f"{TESTS}/support {TESTS}/campaigns", *arguments],
+        [sys.executable, "-c", setup + code, json.dumps(arguments)],
         cwd=ROOT.parent,
-        env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
+        env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=300,
@@ -160,15 +161,13 @@ def test_what_is_wrong_is_killed_and_what_is_not_survives():
     before = checksum()
     cases = [seed for seed in seeds("minmax", 40) if Case(seed).threads == 1][:8]
     tests = ["tests/operations/test_contract.py::test_dequantize_takes_a_quantized_array_alone"]
-    rows = json.dumps([row[:3] for row in JUDGED])
-    verdicts = lines_of(JUDGE, json.dumps(cases), json.dumps(tests), rows)
+    verdicts = lines_of(JUDGE, cases, tests, [row[:3] for row in JUDGED])
     assert [verdict["outcome"] for verdict in verdicts] == [row[3] for row in JUDGED], verdicts
     assert checksum() == before
 
 
 CONFIRM = """
-import ast, json, sys, time
-sys.path[:0] = sys.argv[1].split()
+import time
 from mutating import judge
 from mutating.operators import Mutant
 from mutating.probes import Probe
@@ -193,7 +192,7 @@ judge.prepare()
 module, path = "fastq.dispatch.reduction", ROOT / "dispatch" / "reduction.py"
 judge.mutated = lambda mutant: ast.parse(path.read_text() + "nothing = None")
 mutant = Mutant(module, path, 0, module, "", range(1), "", False)
-for planned, more, exactly in json.loads(sys.argv[2]):
+for planned, more, exactly in arguments[0]:
     judge._like = lambda seeds: more
     plan = judge.Plan([Probe("case", str(seed)) for seed in planned], [], set(), False, exactly)
     verdict = judge.judge(mutant, plan)
@@ -211,13 +210,10 @@ CONFIRMED = [
 
 @pytest.mark.slow("twelve processes")
 def test_a_case_that_fails_as_things_are_does_not_kill_nor_one_that_is_slow():
-    rows = json.dumps([row[:3] for row in CONFIRMED])
-    assert lines_of(CONFIRM, rows) == [row[3] for row in CONFIRMED]
+    assert lines_of(CONFIRM, [row[:3] for row in CONFIRMED]) == [row[3] for row in CONFIRMED]
 
 
 CHOOSE = """
-import sys
-sys.path[:0] = sys.argv[1].split()
 from mutating import judge
 judge.prepare()
 import fuzzing.check  # which imports what launches kernels
@@ -279,8 +275,7 @@ def test_files_about_a_module(module, names):
 
 
 LINES = """
-import inspect, json, sys
-sys.path[:0] = sys.argv[1].split()
+import inspect
 from mutating.reach import Kernels, _choosers
 _choosers.install()
 kernels = Kernels()
@@ -303,10 +298,8 @@ def test_a_kernel_is_made_of_what_is_compiled_and_of_what_runs_on_types():
 
 
 REACH = """
-import json, sys
-sys.path[:0] = [*sys.argv[1].split(), "."]
 from tests import reach
-names = [path.name for path in reach.files_of_tests(sys.argv[2])]
+names = [path.name for path in reach.files_of_tests(arguments[0])]
 rows = [("one[1]", set(), {"x.py": [1, 2]}), ("one[2]", {"k"}, {"x.py": [2]}), ("two", set(), {})]
 probes = [(reach.probes.Probe("test", name), 0, *rest) for name, *rest in rows]
 part = reach.reach.Recorded(probes, {"k": {"lines": {"x.py": [7]}}})

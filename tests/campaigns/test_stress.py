@@ -1,5 +1,7 @@
 """Short versions of the long runs of `tests.campaigns.stress`, each of which is shown to notice what it is for."""
 
+import sys
+
 import pytest
 import stress
 import stress_calls
@@ -12,18 +14,41 @@ from subprocesses import SETUP
 linux = pytest.mark.skipif(not stress_memory.LINUX, reason="memory of a process is read from /proc")
 
 
-def count_of(rows):
+def at_least(times):
+    return range(times, sys.maxsize)
+
+
+# what is run, at which scale, and how often it does that
+SHORT = [
+    (stress_calls.threads, 0.01, [3200]),
+    pytest.param(stress_calls.forks, 0.01, [10], marks=stress_calls.needs_fork),
+    pytest.param(stress_calls.processes, 0.01, at_least(32), marks=stress_calls.needs_fork),
+    pytest.param(stress_calls.exits, 0.001, [10], marks=stress_calls.needs_fork),
+    pytest.param(stress_calls.interrupts, 0.02, [40], marks=stress_calls.needs_fork),
+    pytest.param(stress_interrupts.processes, 0.005, [30], marks=stress_calls.needs_fork),
+    pytest.param(stress_memory.growth, 0.002, [12020], marks=linux),
+    pytest.param(stress_memory.sharing, 0.004, [40], marks=linux),
+    pytest.param(stress_memory.limits, 0.05, [50], marks=linux),
+    pytest.param(stress_files.kills, 0.05, [10], marks=stress_calls.needs_fork),
+    (stress_files.contents, 0.05, at_least(501)),
+    (stress_files.gguf_contents, 0.05, at_least(1001)),
+    (stress_files.cold, 0.1, [3]),
+    (stress_files.disks, 1, [7]),
+]
+
+
+@pytest.mark.slow("processes that import everything and compile many kernels")
+@pytest.mark.parametrize(("work", "scale", "times"), SHORT)
+def test_a_short_run(work, scale, times):
+    rows = work(scale, stress.silent)
+    if work is stress_files.disks and not rows:
+        pytest.skip("this user may not mount")
     assert [each for each in rows if each["failures"]] == []
-    return sum(each["times"] for each in rows)
+    assert sum(each["times"] for each in rows) in times
 
 
 def test_names_of_the_command():
     assert list(stress.KINDS) == ["threads", "forks", "processes", "exits", "interrupts", "memory", "files", "cache"]
-
-
-@pytest.mark.slow("compiles 40 kernels")
-def test_threads():
-    assert count_of(stress_calls.threads(0.01, stress.silent)) == 3200
 
 
 @pytest.mark.slow("eight seconds")
@@ -56,48 +81,6 @@ def test_what_a_program_does_wrong(code, expected):
     assert expected in wrong[0]
 
 
-@pytest.mark.slow("imports everything in a process")
-@stress_calls.needs_fork
-def test_forks():
-    assert count_of(stress_calls.forks(0.01, stress.silent)) == 10
-
-
-@pytest.mark.slow("each process imports everything")
-@stress_calls.needs_fork
-def test_processes():
-    assert count_of(stress_calls.processes(0.01, stress.silent)) >= 32
-
-
-@pytest.mark.slow("ends of the interpreter")
-@stress_calls.needs_fork
-def test_exits():
-    assert count_of(stress_calls.exits(0.001, stress.silent)) == 10
-
-
-@pytest.mark.slow("compiles 40 kernels")
-@stress_calls.needs_fork
-def test_interrupts():
-    assert count_of(stress_calls.interrupts(0.02, stress.silent)) == 40
-
-
-@pytest.mark.slow("a process for each interrupt")
-@stress_calls.needs_fork
-def test_interrupts_of_processes():
-    assert count_of(stress_interrupts.processes(0.005, stress.silent)) == 30
-
-
-@linux
-@pytest.mark.slow("20,000 calls")
-def test_growth():
-    assert count_of(stress_memory.growth(0.002, stress.silent)) == 12020
-
-
-@pytest.mark.slow("five seconds")
-@linux
-def test_large_results_share_no_memory():
-    assert count_of(stress_memory.sharing(0.004, stress.silent)) == 40
-
-
 @pytest.mark.slow("five seconds")
 @linux
 def test_large_results_that_share_memory_are_found():
@@ -115,38 +98,3 @@ def test_large_results_that_share_memory_are_found():
     """
     (row,) = stress_memory.sharing(0.004, stress.silent, early)
     assert row["failures"] > 0
-
-
-@linux
-@pytest.mark.slow("compiles 20 kernels")
-def test_limits_of_address_space():
-    assert count_of(stress_memory.limits(0.05, stress.silent)) == 50
-
-
-@pytest.mark.slow("forks of a process that imports everything")
-@stress_calls.needs_fork
-def test_kills():
-    assert count_of(stress_files.kills(0.05, stress.silent)) == 10
-
-
-@pytest.mark.slow("hundreds of damaged files")
-def test_damaged_contents():
-    assert count_of(stress_files.contents(0.05, stress.silent)) > 500
-
-
-@pytest.mark.slow("hundreds of damaged files")
-def test_damaged_gguf_files():
-    assert count_of(stress_files.gguf_contents(0.05, stress.silent)) > 1000
-
-
-@pytest.mark.slow("processes that compile the same kernels")
-def test_cold_caches():
-    assert count_of(stress_files.cold(0.1, stress.silent)) == 3
-
-
-@pytest.mark.slow("seven processes")
-def test_disks():
-    rows = stress_files.disks(1, stress.silent)
-    if not rows:
-        pytest.skip("this user may not mount")
-    assert count_of(rows) == 7

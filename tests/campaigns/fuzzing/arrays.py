@@ -94,14 +94,13 @@ def _floats(rng, kinds, dtype, n, unit):
 
 def _integers(rng, kinds, dtype, n):
     info = np.iinfo(dtype)
-    kind = {"equal": "equal", "zeros": "zeros", "known": "known", "ties": "narrow", "whole": "narrow"}.get(kinds[0])
-    if kind == "equal":
+    if kinds[0] == "equal":
         return np.full(n, rng.choice(integers(dtype)), dtype)
-    if kind == "zeros":
+    if kinds[0] == "zeros":
         return np.zeros(n, dtype)
-    if kind == "known":
+    if kinds[0] == "known":
         return rng.choice(integers(dtype), n)
-    if kind == "narrow":
+    if kinds[0] in ("ties", "whole"):
         return rng.integers(max(info.min, -300), min(info.max, 300), n).astype(dtype)
     return rng.integers(info.min, info.max, n, dtype, endpoint=True)
 
@@ -134,13 +133,9 @@ def shape_of(random, total, ndim):
         return ()
     sizes, left = [], max(total, 0)
     for k in range(ndim - 1):
-        size = (
-            max(0, round(left ** random.choice([0, 0.2, 0.5, 0.8, 1 / (ndim - k)])))
-            if left
-            else random.choice([0, 1, 2])
-        )
-        sizes.append(size)
-        left //= max(size, 1)
+        powers = [0, 0.2, 0.5, 0.8, 1 / (ndim - k)]
+        sizes.append(round(left ** random.choice(powers)) if left else random.choice([0, 1, 2]))
+        left //= max(sizes[-1], 1)
     sizes.append(left)
     random.shuffle(sizes)
     return tuple(sizes)
@@ -242,22 +237,16 @@ def place(random, sizes, layout, ndim, itemsize):
     wide = sizes.randint(2, 4)
     steps = tuple(random.choice([1, 1, -1, wide, -wide, wide + 1]) for _ in straight)
     odd = sizes.randrange(1, 64)
-    if layout == "c":
-        return Place(straight, plain)
-    if layout == "fortran":
-        return Place(straight[::-1], plain)
-    if layout == "permuted":
-        return Place(anywhere, plain)
-    if layout == "strided":
-        return Place(straight, (*plain[1:], 2)[:ndim])
-    if layout == "negative":
-        return Place(straight, (-1,) * ndim)
-    if layout == "steps":
-        return Place(straight, steps)
-    if layout == "unaligned":
-        return Place(straight, plain, odd)
-    if layout == "odd":  # aligned, but not to a cache line
-        return Place(straight, plain, odd // itemsize * itemsize)
-    if layout == "swapped":
-        return Place(straight, plain, swapped=True)
-    return Place(anywhere, steps, sizes.choice([0, odd]), random.random() < 0.3)
+    if layout == "any":
+        return Place(anywhere, steps, sizes.choice([0, odd]), random.random() < 0.3)
+    return {
+        "c": Place(straight, plain),
+        "fortran": Place(straight[::-1], plain),
+        "permuted": Place(anywhere, plain),
+        "strided": Place(straight, (*plain[1:], 2)[:ndim]),
+        "negative": Place(straight, (-1,) * ndim),
+        "steps": Place(straight, steps),
+        "unaligned": Place(straight, plain, odd),
+        "odd": Place(straight, plain, odd // itemsize * itemsize),  # aligned, but not to a cache line
+        "swapped": Place(straight, plain, swapped=True),
+    }[layout]

@@ -55,16 +55,10 @@ _PAIRS = [
 ]
 _OTHER_NAMES = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 
-_UNSEEN = {"prefetch", "prefetch_lanes", "prefetch_distance", "prefetch_ahead", "tuned", "tuning", "TypeVar"}
+_SPEED = {"prefetch", "prefetch_lanes", "prefetch_distance"}
+_UNSEEN = _SPEED | {"prefetch_ahead", "tuned", "tuning", "TypeVar"}
 _UNSEEN_FUNCTIONS = {"__repr__", "__str__", "_Short"}  # texts
-_UNSEEN_FUNCTIONS |= {
-    "prefetch",
-    "prefetch_lanes",
-    "prefetch_distance",
-    "outgrows_cache",
-    "store_mode",
-    "stores_past_cache",
-}  # speed
+_UNSEEN_FUNCTIONS |= _SPEED | {"outgrows_cache", "store_mode", "stores_past_cache"}
 # arguments that can't be taken for others: code that has them swapped does not compile
 _TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
 _COMMUTATIVE = {"min", "max"}
@@ -173,6 +167,8 @@ class _Finder:
 
         self.add(old, None, apply)
 
+    _Raise = _Break = _Continue = drop
+
     def _other(self, statements: list[Any], k: int, statement: Any) -> None:
         self.inside(statement)
 
@@ -210,29 +206,6 @@ class _Finder:
     def _While(self, statements: list[Any], k: int, node: ast.While) -> None:
         self.condition(node, "test")
         self.body(node, "body")
-
-    def _For(self, statements: list[Any], k: int, node: ast.For) -> None:
-        self.expression(node, "iter")
-        self.body(node, "body")
-
-    def _With(self, statements: list[Any], k: int, node: ast.With) -> None:
-        for item in node.items:
-            self.expression(item, "context_expr")
-        self.body(node, "body")
-
-    def _Try(self, statements: list[Any], k: int, node: ast.Try) -> None:
-        for field in ("body", "orelse", "finalbody"):
-            self.body(node, field)
-        for handler in node.handlers:
-            self.body(handler, "body")
-
-    def _Raise(self, statements: list[Any], k: int, node: ast.Raise) -> None:
-        self.drop(statements, k, node)
-
-    def _Break(self, statements: list[Any], k: int, node: ast.stmt) -> None:
-        self.drop(statements, k, node)
-
-    _Continue = _Break
 
     def _Return(self, statements: list[Any], k: int, node: ast.Return) -> None:
         value = node.value

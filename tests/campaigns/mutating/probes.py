@@ -17,8 +17,8 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 
-# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: those of some
-# rooms, but for tests that run for long or in other processes
+# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: files of some
+# rooms, except those whose tests run for long or in other processes
 _ROOMS = "dispatch", "formats", "kernels", "layouts", "operations", "reference", "results"
 _NOT_THESE = {"compiled", "other_cpu", "overlap", "properties", "quotient", "works"}
 _OTHERS = (
@@ -53,12 +53,8 @@ ALONE = (
     *WHOLE,
 )
 _NO_PROBES = "bench", "campaigns", "conformance", "docs", "platforms"  # folders of tests of other things
-_KEPT = (
-    "fastq.engine.jit",
-    "fastq.engine.runtime.threadpool",
-    "fastq.engine.runtime.boundary",
-    "fastq.system",
-)  # whose caches are not cleared
+# whose caches are not cleared
+_KEPT = "fastq.engine.jit", "fastq.engine.runtime.threadpool", "fastq.engine.runtime.boundary", "fastq.system"
 
 
 @dataclass(frozen=True)

@@ -279,8 +279,9 @@ def choose_cases(combinations, kernels, seed=0):
     import warnings
 
     from fuzzing.cases import Case
-    from fuzzing.check import Settings, function_of
+    from fuzzing.check import Settings
     from fuzzing.combinations import CASES
+    from fuzzing.functions import function_of
 
     import fastq
 
@@ -338,22 +339,6 @@ class Reach:
     compiled: dict = field(default_factory=dict)  # by file and line, a set of names of kernels
     traced: set = field(default_factory=set)  # names of kernels of which it is known what they are compiled of
     dropped: list = field(default_factory=list)  # probes that fail as things are
-
-    def add(self, probe, seconds, kernels, lines):
-        place = len(self.probes)
-        self.probes.append(probe)
-        self.seconds.append(seconds)
-        self.kernels.append(set(kernels))
-        for file, found in lines.items():
-            for line in found:
-                self.lines.setdefault((file, line), set()).add(place)
-
-    def add_kernels(self, traced):
-        self.traced |= traced.keys()
-        for name, kernel in traced.items():
-            for file, found in kernel["lines"].items():
-                for line in found:
-                    self.compiled.setdefault((file, line), set()).add(name)
 
 
 @dataclass
@@ -424,11 +409,21 @@ def joined(parts):
     """Join what was recorded."""
     reach = Reach()
     for part in parts:
-        for probe in part.probes:
-            reach.add(*probe)
-        reach.add_kernels(part.traced)
+        for probe, seconds, kernels, lines in part.probes:
+            _note(reach.lines, lines, len(reach.probes))
+            reach.probes.append(probe)
+            reach.seconds.append(seconds)
+            reach.kernels.append(set(kernels))
+        for name, kernel in part.traced.items():
+            _note(reach.compiled, kernel["lines"], name)
+        reach.traced |= part.traced.keys()
         reach.dropped += part.dropped
     return reach
+
+
+def _note(table, lines, what):
+    for key in ((file, line) for file, found in lines.items() for line in found):
+        table.setdefault(key, set()).add(what)
 
 
 def sources_digest(*tests):

@@ -1,7 +1,7 @@
 """Machine code that comes with the package: used where it fits, the same bytes, and else as if it was not there."""
 
+import ctypes
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -192,7 +192,7 @@ def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
     written = package.parent / "compiled"
     assert call(package, code, str(written)) == f"{LEVEL.name} '{LEVEL.name}'\nTrue\n"
     kept = set((package.parent / "cache").rglob("*.code"))
-    assert call(package, compiles=str(written)) == "True\n"
+    assert call(package, compiles=str(written)) == "False\n"
     assert set((package.parent / "cache").rglob("*.code")) == kept  # all was loaded from disk
 
 
@@ -215,18 +215,23 @@ def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
 
 
 def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch):
+    class Library:
+        def __getattr__(self, symbol):
+            return ctypes.c_void_p(1)
+
     monkeypatch.setattr(shipped, "code_folder", lambda: tmp_path)
-    monkeypatch.setattr(shipped, "_native", functools.cache(shipped._native.__wrapped__))
+    monkeypatch.setattr(shipped, "_library", Library)
+    monkeypatch.setattr(shipped.Recipe, "compiled", lambda recipe: 2)
+    address = shipped.shipped_or_compiled("module", "name")
+    assert address("a") == 1
     with shipped.use_native():
-        shipped._made.add("a")
-    with shipped.use_native():
-        shipped._made.add("b")
-        shipped._note().write_text("a\nc")  # as another process does
-    assert shipped._native() == {"a", "b", "c"}
-    assert [path.name for path in tmp_path.iterdir()] == [shipped._note().name]
+        assert [address("a"), address("b")] == [2, 2]
+    address.cache_clear()  # as in another process
+    assert [address("a"), address("b"), address("c")] == [2, 2, 1]
+    assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.setattr(shipped.SOURCES, "checksum", "another")
-    shipped._native.cache_clear()
-    assert not shipped._native()
+    address.cache_clear()
+    assert [address("a"), address("b")] == [1, 1]
 
 
 def test_code_for_this_very_cpu_is_refused_without_a_folder(monkeypatch):

@@ -2,12 +2,13 @@
 
 import shutil
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 from edited import copy_of_package, edit
 from subprocesses import run
 
-from fastq.engine.code import shipped
+from fastq.engine.code import stored
 
 CODE = """
 codes = fastq.quantize_linear(np.full(9, 0.75, np.float32), 1.0, 0, "int8")
@@ -75,8 +76,9 @@ OTHERS = {
 def test_numba_is_asked_where_it_may_know_better(cache, case):
     before = leading(cache)
     assert call(cache, OTHERS[case]) == ASKED
-    if case != "another CPU":
-        assert leading(cache) == before
+    assert leading(cache) == before
+    if case == "another CPU":  # of the same flags: its files take the place of this one's
+        assert call(cache) == ASKED
     assert call(cache) == FOUND
 
 
@@ -178,6 +180,42 @@ def test_threads_that_start_together(filled):
     assert call(filled, before) == FOUND
 
 
+THEIRS = """
+def add(n):
+    return n + {number}
+
+def address():
+    from numba import int64
+    from fastq.engine import jit
+    return jit.kernel(add, int64, int64)
+"""
+
+
+@pytest.mark.slow("compiles a function twice")
+def test_numba_is_asked_for_functions_of_other_packages(tmp_path):
+    """Their sources are in no checksum."""
+    code = f"""
+    import ctypes, sys
+    sys.path.insert(0, {str(tmp_path)!r})
+    from fastq.engine.code import shipped_or_compiled
+    print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(shipped_or_compiled("theirs", "address")())(40))
+    """
+    for number in (1, 1, 2):
+        (tmp_path / "theirs.py").write_text(THEIRS.format(number=number))
+        added = run(code, setup="", NUMBA_CACHE_DIR=tmp_path / "cache", PYTHONDONTWRITEBYTECODE=1)
+        assert added == f"{40 + number}\n"
+    assert not leading(tmp_path)
+
+
 def test_nothing_is_found_without_a_folder(monkeypatch):
-    monkeypatch.setattr(shipped, "code_folder", lambda: None)
-    assert shipped._leading("symbol") is None
+    monkeypatch.setattr(stored, "code_folder", lambda: None)
+    assert stored.leading_file("symbol") is None
+
+
+def test_a_version_that_git_is_asked_for_is_not_known(monkeypatch, tmp_path):
+    machine = stored._machine.__wrapped__
+    assert machine() == machine() != b""
+    (tmp_path / "_version.py").write_text("def get_versions(): ...")
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(stored.importlib.util, "find_spec", lambda name: spec)
+    assert machine() == b""

@@ -235,17 +235,22 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
     The file leads to that from now on; if it is wanted it exists then, even if Numba has to be asked again.
     """
     global _usual
-    machine = _machine() if leading and _are_usual() else b""
-    if leading and machine and (file := leading.follow(machine)) and (code := file.load()):
-        in_use[address := in_memory(code)] = file
+    with lazy.Held():  # over all imports, and LLVM's work
+        machine = _machine() if leading and _are_usual() else b""
+        if leading and machine and (file := leading.follow(machine)):
+            # brought there by another thread, or by a call that was interrupted after that
+            address = next((address for address, each in [*in_use.items()] if each.path == file.path), 0)
+            if not address and (code := file.load()):
+                in_use[address := in_memory(code)] = file
+            if address:
+                return address
+        address = compiled()
+        if leading and machine and address in in_use:
+            _usual = _settings()
+            leading.lead_to(in_use[address], machine)
+        elif leading and is_wanted:
+            leading.save(b"")  # later processes ask Numba
         return address
-    address = compiled()
-    if leading and machine and address in in_use:
-        _usual = _settings()
-        leading.lead_to(in_use[address], machine)
-    elif leading and is_wanted:
-        leading.save(b"")  # later processes ask Numba
-    return address
 
 
 def _are_usual() -> bool:

@@ -18,7 +18,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastq.engine.code.shipped import found_functions
-from fastq.engine.code.stored import SETTINGS, CachedFile, file_of, in_memory, in_use, told
+from fastq.engine.code.stored import SETTINGS, SOURCES, CachedFile, file_of, in_memory, in_use, told
 from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
 from fastq.engine.jit.pipeline import compile_library
 from fastq.system.lazy import Held
@@ -110,7 +110,7 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
         if file:
             file.save(code)
     address = in_memory(code)
-    if file:
+    if file and function.__module__ in SOURCES.read:  # those of others are in no checksum
         in_use[address] = file
     return address
 

@@ -79,22 +79,23 @@ def compile_part(platform: Platform, recipes: list[tuple[str, Any]], folder: str
     aim(platform)
     from llvmlite import binding
 
+    from fastq.engine.code.stored import ENTRY
     from fastq.engine.jit import TARGET
     from fastq.engine.jit import compile as jit
     from fastq.engine.jit.options import jit_enabled
-    from fastq.engine.jit.pipeline import ENTRY, compile_library
+    from fastq.engine.jit.pipeline import compile_library
 
     machine = binding.Target.from_triple(TARGET.triple).create_target_machine(
         cpu=TARGET.cpu, features=TARGET.features, opt=3, reloc="pic", codemodel="small"
     )
     for symbol, recipe in recipes:
 
-        def compiled(function: Any, result: Any, arguments: tuple[Any, ...], symbol: str = symbol) -> jit.Compiled:
+        def compiled(function: Any, result: Any, arguments: tuple[Any, ...], symbol: str = symbol) -> int:
             with jit_enabled():
                 module = compile_library(function, result, arguments)._final_module
             module.get_function(ENTRY).name = symbol
             Path(folder, f"{symbol}.o").write_bytes(machine.emit_object(module))
-            return jit.Compiled(1, False)
+            return 1
 
         jit._load_or_compile = compiled
         jit._functions.clear()  # recipes may be of one kernel

@@ -36,16 +36,17 @@ class Granularity(NamedTuple):
 GRANULARITIES = {
     "tensor": Granularity(None, 0, lambda rows, columns: 1),
     "rows": Granularity(0, 0, lambda rows, columns: rows),
-    "columns": Granularity(-1, 0, lambda rows, columns: columns),
-    "blocks32": Granularity(-1, 32, lambda rows, columns: rows * columns // 32),
-    "blocks256": Granularity(-1, 256, lambda rows, columns: rows * columns // 256),
+    "columns": Granularity(1, 0, lambda rows, columns: columns),
+    "blocks32": Granularity(1, 32, lambda rows, columns: rows * columns // 32),
+    "blocks256": Granularity(1, 256, lambda rows, columns: rows * columns // 256),
 }
 
 
 class Operation(NamedTuple):
     """Which bytes an operation must move: of values, of codes, of scales given and of parameters that it computes.
 
-    An operation that `twice` reads its input, where the range is not known before all of it was read.
+    An operation that `twice` reads its input, where the range is not known before all of it was read. Its title is that
+    of its function, if it has none.
     """
 
     read: str
@@ -55,21 +56,21 @@ class Operation(NamedTuple):
 
 
 OPERATIONS = {
-    "minmax": Operation("values", "", title="minmax"),
-    "quantize_linear": Operation("values", "codes", title="quantize_linear"),
-    "dequantize_linear": Operation("codes scales", "values", title="dequantize_linear"),
-    "dequantize": Operation("codes scales", "values", title="dequantize"),
+    "minmax": Operation("values", ""),
+    "quantize_linear": Operation("values", "codes"),
+    "dequantize_linear": Operation("codes scales", "values"),
+    "dequantize": Operation("codes scales", "values"),
     # a range along columns ends with the last row
-    "quantize": Operation("values", "codes parameters", ("tensor", "columns"), title="quantize"),
-    "fake_quantize": Operation("values scales", "values", title="fake_quantize"),
+    "quantize": Operation("values", "codes parameters", ("tensor", "columns")),
+    "fake_quantize": Operation("values scales", "values"),
     "fake_quantize_range": Operation("values", "values", ("tensor",), title="fake_quantize, own range"),
-    "requantize": Operation("values", "codes", title="requantize"),
-    "compare": Operation("values codes", "", title="compare"),
-    "pack": Operation("bytes", "codes", title="pack"),
-    "unpack": Operation("codes", "bytes", title="unpack"),
-    "bitround": Operation("values", "values", title="bitround"),
-    "gguf_quantize": Operation("values", "codes", title="gguf.quantize"),
-    "gguf_dequantize": Operation("codes", "values", title="gguf.dequantize"),
+    "requantize": Operation("values", "codes"),
+    "compare": Operation("values codes", ""),
+    "pack": Operation("bytes", "codes"),
+    "unpack": Operation("codes", "bytes"),
+    "bitround": Operation("values", "values"),
+    "gguf_quantize": Operation("values", "codes"),
+    "gguf_dequantize": Operation("codes", "values"),
 }
 
 
@@ -87,12 +88,17 @@ class Work(NamedTuple):
         return "/".join(self)
 
     @property
+    def function(self) -> str:
+        """The public function, with its module."""
+        return self.operation.replace("gguf_", "gguf.").removesuffix("_range")
+
+    @property
     def title(self) -> str:
         """Words for tables: what differs from float32, int8 and one scale is said."""
         format_ = [] if self.operation in ("minmax", "bitround") else [self.code]
         parts = [*([self.dtype] if self.dtype not in ("float32", "int8") else []), *format_]
         parts += [self.granularity] if self.granularity != "tensor" else []
-        return " ".join([OPERATIONS[self.operation].title, *parts])
+        return " ".join([OPERATIONS[self.operation].title or self.function, *parts])
 
     @property
     def symmetric(self) -> bool:
@@ -195,8 +201,8 @@ class Case(NamedTuple):
             "values": self.elements * ITEMSIZES.get(self.work.dtype, 1),
             "codes": code_bytes(self.work.code, self.elements),
             "bytes": self.elements,
-            "scales": count * scale_bytes(self.work.code) if self.work.granularity != "tensor" else 0,
-            "parameters": count * parameter_bytes(self.work.code),
+            "scales": count * parameter_bytes(self.work.code)[0] if self.work.granularity != "tensor" else 0,
+            "parameters": count * sum(parameter_bytes(self.work.code)),
         }
 
     @property
@@ -214,24 +220,17 @@ class Case(NamedTuple):
 
 
 def code_bytes(code: str, elements: int) -> int:
-    """Bytes of `n` codes."""
+    """Bytes of codes."""
     if code in BLOCK_FORMATS:
         return elements // BLOCK_FORMATS[code].size * BLOCK_FORMATS[code].nbytes
     return elements * QTYPES[code].bits // 8
 
 
-def scale_bytes(code: str) -> int:
-    """Bytes of a scale stored next to the codes: none in a GGUF block, one where the format prescribes the scale."""
+def parameter_bytes(code: str) -> tuple[int, int]:
+    """Bytes of a scale next to the codes, and of its zero point; none of a constant one, nor in blocks of GGUF."""
     if code in BLOCK_FORMATS:
-        return 0
-    return 1 if QTYPES[code].scale_element else 4
-
-
-def parameter_bytes(code: str) -> int:
-    """Bytes of a scale and a zero point, which is constant where the format prescribes the scale."""
-    if code in BLOCK_FORMATS or QTYPES[code].scale_element:
-        return scale_bytes(code)
-    return scale_bytes(code) + max(1, QTYPES[code].bits // 8)
+        return 0, 0
+    return (1, 0) if QTYPES[code].scale_element else (4, max(1, QTYPES[code].bits // 8))
 
 
 def chosen(patterns: Iterable[str]) -> list[Work]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,16 @@ from .cases import WORKS, Case, cases
 from .command import (
     DEFAULT_BUDGET,
     DEFAULT_SIZES,
+    Wanted,
     measured,
     measuring,
     plot_option,
     run,
     sections,
-    sizes_option,
     works_option,
 )
-from .options import FILE, Sizes, console, threads_option, words
+from .options import FILE, console, sizes_option, threads_option
 from .results import Results, read, stored
-from .rounds import Settings
 from .scan import command as scan_command
 from .scan import store as scan_results
 
@@ -79,24 +79,42 @@ def plot(results_file: Path, plot_file: Path) -> None:
     drawing.save(read(results_file), plot_file)
 
 
-@main.command(name="gguf-types")
-@click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+def measures_a_page(command: Any) -> Any:
+    """Make a command that says what it lacks as click does."""
+
+    @functools.wraps(command)
+    def run_or_refuse(*arguments: Any, **named: Any) -> None:
+        try:
+            command(*arguments, **named)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+
+    return main.command(name=command.__name__.replace("_", "-"))(run_or_refuse)
+
+
+def rewrite(path: Path, page: Callable[[str], str], *others: Path) -> None:
+    """Write a page again, and say which files were written."""
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    click.echo(f"{' and '.join(map(str, (*others, path)))} written")
+
+
+weights_argument = click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+
+
+@measures_a_page
+@weights_argument
 def gguf_types(weights_file: Path | None) -> None:
     """Write the table and the picture of docs/howto/gguf.md: bits and noise of each type of GGUF on real weights."""
     from . import gguf_types as types
 
-    try:
-        title, matrices = types.weights(weights_file)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    title, matrices = types.weights(weights_file)
     found = types.qualities(matrices)
-    types.PAGE.write_text(types.page(types.PAGE.read_text(encoding="utf-8"), title, found), encoding="utf-8")
     types.draw(title, found)
-    click.echo(f"{types.PAGE} and {types.PICTURE} written")
+    rewrite(types.PAGE, lambda text: types.page(text, title, found), types.PICTURE)
 
 
-@main.command()
-@click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+@measures_a_page
+@weights_argument
 def signal(weights_file: Path | None) -> None:
     """Write the tables of docs/choose.md: what each way to choose scales leaves of real weights and of outputs.
 
@@ -104,31 +122,23 @@ def signal(weights_file: Path | None) -> None:
     """
     from . import signals
 
-    try:
-        found = signals.measured(weights_file, lambda line: click.echo(line, err=True))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    found = signals.measured(weights_file, lambda line: click.echo(line, err=True))
     if weights_file:
         click.echo("\n".join(signals.lines(found)))
         return
     signals.store(found, signals.STORED)
-    signals.PAGE.write_text(signals.page(signals.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
-    click.echo(f"{signals.STORED} and {signals.PAGE} written")
+    rewrite(signals.PAGE, lambda text: signals.page(text, found), signals.STORED)
 
 
-@main.command()
+@measures_a_page
 def embeddings() -> None:
     """Write the table of docs/howto/models.md: embeddings of a model before and after `fastq convert`; minutes."""
     from . import embeddings as compared
     from . import signals
 
-    try:
-        found = compared.measured(lambda line: click.echo(line, err=True))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    found = compared.measured(lambda line: click.echo(line, err=True))
     signals.store(found, compared.STORED)
-    compared.PAGE.write_text(compared.page(compared.PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
-    click.echo(f"{compared.STORED} and {compared.PAGE} written")
+    rewrite(compared.PAGE, lambda text: compared.page(text, found), compared.STORED)
 
 
 @main.command(name="show")
@@ -150,16 +160,7 @@ def show_stored(results_file: Path) -> None:
 @click.option(
     "--scan/--no-scan", "with_scan", default=True, help="Also measure a fixed part of the scan, or leave it out."
 )
-def gate(
-    results_file: Path,
-    with_scan: bool,
-    sizes: tuple[int, ...] | None,
-    works: list[Any],
-    threads: int,
-    peers: tuple[str, ...],
-    rounds: int,
-    budget: float | None,
-) -> None:
+def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
     The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
@@ -168,11 +169,10 @@ def gate(
     from . import gate as gates
 
     before = read(results_file)
-    if (stored_threads := before.settings["threads"]) != threads:
-        raise click.UsageError(f"{results_file.name} was measured with --threads {stored_threads}, not {threads}")
-    wanted = [case for case in cases(works, sizes or DEFAULT_SIZES) if before.get(case.name)]
-    settings = Settings(threads, peers, rounds, budget=DEFAULT_BUDGET if budget is None else budget)
-    now = measured(settings, wanted, None)
+    if (threads := before.settings["threads"]) != wanted.threads:
+        raise click.UsageError(f"{results_file.name} was measured with --threads {threads}, not {wanted.threads}")
+    again = [case for case in cases(wanted.works, wanted.sizes or DEFAULT_SIZES) if before.get(case.name)]
+    now = measured(wanted.settings(DEFAULT_BUDGET), again, None)
     falls = list(gates.fallen(before, now))
     for fall in falls:
         click.echo(fall)
@@ -182,7 +182,7 @@ def gate(
 
 @main.command()
 @click.argument("python", type=FILE)
-@sizes_option
+@sizes_option(DEFAULT_SIZES)
 @works_option
 @threads_option
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Number of rounds of each case.")
@@ -221,13 +221,7 @@ def _number(value: Any) -> str:
 @main.command(name="scaling")
 @threads_option
 @works_option
-@click.option(
-    "--sizes",
-    type=Sizes(),
-    default=scaling.SIZES,
-    show_default=words(scaling.SIZES),
-    help="Sizes of arrays, as log2 of the number of elements.",
-)
+@sizes_option(scaling.SIZES, default=scaling.SIZES)
 @click.option(
     "--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="Most sweeps over all cases."
 )

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from . import contention, machine, memory, scaling, show, startup
 from .cases import WORKS, Case, cases, chosen
-from .options import FILE, Sizes, console, threads_option, words
+from .options import FILE, chosen_option, console, sizes_option, threads_option
 from .peers import OURS, PEERS
 from .results import Results
 from .rounds import Bench, Settings, measure_all
@@ -72,30 +72,10 @@ plot_option = functools.partial(
     callback=drawable,
     help=f"Draw throughput against size ({', '.join(PLOTS)}).",
 )
-sizes_option = click.option(
-    "--sizes",
-    type=Sizes(),
-    show_default=words(DEFAULT_SIZES),
-    help="Sizes of arrays, as log2 of the number of elements.",
+works_option = chosen_option(
+    "-o", "--operations", "works", "PATTERN", "Operations to measure; by default all.", works_of
 )
-works_option = click.option(
-    "-o",
-    "--operations",
-    "works",
-    multiple=True,
-    callback=works_of,
-    metavar="PATTERN",
-    help="Operations to measure; by default all.",
-)
-peers_option = click.option(
-    "-c",
-    "--contenders",
-    "peers",
-    multiple=True,
-    callback=peers_of,
-    metavar="NAMES",
-    help="Contenders to measure; by default all.",
-)
+peers_option = chosen_option("-c", "--contenders", "peers", "NAMES", "Contenders to measure; by default all.", peers_of)
 rounds_option = click.option(
     "--rounds", type=click.IntRange(1), default=7, show_default=True, help="Most rounds of each case."
 )
@@ -104,14 +84,35 @@ budget_option = click.option(
 )
 
 
-options = (sizes_option, works_option, threads_option, peers_option, rounds_option, budget_option)
+options = (sizes_option(DEFAULT_SIZES), works_option, threads_option, peers_option, rounds_option, budget_option)
+
+
+class Wanted(NamedTuple):
+    """What the options of a measurement say."""
+
+    sizes: tuple[int, ...] | None
+    works: list[Any]
+    threads: int
+    peers: tuple[str, ...]
+    rounds: int
+    budget: float | None
+
+    def settings(self, budget: float) -> Settings:
+        """How it is measured, in these seconds where none are given."""
+        return Settings(self.threads, self.peers, self.rounds, budget=budget if self.budget is None else self.budget)
 
 
 def measuring(command: Any) -> Any:
-    """Give a command the options of a measurement."""
+    """Give a command the options of a measurement, and what they say as its first argument."""
+
+    @functools.wraps(command)
+    def run_as_wanted(**named: Any) -> Any:
+        wanted = Wanted(*(named.pop(name) for name in Wanted._fields))
+        return command(wanted, **named)
+
     for option in reversed(options):
-        command = option(command)
-    return command
+        run_as_wanted = option(run_as_wanted)
+    return run_as_wanted
 
 
 @click.command()
@@ -121,19 +122,7 @@ def measuring(command: Any) -> Any:
 @click.option("--every", is_flag=True, help="Also print a row for each contender.")
 @click.option("--full", is_flag=True, help="Measure all sizes in about half an hour, and the other sections.")
 @click.option("--list", "listing", is_flag=True, help="Print the chosen cases and contenders, and measure nothing.")
-def run(
-    sizes: tuple[int, ...] | None,
-    works: list[Any],
-    threads: int,
-    peers: tuple[str, ...],
-    rounds: int,
-    budget: float | None,
-    json_file: Path | None,
-    plot_file: Path | None,
-    every: bool,
-    full: bool,
-    listing: bool,
-) -> None:
+def run(wanted: Wanted, json_file: Path | None, plot_file: Path | None, every: bool, full: bool, listing: bool) -> None:
     """Measure every operation, the peers, and the limit of the memory.
 
     Each peer runs in its own process, and all take turns. Every result is compared with the reference before it is
@@ -141,16 +130,15 @@ def run(
     give several, or one with commas.
     """
     if listing:
-        print_list(works, peers)
+        print_list(wanted.works, wanted.peers)
         return
     default_sizes, default_budget = (FULL_SIZES, FULL_BUDGET) if full else (DEFAULT_SIZES, DEFAULT_BUDGET)
-    settings = Settings(threads, peers, rounds, budget=default_budget if budget is None else budget)
-    wanted = [*cases(works, sizes or default_sizes)]
-    if full and not sizes:
-        wanted += [Case(work, LARGEST) for work in works if work in LARGEST_WORKS]
-    results = measured(settings, wanted, json_file)
+    every_case = [*cases(wanted.works, wanted.sizes or default_sizes)]
+    if full and not wanted.sizes:
+        every_case += [Case(work, LARGEST) for work in wanted.works if work in LARGEST_WORKS]
+    results = measured(wanted.settings(default_budget), every_case, json_file)
     if full:
-        add_sections(results, threads, json_file)
+        add_sections(results, wanted.threads, json_file)
     show.show(results, console(), everyone=every)
     if plot_file:
         from . import plot

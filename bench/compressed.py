@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fastq.system.atomic import replacing
 
@@ -32,3 +34,9 @@ def read(path: Path) -> bytes:
         return gzip.decompress(stored)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"it cannot be decompressed: {error}") from error
+
+
+def stored(folder: Path, read_one: Callable[[Path], Any]) -> dict[Path, Any]:
+    """Return what the files of a folder hold, those that were begun last first."""
+    found = {path: read_one(path) for path in folder.glob("*.json*")}
+    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))

@@ -71,7 +71,7 @@ def best(works: dict[str, Callable[[], object]], rounds: int = 5) -> list[tuple[
 
 
 def generated(gib: float) -> None:
-    """Quantize chunks that are generated and dropped: range in one pass, codes in another."""
+    """Quantize chunks that are generated and dropped."""
     pattern = np.random.default_rng(0).standard_normal(CHUNK, np.float32)
 
     def make(block_info=None):
@@ -80,34 +80,31 @@ def generated(gib: float) -> None:
 
     count = round(gib * (1 << 30) / pattern.nbytes)
     x = da.map_blocks(make, chunks=((CHUNK,) * count,), dtype=np.float32, meta=pattern[:0])
-    start = time.perf_counter()
-    params = fastq.dask.choose_qparams(x, "int8").compute()
-    checksum = int(fastq.quantize(x, qparams=params).codes.sum(dtype=np.int64).compute())
-    print(f"{gib} GiB: {time.perf_counter() - start:.1f} s for two passes, {report(checksum)}")
+    two_passes(f"{gib} GiB", x, None, lambda codes: codes.sum(dtype=np.int64).compute())
 
 
 def store(gib: float, folder: str) -> None:
     """Quantize an array of zarr to another one, by channels whose range crosses all chunks."""
     rows = round(gib * (1 << 30) / 4 / 4096)
-    x, codes = Path(folder) / "x.zarr", Path(folder) / "codes.zarr"
+    x = Path(folder) / "x.zarr"
     if not x.exists():
         source = da.random.default_rng(0).standard_normal((rows, 4096), chunks=(4096, 4096), dtype="float32")
         source.to_zarr(str(x))
-    lazy = da.from_zarr(str(x))
+    target = str(Path(folder) / "codes.zarr")
+    two_passes(f"{gib} GiB of zarr", da.from_zarr(str(x)), 1, lambda codes: codes.to_zarr(target, overwrite=True))
+
+
+def two_passes(what: str, x: da.Array, axis: int | None, use: Callable[[da.Array], object]) -> None:
+    """Find the range in one pass and use the codes in another; print the time and the largest memory."""
     start = time.perf_counter()
-    params = fastq.dask.choose_qparams(lazy, "int8", axis=1).compute()
-    fastq.quantize(lazy, qparams=params).codes.to_zarr(str(codes), overwrite=True)
-    print(f"{gib} GiB of zarr: {time.perf_counter() - start:.1f} s for two passes, {report(0)}")
-
-
-def report(checksum: int) -> str:
-    """Return the largest memory that the process had."""
-    return f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20):.2f} GiB, checksum {checksum}"
+    params = fastq.dask.choose_qparams(x, "int8", axis=axis).compute()
+    checksum = int(use(fastq.quantize(x, qparams=params).codes) or 0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    print(f"{what}: {time.perf_counter() - start:.1f} s for two passes, peak {peak:.2f} GiB, checksum {checksum}")
 
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:]
+    works = {"overhead": overhead, "generated": lambda g: generated(float(g)), "store": lambda g, f: store(float(g), f)}
     with dask.config.set(scheduler="threads"):
-        {"overhead": overhead, "generated": lambda g: generated(float(g)), "store": lambda g, f: store(float(g), f)}[
-            name
-        ](*arguments)
+        works[name](*arguments)

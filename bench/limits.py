@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .cases import Work
 from .results import Measurement, Results
 
@@ -48,20 +46,7 @@ def limit(m: Measurement, speeds: dict[Work, float]) -> str:
     return "memory and instructions"
 
 
-class Threads(NamedTuple):
-    """How many times two threads are as fast as one, and the roofline with two, if it was measured."""
-
-    ratio: float
-    roofline: float | None
-
-
-def of_threads(results: Results) -> dict[str, Threads]:
-    """What a second thread gives, by case."""
-    rows = {(row["case"], row["threads"]): row for row in results.sections.get("scaling", []) if "best" in row}
-    found = {}
-    for (case, threads), one in rows.items():
-        two = rows.get((case, 2))
-        if threads == 1 and two:
-            roofline = one["best"] / two["roofline"] if "roofline" in two else None
-            found[case] = Threads(one["best"] / two["best"], roofline)
-    return found
+def of_threads(results: Results) -> dict[str, float]:
+    """How many times two threads are as fast as one, by case."""
+    rows = {(row["case"], row["threads"]): row["best"] for row in results.sections.get("scaling", []) if "best" in row}
+    return {case: one / rows[case, 2] for (case, threads), one in rows.items() if threads == 1 and (case, 2) in rows}

@@ -12,10 +12,9 @@ import ctypes
 import gc
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,10 @@ import numpy as np
 import fastq
 
 from . import data
+from .calls import call_of
 from .cases import WORKS, Case, case_of
 from .peers import OURS, Runner
-from .worker import PYTHON, builders, child_environment
+from .worker import Absent, builders, printed
 
 WARM, FULL = 20, 26
 RESET_HIGH_WATER_MARK = "5"
@@ -67,14 +67,14 @@ def strided(case: Case) -> Runner:
     """Every other column of an array twice as wide."""
     rows, columns = case.shape
     x = data.empty((rows, 2 * columns), np.float32)[:, ::2]
-    x[...] = data.x(case)
-    call = partial(fastq.quantize_linear, x, np.float32(data.SCALE), np.int8(data.ZERO_POINT))
-    return Runner(partial(call, out=data.out(case, "codes")), dict)
+    o = data.operands(case, aligned=False)
+    x[...] = o.first
+    return Runner(call_of(fastq, replace(o, first=x)), dict)
 
 
 def temporary(case: Case) -> Runner:
     """A call whose peak is known, to see that the measurement can fail: one temporary array of the input's size."""
-    x, out = data.x(case), data.out(case, "values")
+    x, out = data.operands(case, aligned=False).first, data.out(case, "values", aligned=False)
 
     def call() -> None:
         np.add(x * np.float32(2), x, out=out)
@@ -101,12 +101,11 @@ def rows() -> Iterator[dict[str, Any]]:
 
 def measured(case: Case, variant: str) -> dict[str, Any]:
     """Measure in a process of its own: MiB, or why that is not possible."""
-    command = [*PYTHON, "-m", f"{__package__}.memory", case.name, variant]
-    env = child_environment(2)
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
-    if done.returncode:
-        return {"mib": None, "absent": done.stderr.strip().splitlines()[-1][:200]}
-    return {"mib": round(json.loads(done.stdout) / MIB, 3)}
+    try:
+        found = printed(2, "-m", f"{__package__}.memory", case.name, variant)
+    except Absent as reason:
+        return {"mib": None, "absent": str(reason)}
+    return {"mib": round(json.loads(found) / MIB, 3)}
 
 
 def main(name: str, variant: str) -> None:
@@ -117,8 +116,7 @@ def main(name: str, variant: str) -> None:
         warm.call()
     full = VARIANTS[variant](full_case)
     data.forget()
-    data.piece_of_values.cache_clear()
-    data.piece_of_codes.cache_clear()
+    data.piece.cache_clear()
     full.call()
     fastq.set_result_pool_limit(0)  # temporary memory must not come from memory that that call left
     print(json.dumps(peak_of(full)))

@@ -44,10 +44,6 @@ class Sizes(click.ParamType):
         return tuple(sizes)
 
 
-def words(sizes: Iterable[int]) -> str:
-    return ",".join(map(str, sizes))
-
-
 threads_option = click.option(
     "-t",
     "--threads",
@@ -56,3 +52,15 @@ threads_option = click.option(
     show_default="all",
     help="Number of threads of every contender.",
 )
+
+
+def sizes_option(shown: Iterable[int], and_more: str = "", **default: Any) -> Any:
+    """The option of sizes, of which these are the default."""
+    told = f"{','.join(map(str, shown))}{and_more}"
+    text = "Sizes of arrays, as log2 of the number of elements."
+    return click.option("--sizes", type=Sizes(), show_default=told, help=text, **default)
+
+
+def chosen_option(short: str, long: str, name: str, metavar: str, text: str, callback: Any = None) -> Any:
+    """An option that is given several times, or with commas."""
+    return click.option(short, long, name, multiple=True, callback=callback, metavar=metavar, help=text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,22 @@ SMALLEST = 7  # points of text, ten pixels
 def is_of(path: Path, source: str) -> bool:
     """Return whether a file says that it was made from this."""
     return path.exists() and f"{SOURCE}\0{source}".encode() in path.read_bytes()
+
+
+def write_texts(root: Path, texts: dict[Path, str]) -> Iterator[Path]:
+    """Write pages by their path in the repository, and yield those that changed."""
+    for path, text in texts.items():
+        if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != text:
+            (root / path).write_text(text, encoding="utf-8")
+            yield path
+
+
+def write_pictures(root: Path, sources: dict[Path, str], draw: Callable[[Path], bytes]) -> Iterator[Path]:
+    """Draw pictures that were made from something else, and yield them."""
+    for path, source in sources.items():
+        if not is_of(root / path, source):
+            (root / path).write_bytes(draw(path))
+            yield path
 
 
 def png(figure: Any, source: str) -> bytes:

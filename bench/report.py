@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Callable, Container
 from operator import itemgetter
@@ -14,11 +15,11 @@ from .limits import CALL, LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads,
 from .machine import cpu_name
 from .markdown import folded, markdown, with_part
 from .peers import PEERS, ROOFLINES
-from .pictures import is_of
+from .pictures import write_pictures, write_texts
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
 from .scan.store import Scan
-from .show import NOT_THERE, gelems, remarks, times
+from .show import FIGURES, NOT_THERE, gelems, remarks, times
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -68,17 +69,9 @@ def pictures(scans: Scans) -> dict[Path, Scan]:
 
 def write(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[Path]:
     """Write the files; those that changed."""
-    made, changed = texts(stored, scans, root), []
-    for path, scan in pictures(scans).items():
-        if not is_of(root / path, scan_page.source(scan)):
-            (root / path).write_bytes(scan_page.picture(scan))
-            changed.append(path)
-    for path, text in made.items():
-        target = root / path
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            target.write_text(text, encoding="utf-8")
-            changed.append(path)
-    return changed
+    drawn, made = pictures(scans), texts(stored, scans, root)
+    sources = {path: scan_page.source(scan) for path, scan in drawn.items()}
+    return [*write_pictures(root, sources, lambda path: scan_page.picture(drawn[path])), *write_texts(root, made)]
 
 
 def outdated(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[Path]:
@@ -112,7 +105,9 @@ def nbytes(count: int) -> str:
 def machine(results: Results) -> str:
     """A list of facts about the machine."""
     m = results.machine
-    caches = ", ".join(f"{name} {nbytes(c['bytes'])} for {_cores(c['cores'])}" for name, c in m["caches"].items())
+    caches = ", ".join(
+        f"{name} {nbytes(c['bytes'])} for {counted(c['cores'], 'core')}" for name, c in m["caches"].items()
+    )
     lines = [
         f"CPU: {m['cpu']}; {m['features']}",
         f"cores: {m['cores']}; threads of every contender: {results.settings['threads']}",
@@ -123,10 +118,6 @@ def machine(results: Results) -> str:
         f"measured: {results.started}",
     ]
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
 
 
 def versions(results: Results) -> dict[str, str]:
@@ -162,11 +153,6 @@ def _compared(m: Measurement | None) -> tuple[str, str]:
         return "-", "-"
     rival = m.best_peer()
     return gelems(m, m.ours().best), f"{gelems(m, rival.best)} {rival.name}" if rival else "-"
-
-
-def headlines(results: Results) -> str:
-    """Ten works, with the share of the roofline that we reach."""
-    return speed_table(results, HEADLINES, share=True)
 
 
 def words(results: Results) -> str:
@@ -220,53 +206,23 @@ _CALLS = (
 )
 
 
-def threads(results: Results) -> str:
-    """How many threads every contender had."""
-    count = results.settings["threads"]
-    return "one thread" if count == 1 else f"{count} threads"
+def counted(count: int, what: str) -> str:
+    """A number of things, in words where it is one."""
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def throughput(results: Results) -> str:
     """A table for each work, all its sizes."""
     parts = []
     for work in WORKS:
-        rows = [_row(m) for m in results.measurements if m.of.work == work and m.ours()]
+        rows = [[cell(m) for cell in FIGURES.values()] for m in results.measurements if m.of.work == work and m.ours()]
         if rows:
             parts.append(folded(work.title, f"{_formula(work)}\n\n{markdown(_COLUMNS, rows)}"))
     return "\n\n".join(parts)
 
 
-_COLUMNS = (
-    "elements",
-    "Gelem/s",
-    "median",
-    "no out=",
-    "best peer",
-    "its Gelem/s",
-    "x peer",
-    "x peer, medians",
-    "x NumPy",
-    "of the roofline",
-    "GB/s",
-)
-
-
-def _row(m: Measurement) -> list[str]:
-    ours, fresh, rival = m.ours(), m.ours(allocating=True), m.best_peer()
-    medians = rival.median / ours.median if rival else None
-    return [
-        f"2^{m.of.log2}",
-        gelems(m, ours.best),
-        gelems(m, ours.median),
-        gelems(m, fresh.best if fresh else None),
-        rival.name if rival else "-",
-        gelems(m, rival.best if rival else None),
-        times(m.ratio(rival)),
-        times(medians),
-        times(m.ratio(m.numpy())),
-        times(m.ratio(m.roofline())),
-        f"{m.of.bytes_moved / ours.best / 1e9:.1f}",
-    ]
+_TITLES = {"size": "elements", "best": "Gelem/s", "its best": "its Gelem/s", "of roofline": "of the roofline"}
+_COLUMNS = [_TITLES.get(name, name) for name in FIGURES]
 
 
 def _formula(work: Any) -> str:
@@ -319,8 +275,7 @@ def limits(results: Results) -> str:
         if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
             theirs = m.over(roof.name, rival.name) if roof and rival else None
             name = rival.name if rival else "-"
-            two = threads[m.case].ratio if m.case in threads else None
-            shown = [times(lost), name, times(share), times(theirs), times(kept(m, speeds)), times(two)]
+            shown = [times(lost), name, times(share), times(theirs), times(kept(m, speeds)), times(threads.get(m.case))]
             rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, limit(m, speeds)])
     columns = (
         "work",
@@ -334,11 +289,6 @@ def limits(results: Results) -> str:
         "limit",
     )
     return markdown(columns, rows) if rows else "None."
-
-
-def scaling(results: Results) -> str:
-    """Time against threads."""
-    return scaling_page.table(results) if results.sections.get("scaling") else NOT_MEASURED
 
 
 def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], bool] = bool) -> Callable[[Results], str]:
@@ -388,11 +338,6 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
 }
 
 
-def absent(results: Results) -> str:
-    """Who took no part, and why."""
-    return "\n".join(f"- {line}" for line in remarks(results)) or "Nobody."
-
-
 def peers(results: Results) -> str:
     """Who is measured, in how many cases the results were the reference's, and what is known of the arithmetic."""
     rows = []
@@ -406,15 +351,15 @@ def peers(results: Results) -> str:
 
 PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "machine": machine,
-    "headlines": headlines,
+    "headlines": functools.partial(speed_table, titles=HEADLINES, share=True),  # ten works
     "words": words,
-    "threads": threads,
+    "threads": lambda results: counted(results.settings["threads"], "thread").replace("1 t", "one t"),
     "summary": summary,
     "speed": speed_table,
     "limits": limits,
     "allocation": allocation,
     "throughput": throughput,
-    "scaling": scaling,
+    "scaling": lambda results: scaling_page.table(results) if results.sections.get("scaling") else NOT_MEASURED,
     "peers": peers,
-    "absent": absent,
+    "absent": lambda results: "\n".join(f"- {line}" for line in remarks(results)) or "Nobody.",
 }

@@ -38,32 +38,15 @@ class Rival(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One case in one run.
-
-    Attributes
-    ----------
-    case : str
-        Name of the case.
-    threads : int
-        What every contender was given.
-    timings : dict of str to Timing
-        By the contender's name.
-    absent : dict of str to str
-        Why a contender was not measured.
-    exact : list of str
-        The contenders whose results were the reference's, bit for bit.
-    others : float
-        Cores that processes outside the benchmark used meanwhile.
-    ratios : dict of (str, str) to float
-        How many times as long as the second contender the first one took: the median over rounds.
-    """
+    """One case in one run."""
 
     case: str
-    threads: int
-    timings: dict[str, Timing] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    exact: list[str] = field(default_factory=list)
-    others: float = 0.0
+    threads: int  # of every contender
+    timings: dict[str, Timing] = field(default_factory=dict)  # by the contender's name
+    absent: dict[str, str] = field(default_factory=dict)  # why a contender was not measured
+    exact: list[str] = field(default_factory=list)  # whose results were the reference's, bit for bit
+    others: float = 0.0  # cores that processes outside the benchmark used meanwhile
+    # how many times as long as the second contender the first one took: the median over rounds
     ratios: dict[tuple[str, str], float] = field(default_factory=dict)
 
     @property
@@ -249,8 +232,7 @@ def _in_lines(content: Any, depth: int = 4) -> str:
 
 def stored() -> dict[Path, Results]:
     """The results next to this file, those that were begun last first."""
-    found = {path: read(path) for path in STORED.glob("*.json*")}
-    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
+    return compressed.stored(STORED, read)
 
 
 def peer_of(name: str) -> str:

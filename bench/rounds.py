@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .cases import Case
-from .interference import cores_used_by_others, cpu_time
-from .machine import available_memory, cores
+from .machine import available_memory, cores, cores_used_by_others, cpu_time
 from .peers import OURS, PEERS, Contender, contenders
 from .results import Measurement, Timing
 from .worker import Absent, Figures, Workers
@@ -25,27 +24,13 @@ MEMORY_FACTOR = 1.5
 
 @dataclass
 class Settings:
-    """How a run is measured.
+    """How a run is measured."""
 
-    Attributes
-    ----------
-    threads : int
-        For every contender.
-    peers : tuple of str
-        Who takes part.
-    rounds : int
-        Turns of each contender, at most.
-    turn : float
-        Seconds of a turn; at least one call is made.
-    budget : float
-        Seconds of the whole run, which are shared out to the cases.
-    """
-
-    threads: int
-    peers: tuple[str, ...] = tuple(PEERS)
-    rounds: int = 7
-    turn: float = 0.03
-    budget: float = 170.0
+    threads: int  # of every contender
+    peers: tuple[str, ...] = tuple(PEERS)  # who takes part
+    rounds: int = 7  # turns of each contender, at most
+    turn: float = 0.03  # seconds; at least one call is made
+    budget: float = 170.0  # seconds of the whole run, which are shared out to the cases
 
 
 @dataclass

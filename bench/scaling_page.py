@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from . import pictures, results
+from . import compressed, pictures, results
 from .cases import Case, case_of
 from .machine import cpu_name
 from .markdown import markdown
@@ -33,8 +33,7 @@ MUCH_LESS = 0.6
 
 def stored() -> dict[Path, Results]:
     """Return the results that are kept, those that were begun last first."""
-    found = {path: results.read(path) for path in STORED.glob("*.json*")}
-    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
+    return compressed.stored(STORED, results.read)
 
 
 def texts() -> dict[Path, str]:
@@ -50,16 +49,10 @@ def link() -> str:
 
 def write(root: Path = ROOT) -> list[Path]:
     """Write the page and its pictures; those that changed."""
-    changed = []
-    for path, text in texts().items():
-        if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != text:
-            (root / path).write_text(text, encoding="utf-8")
-            changed.append(path)
-    for path, found in drawn().items():
-        if not pictures.is_of(root / path, source(found)):
-            (root / path).write_bytes(picture(found))
-            changed.append(path)
-    return changed
+    found = drawn()
+    sources = {path: source(each) for path, each in found.items()}
+    written = pictures.write_pictures(root, sources, lambda path: picture(found[path]))
+    return [*pictures.write_texts(root, texts()), *written]
 
 
 def _section(found: Results, path: Path) -> str:

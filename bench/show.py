@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from .interference import WORTH_A_REMARK
+from .machine import WORTH_A_REMARK
 from .peers import OURS
 from .results import Measurement, Results, peer_of
 from .worker import NOT_INSTALLED
 
-Column = tuple[str, Callable[[Measurement], str]]
 NOT_THERE = "-"
 LEFT = ("work", "size", "best peer", "contender")
 
@@ -28,22 +28,25 @@ def times(ratio: float | None) -> str:
     return NOT_THERE if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}"
 
 
-def _best(timing: object) -> float | None:
-    return getattr(timing, "best", None)
+def _of(rival: Any, key: str) -> Any:
+    return getattr(rival, key, None)
 
 
-COLUMNS: tuple[Column, ...] = (
-    ("work", lambda m: m.of.work.title),
-    ("size", lambda m: f"2^{m.of.log2}"),
-    ("best", lambda m: gelems(m, _best(m.ours()))),
-    ("median", lambda m: gelems(m, getattr(m.ours(), "median", None))),
-    ("no out=", lambda m: gelems(m, _best(m.ours(allocating=True)))),
-    ("best peer", lambda m: getattr(m.best_peer(), "name", NOT_THERE)),
-    ("best", lambda m: gelems(m, _best(m.best_peer()))),
-    ("x peer", lambda m: times(m.ratio(m.best_peer()))),
-    ("x NumPy", lambda m: times(m.ratio(m.numpy()))),
-    ("of roofline", lambda m: times(m.ratio(m.roofline()))),
-)
+# the figures of a case, as tables and pages show them
+FIGURES: dict[str, Callable[[Measurement], str]] = {
+    "size": lambda m: f"2^{m.of.log2}",
+    "best": lambda m: gelems(m, _of(m.ours(), "best")),
+    "median": lambda m: gelems(m, _of(m.ours(), "median")),
+    "no out=": lambda m: gelems(m, _of(m.ours(allocating=True), "best")),
+    "best peer": lambda m: _of(m.best_peer(), "name") or NOT_THERE,
+    "its best": lambda m: gelems(m, _of(m.best_peer(), "best")),
+    "x peer": lambda m: times(m.ratio(m.best_peer())),
+    "x peer, medians": lambda m: times(rival.median / m.ours().median if (rival := m.best_peer()) else None),
+    "x NumPy": lambda m: times(m.ratio(m.numpy())),
+    "of roofline": lambda m: times(m.ratio(m.roofline())),
+    "GB/s": lambda m: f"{m.of.bytes_moved / m.ours().best / 1e9:.1f}",
+}
+SHOWN = ("size", "best", "median", "no out=", "best peer", "its best", "x peer", "x NumPy", "of roofline")
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str = "") -> Table:
@@ -58,8 +61,9 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str = ""
 
 def throughput(results: Results) -> Table:
     """One row a case."""
-    rows = ([text(m) for _, text in COLUMNS] for m in results.measurements if m.ours() or m.best_peer())
-    return table((title for title, _ in COLUMNS), rows, "float32, Gelem/s unless a ratio")
+    shown = [m for m in results.measurements if m.ours() or m.best_peer()]
+    rows = ([m.of.work.title, *(FIGURES[name](m) for name in SHOWN)] for m in shown)
+    return table(("work", *SHOWN), rows, "float32, Gelem/s unless a ratio")
 
 
 def every_contender(results: Results) -> Table:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .worker import PYTHON, Absent, Figures, child_environment
+from .worker import Absent, Figures, printed
 
 IMPORTS_TIMED = 9
 FIRST_CALLS_TIMED = 3
@@ -85,11 +84,7 @@ for what, call in CALLS.items():
 
 
 def _run(code: str, **environment: str) -> str:
-    command, env = [*PYTHON, "-c", code], child_environment(1) | environment
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
-    if done.returncode:
-        raise Absent(f"cannot run: {done.stderr.strip().splitlines()[-1]}")
-    return done.stdout
+    return printed(1, "-c", code, **environment)
 
 
 def imports(modules: tuple[str, ...] = ("numpy", "fastq"), times: int = IMPORTS_TIMED) -> Iterator[dict[str, Any]]:

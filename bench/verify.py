@@ -6,7 +6,7 @@ what multiplying by the reciprocal of the scale does; one with arithmetic of its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,116 +15,45 @@ import numpy as np
 from fastq import QuantizedArray, reference
 
 from . import data
-from .cases import Case
-from .data import (
-    KEEPBITS,
-    MULTIPLIER,
-    SCALE,
-    ZERO_POINT,
-    Array,
-    granularity,
-    piece_of_codes,
-    piece_of_qparams,
-    piece_of_values,
-    scale,
-    zero_point,
-)
-
-Results = dict[str, Any]
+from .calls import SCALE, Array, Operands, Results, call_of, results_of
+from .cases import OPERATIONS, Case
 
 EXACT = 0.0  # every byte
 TIES = 1.0  # one step, at some ties
 SAME = 0.01  # steps that arithmetic in another order makes
 TIES_AT_MOST = 1e-3  # of all elements
-MEASURES = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error", "max_relative_error", "mean_relative_error")
 MEASURES_AGREE = 1e-6
 
 
-def _values(case: Case, values: Array) -> Results:
-    """Values, and what a step of the given scales makes in them."""
-    return {"values": values, "step": _spread(piece_of_qparams(case).scale, case)}
-
-
-def _dequantize_linear(case: Case) -> Results:
-    p = piece_of_qparams(case)
-    given = {"axis": p.axis, "block_size": p.block_size}
-    return _values(case, reference.dequantize_linear(piece_of_codes(case), p.scale, p.zero_point, **given))
-
-
-def _dequantize(case: Case) -> Results:
-    p, codes = piece_of_qparams(case), piece_of_codes(case)
-    codes = reference.pack(codes, p.dtype) if p.dtype.packed else codes
-    return _values(case, reference.dequantize(QuantizedArray(codes, p, case.shape)))
-
-
-def _quantized(case: Case) -> QuantizedArray:
-    return reference.quantize(piece_of_values(case), case.work.code, **granularity(case))
-
-
-def _quantize(case: Case) -> Results:
-    q = _quantized(case)
-    found = {"codes": q.codes, "scale": q.scale, "values": reference.dequantize(q), "step": _spread(q.scale, case)}
-    return found | ({} if case.work.symmetric else {"zero_point": q.zero_point})
-
-
-def _spread(scales: Array, case: Case) -> Array:
-    """The scale of each element, or an array that broadcasts to that."""
-    scales = scales.astype(np.float32)
-    if case.work.granularity == "rows":
-        return scales[:, None]
-    return np.repeat(scales, case.shape[1] // scales.shape[1], axis=1) if scales.ndim == 2 else scales
-
-
-def _fake_quantize_range(case: Case) -> Results:
-    x, code = piece_of_values(case), case.work.code
-    return {"values": reference.fake_quantize(x, code), "step": float(reference.choose_qparams(x, code).scale)}
-
-
-def measures(comparison: Any, case: Case) -> Array:
-    """The error measures as an array, the last one the part of the elements that is clipped."""
-    return np.array([*(getattr(comparison, name) for name in MEASURES), comparison.clipped / case.elements])
-
-
-def _gguf_dequantize(case: Case) -> Results:
-    encode = Case(case.work._replace(operation="gguf_quantize"), case.log2)
-    return {"values": reference.gguf.dequantize(expected(encode)["codes"], case.work.code), "step": SCALE}
-
-
-def _quantize_linear(case: Case) -> Results:
-    code = case.work.code
-    return {"codes": reference.quantize_linear(piece_of_values(case), scale(code), zero_point(code), code)}
-
-
-def _fake_quantize(case: Case) -> Results:
-    return _values(case, reference.fake_quantize(piece_of_values(case), qparams=piece_of_qparams(case)))
-
-
-def _requantize(case: Case) -> Results:
-    return {"codes": reference.requantize(piece_of_values(case), MULTIPLIER, ZERO_POINT, case.work.code)}
-
-
-EXPECTED: dict[str, Callable[[Case], Results]] = {
-    "minmax": lambda case: dict(zip(("lo", "hi"), reference.minmax(piece_of_values(case)), strict=True)),
-    "quantize_linear": _quantize_linear,
-    "dequantize_linear": _dequantize_linear,
-    "dequantize": _dequantize,
-    "quantize": _quantize,
-    "fake_quantize": _fake_quantize,
-    "fake_quantize_range": _fake_quantize_range,
-    "requantize": _requantize,
-    "compare": lambda case: {"measures": measures(reference.compare(piece_of_values(case), _quantized(case)), case)},
-    "pack": lambda case: {"codes": reference.pack(piece_of_codes(case), case.work.code)},
-    "unpack": lambda case: {"bytes": piece_of_codes(case)},
-    "bitround": lambda case: {"values": reference.bitround(piece_of_values(case), keepbits=KEEPBITS), "step": SCALE},
-    "gguf_quantize": lambda case: {"codes": reference.gguf.quantize(piece_of_values(case), case.work.code)},
-    "gguf_dequantize": _gguf_dequantize,
-}
+def named(result: Any, case: Case) -> Results:
+    """What a call returned, by the names of the table; the clipped part of the elements is the last of the measures."""
+    found = results_of(result)
+    if "measures" in found:
+        return {"measures": np.append(found["measures"], found["clipped"] / case.elements)}
+    written = OPERATIONS[case.work.operation].written.split()[:1]
+    return {written[0]: found["result"]} if "result" in found else found
 
 
 @lru_cache(maxsize=4)
 def expected(case: Case) -> Results:
-    """The right results of the piece that the case's arrays repeat."""
-    return EXPECTED[case.work.operation](case)
+    """The right results of the piece that the case's arrays repeat, and what a step makes in values."""
+    o = data.piece(case)
+    result = call_of(reference, o)()
+    found = named(result, case)
+    if isinstance(result, QuantizedArray):
+        found |= {"values": reference.dequantize(result), "step": _spread(replace(o, qparams=result.qparams))}
+        if case.work.symmetric:  # says nothing
+            del found["zero_point"]
+    elif "values" in found:
+        own = reference.choose_qparams(o.first, o.code) if o.function == "fake_quantize" else None
+        p = o.qparams or own
+        found["step"] = SCALE if p is None else _spread(replace(o, qparams=p))
+    return found
+
+
+def _spread(o: Operands) -> Array:
+    """The scale of each element."""
+    return np.broadcast_to(o.beside[0].astype(np.float32), o.grouped_shape).reshape(o.shape)
 
 
 def differences(case: Case, results: Results, within: float) -> str:
@@ -158,8 +87,7 @@ def _bytes_of(array: Array) -> bytes:
 def _step(name: str, right: Results, wanted: Array) -> Any:
     """What one code makes in the result, element by element or as one number."""
     if name == "values":
-        step = np.asarray(right["step"], np.float64)
-        return step if step.size == 1 else np.broadcast_to(step, wanted.shape).ravel()
+        return np.broadcast_to(np.asarray(right["step"], np.float64), wanted.shape).ravel()
     return np.abs(wanted.ravel().astype(np.float64)) * 1e-4 if name in ("scale", "lo", "hi") else 1.0
 
 

@@ -23,10 +23,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .calls import Operands
 from .cases import OPERATIONS, Case, case_of
 from .peers import OURS, PEERS, Runner
 from .timing import sampled, settle
@@ -162,6 +163,15 @@ def child_environment(threads: int, root: str = str(ROOT)) -> dict[str, str]:
     return os.environ | dict.fromkeys(names, str(threads)) | {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
 
 
+def printed(threads: int, *arguments: str, **environment: str) -> str:
+    """What a Python in a process of its own prints; Absent, with its last words, where it fails."""
+    command, env = [*PYTHON, *arguments], child_environment(threads) | environment
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
+    if done.returncode:
+        raise Absent(f"cannot run: {done.stderr.strip().splitlines()[-1][:200]}")
+    return done.stdout
+
+
 # --- the child --------------------------------------------------------------------------------------------------------
 
 
@@ -224,10 +234,22 @@ class Child:
 
 @cache
 def builders(peer: str) -> dict[tuple[str, str], Callable[[Case], Runner]]:
-    """What the module of a peer builds: by functions that are called as operations, and by its table of variants."""
+    """What the module of a peer builds: by functions that are called as operations, and by its table of variants.
+
+    They take operands, or the case itself where `OF_CASES` says so.
+    """
     module = importlib.import_module(f".peers.{peer}", __package__)
     named = {(name, ""): function for name in OPERATIONS if (function := getattr(module, name, None))}
-    return named | getattr(module, "BUILDERS", {})
+    made = named | getattr(module, "BUILDERS", {})
+    return (
+        made if getattr(module, "OF_CASES", False) else {key: partial(_of_operands, make) for key, make in made.items()}
+    )
+
+
+def _of_operands(make: Callable[[Operands], Runner], case: Case) -> Runner:
+    from .data import operands
+
+    return make(operands(case))
 
 
 def checked(peer: str, case: Case, variant: str) -> Runner:

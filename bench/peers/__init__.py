@@ -1,8 +1,8 @@
 """Who is measured: a row for each way in which a library does a work, and a module for each library.
 
-A module has a function of a case for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
-variants; it is imported in a process of its own. The peers get memory aligned to 64 bytes, as their own allocators give
-it, and preallocated outputs wherever they take them.
+A module has a function of `Operands` for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
+variants, or functions of cases where it has `OF_CASES`; it is imported in a process of its own. The peers get memory
+aligned to 64 bytes, as their own allocators give it, and preallocated outputs wherever they take them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class Runner(NamedTuple):
     within: float = 1.0
     check: Callable[[], str] | None = None
     keep: Any = None
+
+
+Builders = dict[tuple[str, str], Callable[..., Runner | None]]
 
 
 class Contender(NamedTuple):
@@ -111,63 +114,39 @@ _BLOCKS_OF_4_BITS = ("quantize/float32/int4/blocks32",)
 _FLOATS = ("quantize_linear/float32/float*",)
 _FLOAT8 = ("quantize_linear/float32/float8*",)
 
+_GIVEN_TO_NUMPY = ("minmax/*", *_GIVEN, *_SCALES_GIVEN, *_RANGE, *_SYMMETRIC)
+_HALVES = ("quantize_linear/*float16/int8/*",)
+_TO_GGML = (*_BLOCKS_OF_4_BITS, *_DECODED[2:], *_UNPACKED)
+_BY_GGUF_PY = ("gguf_dequantize/*", "gguf_quantize/*/Q?_0/*", "quantize/float32/mxfp4/*", *_TO_GGML)
+_STREAMED = ("*quantize*", "*pack/*", "bitround/*")
+
 CONTENDERS = (
     Contender("fastq", "", ("*",)),
     Contender("fastq", "allocating", ("*quantize*",), True),
-    Contender(
-        "numpy",
-        "",
-        (
-            "minmax/*",
-            *_GIVEN,
-            *_SCALES_GIVEN,
-            *_RANGE,
-            *_SYMMETRIC,
-            "quantize_linear/*float16/int8/*",
-            "*pack/*",
-            "requantize/*",
-        ),
-    ),
+    Contender("numpy", "", (*_GIVEN_TO_NUMPY, *_HALVES, "*pack/*", "requantize/*")),
     Contender("numpy", "", ("compare/*",), True, 26),
-    Contender("naive_numba", "", ("minmax/*", *_GIVEN, *_SCALES_GIVEN, *_RANGE, *_SYMMETRIC, "pack/*", "unpack/*")),
+    Contender("naive_numba", "", (*_GIVEN_TO_NUMPY, "pack/*", "unpack/*")),
     Contender("numexpr", "", (*_GIVEN, *_DECODED, *_FAKED, *_UNPACKED[:1])),
-    Contender("torch_eager", "quantize_per_tensor", ("quantize_linear/float32/int8/tensor",), True),
+    Contender("torch_eager", "quantize_per_tensor", _GIVEN[:1], True),
     Contender("torch_eager", "dequantize", ("dequantize_linear/*",), True),
     Contender("torch_eager", "decomposed", ("dequantize_linear/*",), True),
     Contender("torch_eager", "mul", _DECODED, True),
     Contender("torch_eager", "aminmax", ("minmax/*",), True),
-    Contender("torch_eager", "aminmax + quantize_per_tensor", ("quantize/float32/uint8/tensor",), True),
-    Contender("torch_eager", "quantize_per_tensor_dynamic", ("quantize/float32/uint8/tensor",), True),
+    Contender("torch_eager", "aminmax + quantize_per_tensor", _RANGE[:1], True),
+    Contender("torch_eager", "quantize_per_tensor_dynamic", _RANGE[:1], True),
     Contender("torch_eager", "fake_quantize", ("fake_quantize/*",), True),
-    Contender(
-        "torch_compile",
-        "",
-        (*_GIVEN[:2], "fake_*", *_DECODED, *_UNPACKED, *_SYMMETRIC, "quantize_linear/*float16/int8/*"),
-    ),
+    Contender("torch_compile", "", (*_GIVEN[:2], "fake_*", *_DECODED, *_UNPACKED, *_SYMMETRIC, *_HALVES)),
     Contender("jax_jit", "", (*_GIVEN, "fake_*", *_DECODED, *_UNPACKED, "minmax/*"), True),
     Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*", *_UNPACKED)),
-    Contender("onnxruntime", "QuantizeLinear", ("quantize_linear/float32/int8/tensor",)),
+    Contender("onnxruntime", "QuantizeLinear", _GIVEN[:1]),
     Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/*", *_UNPACKED[:1])),
-    Contender("onnxruntime", "DynamicQuantizeLinear", ("quantize/float32/uint8/tensor",)),
+    Contender("onnxruntime", "DynamicQuantizeLinear", _RANGE[:1]),
     Contender("onnxruntime", "pack_bytes_to_4bit", ("pack/int8/int4/*",), True, 20),
-    Contender("faiss", "QT_8bit_uniform", ("dequantize_linear/float32/int8/tensor",)),
-    Contender("faiss", "QT_8bit", ("dequantize_linear/float32/int8/tensor", "dequantize_linear/float32/int8/columns")),
-    Contender(
-        "gguf_py",
-        "",
-        (
-            "gguf_dequantize/*",
-            "gguf_quantize/*/Q?_0/*",
-            *_BLOCKS_OF_4_BITS,
-            "quantize/float32/mxfp4/*",
-            *_DECODED[2:],
-            *_UNPACKED,
-        ),
-        True,
-        26,
-    ),
+    Contender("faiss", "QT_8bit_uniform", _GIVEN[1:2]),
+    Contender("faiss", "QT_8bit", (*_GIVEN[1:2], _DECODED[1])),
+    Contender("gguf_py", "", _BY_GGUF_PY, True, 26),
     Contender("ml_dtypes", "astype", _FLOATS, True),
-    Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS, *_DECODED[2:], *_UNPACKED)),
+    Contender("ggml", "", ("gguf_*", *_TO_GGML)),
     Contender("torch_eager", "to(float8)", _FLOAT8, True),
     Contender("onnxruntime", "QuantizeLinear to float8", _FLOAT8),
     Contender("piquant", "", _GIVEN[:2]),
@@ -177,9 +156,9 @@ CONTENDERS = (
     Contender("numcodecs", "BitRound", ("bitround/*",), True),
     Contender("xbitinfo", "xr_bitround", ("bitround/*",), True, 26),
     Contender("roofline", "store", ("*",)),
-    Contender("roofline", "stream", ("*quantize*", "*pack/*", "bitround/*")),
+    Contender("roofline", "stream", _STREAMED),
     Contender("roofline_c", "move", ("*",)),
-    Contender("roofline_c", "move, stream", ("*quantize*", "*pack/*", "bitround/*")),
+    Contender("roofline_c", "move, stream", _STREAMED),
     *(Contender("roofline_c", variant, _GIVEN[:1]) for variant in ("store", "stream", "store, prefetch")),
     *(Contender("roofline_c", variant, _GIVEN[1:]) for variant in ("store", "stream", "stream, prefetch")),
     *(Contender("roofline_c", variant, ("minmax/*",)) for variant in ("read", "read, prefetch")),

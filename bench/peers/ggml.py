@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ import numpy as np
 
 from fastq.formats.gguf import BLOCK_FORMATS
 
-from .. import data
-from ..cases import SEARCHED, Case
+from ..calls import Operands, empty
+from ..cases import SEARCHED
 from ..verify import EXACT
 from . import Runner, own_threads
 from .gguf_py import NEAREST, STEPS, exactness, same_blocks
@@ -81,40 +83,32 @@ def spread(run: Any, source: np.ndarray, out: np.ndarray, blocks: int) -> Callab
     return call
 
 
-def encoder(qtype: str, case: Case) -> tuple[Callable[[], None], np.ndarray, Any]:
-    x = data.x(case, aligned=True)
-    rows, columns = case.shape
-    form = BLOCK_FORMATS[qtype]
-    codes = data.empty((rows, columns // form.size * form.nbytes), np.uint8, aligned=True)
-    encode = chunk(qtype) if qtype in SEARCHED else function("quantize", qtype)
-    return spread(encode, x, codes, x.size // form.size), codes, x
+def prepared(o: Operands, qtype: str = "") -> Runner:
+    """Prepare the work into memory that is there, by a format of GGUF."""
+    qtype = qtype or o.code
+    form, rows = BLOCK_FORMATS[qtype], o.shape[:-1]
+    if o.made == "values":
+        out = empty(o.shape, np.float32, aligned=True)
+        run, within = function("dequantize", qtype), exactness(qtype)
+    else:
+        out = empty((*rows, o.shape[-1] // form.size * form.nbytes), np.uint8, aligned=True)
+        run, within = chunk(qtype) if qtype in SEARCHED else function("quantize", qtype), EXACT
+    call = spread(run, o.first, out, prod(o.shape) // form.size)
+    return Runner(call, lambda: {o.made: out}, within, keep=(o.first, out))
 
 
-def quantize(case: Case) -> Runner:
+def quantize(o: Operands) -> Runner:
     from gguf import GGMLQuantizationType, quants
 
-    qtype = NEAREST[case.work.code]
-    call, codes, x = encoder(qtype, case)
-    return Runner(call, lambda: {"values": quants.dequantize(codes, GGMLQuantizationType[qtype])}, STEPS, keep=x)
+    qtype = NEAREST[o.code]
+    made = prepared(o, qtype)
+    values = partial(quants.dequantize, qtype=GGMLQuantizationType[qtype])
+    return made._replace(results=lambda: {"values": values(made.results()["codes"])}, within=STEPS)
 
 
-def gguf_quantize(case: Case) -> Runner:
-    call, codes, x = encoder(case.work.code, case)
-    return Runner(call, lambda: {"codes": codes}, EXACT, keep=x)
+def dequantize(o: Operands) -> Runner:
+    return prepared(replace(o, first=same_blocks(o)), NEAREST[o.code])
 
 
-def dequantize(case: Case) -> Runner:
-    return decoder(NEAREST[case.work.code], same_blocks(case), case)
-
-
-def gguf_dequantize(case: Case) -> Runner:
-    return decoder(case.work.code, data.blocks(case, aligned=True), case)
-
-
-def decoder(qtype: str, blocks: np.ndarray, case: Case) -> Runner:
-    values = data.empty(case.shape, np.float32, aligned=True)
-    call = spread(function("dequantize", qtype), blocks, values, values.size // BLOCK_FORMATS[qtype].size)
-    return Runner(call, lambda: {"values": values}, exactness(qtype), keep=blocks)
-
-
+gguf_quantize = gguf_dequantize = prepared
 dequantize_linear = dequantize

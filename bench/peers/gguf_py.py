@@ -7,9 +7,7 @@ from functools import partial
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
-from .. import data
-from ..cases import Case
-from ..data import Array
+from ..calls import Array, Operands
 from ..verify import EXACT, SAME
 from . import Runner
 
@@ -20,27 +18,28 @@ STEPS = 2.0
 ADDED = {"int4": 8, "mxfp4": 0}
 
 
-def quantize(case: Case) -> Runner:
-    qtype = GGMLQuantizationType[NEAREST[case.work.code]]
-    call = partial(quants.quantize, data.x(case, aligned=True), qtype)
+def quantize(o: Operands) -> Runner:
+    qtype = GGMLQuantizationType[NEAREST[o.code]]
+    call = partial(quants.quantize, o.first, qtype)
     return Runner(call, lambda: {"values": quants.dequantize(call(), qtype)}, STEPS)
 
 
-def same_blocks(case: Case) -> Array:
-    """Blocks with the case's codes and scales, as many rows as the case has."""
-    first = data.period(case)
-    codes, scale = data.piece_of_codes(first).view(np.uint8), data.piece_of_qparams(first).scale
+def same_blocks(o: Operands) -> Array:
+    """Blocks with the codes and scales of a call."""
+    assert o.qparams is not None
+    codes, scale = o.first.view(np.uint8), o.qparams.scale
+    if o.code in ADDED:
+        codes = np.stack((codes & 15, codes >> 4), axis=-1)
     codes = codes.reshape(*scale.shape, -1)
-    if (code := case.work.code) in ADDED:
-        low, high = np.split((codes + np.uint8(ADDED[code])) & 15, 2, axis=-1)
+    if o.code in ADDED:
+        low, high = np.split((codes + np.uint8(ADDED[o.code])) & 15, 2, axis=-1)
         codes = low | high << 4
     stored = scale.astype(np.float16) if scale.dtype == np.float32 else scale
-    piece = np.concatenate([stored[..., None].view(np.uint8), codes], axis=-1).reshape(len(codes), -1)
-    return data.repeated(piece, case.elements >> first.log2, aligned=True)
+    return np.concatenate([stored[..., None].view(np.uint8), codes], axis=-1).reshape(len(codes), -1)
 
 
-def dequantize(case: Case) -> Runner:
-    return decoder(NEAREST[case.work.code], same_blocks(case))
+def dequantize(o: Operands) -> Runner:
+    return decoder(NEAREST[o.code], same_blocks(o))
 
 
 def decoder(qtype: str, blocks: Array) -> Runner:
@@ -53,13 +52,13 @@ def exactness(qtype: str) -> float:
     return SAME if qtype == "MXFP4" else EXACT
 
 
-def gguf_quantize(case: Case) -> Runner:
-    call = partial(quants.quantize, data.x(case, aligned=True), GGMLQuantizationType[case.work.code])
+def gguf_quantize(o: Operands) -> Runner:
+    call = partial(quants.quantize, o.first, GGMLQuantizationType[o.code])
     return Runner(call, lambda: {"codes": call()}, EXACT)
 
 
-def gguf_dequantize(case: Case) -> Runner:
-    return decoder(case.work.code, data.blocks(case, aligned=True))
+def gguf_dequantize(o: Operands) -> Runner:
+    return decoder(o.code, o.first)
 
 
 dequantize_linear = dequantize

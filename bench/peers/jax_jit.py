@@ -1,4 +1,4 @@
-"""jax.jit on the CPU: a plain call allocates its result; a donated buffer lets XLA write where the last result was.
+"""jax.jit of the formulas on the CPU: a plain call allocates its result, a donated buffer has it where the last was.
 
 XLA uses every core by itself. Above 32 MiB a fresh result is paid for in page faults, so both ways are measured.
 """
@@ -13,50 +13,101 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import data
-from ..cases import Case
-from . import Runner
+from fastq.formats.qtypes import QTYPES, QType
+
+from .. import formulas
+from ..calls import Array, Operands, dtype_of
+from ..formulas import ELEMENTS, Rule, rule_of
+from . import Builders, Runner
+
+jax.config.update("jax_enable_x64", True)
 
 Function = Callable[..., Any]
+Made = tuple[Function, list[Array], tuple[str, ...]]  # a function, its arguments, and the names of its results
 
 
-# what a byte of codes is read as
-PAIRS = {"int4": jnp.int4, "mxfp4": jnp.float4_e2m1fn}
+def stored(codes: jax.Array, qtype: QType, shape: tuple[int, ...]) -> jax.Array:
+    """Return the codes in their storage, those of 4 bits two a byte."""
+    if not qtype.packed:
+        return codes.astype(qtype.storage).reshape(shape)
+    pairs = codes.astype(qtype.storage).astype(jnp.uint8).reshape(-1, 2)
+    return (pairs[:, 0] & 15 | pairs[:, 1] << 4).reshape(*shape[:-1], -1)
 
 
-def codes_of(x: jax.Array, scale: Any, zero_point: Any, low: int = -128, high: int = 127) -> jax.Array:
-    return jnp.clip(jnp.round(x / scale) + zero_point, low, high)
+def read(codes: jax.Array, qtype: QType) -> jax.Array:
+    """Return one code per element, in whichever way codes are stored."""
+    is_packed = qtype.packed and codes.dtype == jnp.uint8
+    return jax.lax.bitcast_convert_type(codes, dtype_of(qtype.element or qtype.name)) if is_packed else codes
 
 
-def quantize(x: jax.Array, scale: Any, zero_point: Any = 0) -> jax.Array:
-    return codes_of(x, scale, zero_point).astype(jnp.int8)
+def encode(x: jax.Array, scale: jax.Array, zero: jax.Array, rule: Rule, qtype: QType) -> jax.Array:
+    """Return the codes that their storage holds; the conversion rounds those that are floats."""
+    if qtype.element:
+        return jnp.clip(x / scale, rule.lowest, rule.highest).astype(qtype.storage)
+    return formulas.encode(jnp, x, scale, zero, rule)
 
 
-def dequantize(codes: jax.Array, scale: Any, zero_point: Any = 0) -> jax.Array:
-    return (codes.astype(jnp.float32) - zero_point) * scale
+def _elements(o: Operands) -> Made:
+    rule, qtype, real, dtype = rule_of(o), o.qtype, o.real, o.result_dtype
+
+    def made(first: jax.Array, *given: jax.Array) -> jax.Array:
+        decodes, given = o.function.startswith("dequantize"), tuple(each.astype(real) for each in given)
+        x = (read(first, qtype) if decodes else first).reshape(o.grouped_shape).astype(real)
+        if decodes:
+            return formulas.decode(jnp, x, *given, rule).astype(dtype).reshape(o.shape)
+        parameters = given or formulas.parameters_of(jnp, x, rule)
+        codes = encode(x, *parameters, rule, qtype)
+        if o.made == "values":
+            return formulas.decode(jnp, codes.astype(real), *parameters, rule).astype(dtype).reshape(o.shape)
+        return stored(codes, qtype, o.shape)
+
+    return made, [o.first, *(o.beside if o.qparams else ())], (o.made,)
 
 
-def dequantize_packed(pairs: Any, packed: jax.Array, scale: jax.Array) -> jax.Array:
-    codes = jax.lax.bitcast_convert_type(packed, pairs).reshape(*packed.shape[:-1], -1)
-    return dequantize(codes, scale.astype(jnp.float32))
+def _choose_qparams(o: Operands) -> Made:
+    rule = rule_of(o)
+    return lambda x: formulas.parameters_of(jnp, x.astype(o.real), rule), [o.grouped(o.first)], ("scale", "zero_point")
 
 
-def fake_quantize(low: int, x: jax.Array, scale: Any, zero_point: Any = 0) -> jax.Array:
-    return dequantize(codes_of(x, scale, zero_point, low), scale, zero_point)
+def _minmax(o: Operands) -> Made:
+    rule = rule_of(o)
+    return lambda x: formulas.ranges_of(jnp, x, rule), [o.grouped(o.first)], ("lo", "hi")
 
 
-def fake_quantize_range(x: jax.Array, *_: Any) -> jax.Array:
-    low, high = jnp.minimum(x.min(), 0), jnp.maximum(x.max(), 0)
-    scale = (high - low) / 255
-    zero_point = jnp.clip(jnp.round(-low / scale), 0, 255)
-    return dequantize(codes_of(x, scale, zero_point, 0, 255), scale, zero_point)
+def _compare(o: Operands) -> Made:
+    rule, real, given = rule_of(o), o.real, o.beside if o.qparams else ()
+    assert o.approximation is not None
+
+    def measured(x: jax.Array, values: jax.Array, *given: jax.Array) -> jax.Array:
+        clipped = formulas.is_clipped(jnp, x.astype(real), *given, rule) if given else None
+        values = formulas.decode(jnp, values.astype(real), *given, rule) if given else values
+        return formulas.measures_of(jnp, x.astype(jnp.float64), values.astype(jnp.float64), clipped)
+
+    return measured, [o.grouped(o.first), o.grouped(o.approximation), *given], ("measures",)
 
 
-def arguments(given: str, case: Case) -> list[jax.Array]:
-    """The array, its scale or scales, and the zero point where there is one."""
-    array = data.grouped(getattr(data, given)(case, aligned=True), case)
-    zero_point = [] if case.work.symmetric else [np.float32(data.zero(case))]
-    return [jax.device_put(a) for a in (array, data.scales_of(case), *zero_point)]
+def _binarize(o: Operands) -> Made:
+    def made(x: jax.Array) -> jax.Array:
+        octets = jnp.packbits(x > 0, axis=-1)
+        return jax.lax.bitcast_convert_type(octets ^ 128, jnp.int8) if o.qtype.signed else octets
+
+    return made, [o.first], ("codes",)
+
+
+_SMALL: dict[str, Callable[[Operands], Made]] = {  # whose results are allocated
+    "choose_qparams": _choose_qparams,
+    "minmax": _minmax,
+    "compare": _compare,
+}
+
+
+def _does(o: Operands) -> bool:
+    """Return whether blocks and bytes of codes are whole, and what is clipped is a matter of codes."""
+    qtype = QTYPES.get(o.code)
+    if qtype is None:
+        return not o.ragged
+    of_codes = not (o.function == "compare" and (qtype.packed or qtype.element))
+    return of_codes and not (qtype.packed and o.shape[-1] % 2) and not o.ragged
 
 
 def in_place(function: Function, inputs: list[jax.Array]) -> tuple[Callable[[], None], list[jax.Array]]:
@@ -71,39 +122,26 @@ def in_place(function: Function, inputs: list[jax.Array]) -> tuple[Callable[[], 
     return call, last
 
 
-def plain(make: Callable[[Case], Function], given: str, result: str, case: Case) -> Runner:
-    compiled, inputs = jax.jit(make(case)), arguments(given, case)
+def prepared(o: Operands, donates: bool = True) -> Runner | None:
+    """Prepare the work as a function of jax; None where blocks are ragged or rows end within a byte."""
+    if not _does(o):
+        return None
+    function, arrays, names = (_SMALL | {"binarize": _binarize}).get(o.function, _elements)(o)
+    on_device = [jax.device_put(array) for array in arrays]
+    if donates and o.function not in _SMALL:
+        call, last = in_place(function, on_device)
+        return Runner(call, lambda: {names[0]: np.asarray(last[0])})
+    compiled = jax.jit(function)
 
-    def call() -> jax.Array:
-        return compiled(*inputs).block_until_ready()
+    def results() -> dict[str, Any]:
+        found = compiled(*on_device)
+        return dict(zip(names, map(np.asarray, found if isinstance(found, tuple) else (found,)), strict=True))
 
-    return Runner(call, lambda: {result: np.asarray(call())})
-
-
-def donated(make: Callable[[Case], Function], given: str, result: str, case: Case) -> Runner:
-    call, last = in_place(make(case), arguments(given, case))
-    return Runner(call, lambda: {result: np.array(last[0])})
-
-
-def minmax(case: Case) -> Runner:
-    compiled = jax.jit(lambda x: (x.min(), x.max()))
-    x = arguments("x", case)[0]
-
-    def call() -> Any:
-        return jax.block_until_ready(compiled(x))
-
-    return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
+    return Runner(lambda: jax.block_until_ready(compiled(*on_device)), results)
 
 
-FUNCTIONS: dict[str, tuple[Callable[[Case], Function], str, str]] = {
-    "quantize_linear": (lambda case: quantize, "x", "codes"),
-    "dequantize_linear": (lambda case: dequantize, "codes", "values"),
-    "dequantize": (lambda case: partial(dequantize_packed, PAIRS[case.work.code]), "packed", "values"),
-    "fake_quantize": (lambda case: partial(fake_quantize, data.limits(case)[0]), "x", "values"),
-    "fake_quantize_range": (lambda case: fake_quantize_range, "x", "values"),
-}
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("minmax", ""): minmax} | {
-    (operation, variant): partial(make, *function)
-    for operation, function in FUNCTIONS.items()
-    for variant, make in (("", plain), ("donated", donated))
+BUILDERS: Builders = {
+    (operation, variant): partial(prepared, donates=bool(variant))
+    for operation in (*ELEMENTS, "fake_quantize_range", "minmax")
+    for variant in ("", "donated")
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import flatbuffers
@@ -11,19 +10,19 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 from .. import data
-from ..cases import Case
+from ..calls import Operands
 from ..verify import EXACT
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 
 
-def tensor(name: str, case: Case, kind: str, scale: float, zero_point: int) -> Any:
+def tensor(name: str, o: Operands, kind: str, scale: float, zero_point: int) -> Any:
     made, made.quantization = schema.TensorT(), schema.QuantizationParametersT()
-    made.name, made.shape, made.type = name, list(case.shape), getattr(schema.TensorType, kind)
+    made.name, made.shape, made.type = name, list(o.shape), getattr(schema.TensorType, kind)
     made.quantization.scale, made.quantization.zeroPoint = [scale], [zero_point]
     return made
 
 
-def model(case: Case) -> bytes:
+def model(o: Operands) -> bytes:
     """Build a model of one operator, which multiplies by the first scale over the second one."""
     code, operator, graph, whole = schema.OperatorCodeT(), schema.OperatorT(), schema.SubGraphT(), schema.ModelT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.QUANTIZE
@@ -33,8 +32,8 @@ def model(case: Case) -> bytes:
         schema.QuantizeOptionsT(),
     )
     graph.tensors = [
-        tensor("x", case, "INT32", float(data.MULTIPLIER), 0),
-        tensor("y", case, case.work.code.upper(), 1.0, data.ZERO_POINT),
+        tensor("x", o, "INT32", float(data.MULTIPLIER), 0),
+        tensor("y", o, o.code.upper(), 1.0, data.ZERO_POINT),
     ]
     graph.inputs, graph.outputs, graph.operators = [0], [1], [operator]
     whole.version, whole.operatorCodes, whole.subgraphs, whole.buffers = 3, [code], [graph], [schema.BufferT()]
@@ -43,11 +42,11 @@ def model(case: Case) -> bytes:
     return bytes(builder.Output())
 
 
-def requantize(case: Case) -> Runner:
-    interpreter = Interpreter(model_content=model(case), num_threads=own_threads())
+def requantize(o: Operands) -> Runner:
+    interpreter = Interpreter(model_content=model(o), num_threads=own_threads())
     interpreter.allocate_tensors()
     (given,), (made,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.set_tensor(given["index"], data.x(case))
+    interpreter.set_tensor(given["index"], o.first)
 
     def results() -> dict[str, Any]:
         interpreter.invoke()
@@ -56,4 +55,4 @@ def requantize(case: Case) -> Runner:
     return Runner(interpreter.invoke, results, EXACT, keep=interpreter)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("requantize", "Quantize"): requantize}
+BUILDERS: Builders = {("requantize", "Quantize"): requantize}

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import ml_dtypes
 import numpy as np
 
-from fastq.formats.qtypes import as_qtype
-
 from .. import data
-from ..cases import Case
-from ..data import scale
+from ..calls import Operands
 from ..verify import EXACT
-from . import Runner
+from . import Builders, Runner
 
 
-def quantize_linear(case: Case) -> Runner:
-    x, qtype = data.x(case, aligned=True), as_qtype(case.work.code)
+def quantize_linear(o: Operands) -> Runner:
+    x, qtype, scale = o.first, o.qtype, o.beside[0]
     largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
     work = data.empty(x.shape, np.float32, aligned=True)
 
     def call() -> np.ndarray:
-        np.divide(x, scale(case.work.code), out=work)
+        np.divide(x, scale, out=work)
         np.clip(work, -largest, largest, out=work)
         return work.astype(qtype.storage)
 
@@ -35,4 +30,4 @@ def packed(codes: np.ndarray) -> np.ndarray:
     return codes[:, 0::2] | codes[:, 1::2] << 4
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("quantize_linear", "astype"): quantize_linear}
+BUILDERS: Builders = {("quantize_linear", "astype"): quantize_linear}

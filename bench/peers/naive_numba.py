@@ -1,36 +1,268 @@
-"""Numba as one would write it first: @njit(parallel=True) around the obvious loops, those of the scan (loops.py)."""
+"""Numba as one would write it first: the plain loops of loops.py, with memory for their results.
+
+Numba takes neither float16 nor the dtypes of ml_dtypes, nor memory that is unaligned or byte-swapped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import get_num_threads, njit, prange
+
+from fastq.formats.qtypes import QTYPES
 
 from .. import data
-from ..cases import Case
-from ..data import Array
-from ..scan.loops import GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, decode, encode, encode_and_decode, pack_pairs, unpack_pairs
-from . import Runner
+from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands
+from ..formulas import MEASURES
+from . import Builders, Runner, loops
+from .loops import ELEMENTS, GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, WITH_GIVEN, WITH_OWN
+
+Call = Callable[[], Any]
+FOUR_BITS = ("int4", "uint4")
+HALVES = {"float16", "bfloat16"}
+AXES = 4
+
+
+class LoopView(NamedTuple):
+    """How arrays of the shape of the operand are seen: axes in this order, then this shape of `AXES` axes.
+
+    Neighbouring axes that share parameters, or have their own, are one where no copy is needed. Blocks are an axis of
+    their own.
+    """
+
+    order: tuple[int, ...]  # from the slowest in memory to the fastest
+    shape: tuple[int, ...]
+    own: tuple[int, ...]  # the shape of parameters, 1 where they are shared
+
+    def all(self, array: Array) -> Array:
+        """Return the whole array, without a copy."""
+        return array.transpose(self.order).reshape(self.shape)
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether neighbours share parameters, and nothing else has an axis but the groups of them."""
+        return self.shape[1:-1] == self.own[1:-1] and self.own[1:] == (1,) * (AXES - 1)
+
+    def parameters(self, array: Array) -> Array:
+        """Return a copy of parameters, which have the axes of the operand."""
+        return np.ascontiguousarray(array.transpose(self.order)).reshape(self.own)
+
+    def repeated(self, *parameters: Array) -> list[Array]:
+        """Return parameters along the whole first axis, also where it shares them."""
+        return [np.broadcast_to(each, (self.shape[0], *self.own[1:])) for each in parameters]
+
+    def given(self, o: Operands) -> list[Array]:
+        """Return the parameters of a call as loops take them."""
+        return self.repeated(*(self.parameters(each) for each in o.beside))
+
+
+def loop_view(arrays: list[Array], shared: tuple[int, ...]) -> LoopView:
+    """Return how to see arrays of one shape in the order of the first one; the `shared` axes share parameters."""
+    first = arrays[0]
+    order = sorted(range(first.ndim), key=lambda a: (first.strides[a] != 0, -abs(first.strides[a])))
+    axes = [([a], first.shape[a]) for a in order if first.shape[a] > 1]
+    for place in reversed(range(1, len(axes))):
+        (before, outer), (here, inner) = axes[place - 1 : place + 1]
+        alike = (before[-1] in shared) == (here[0] in shared)
+        joined = all(x.strides[before[-1]] == x.strides[here[0]] * x.shape[here[0]] for x in arrays)
+        if len(axes) > 2 and alike and joined:
+            axes[place - 1 : place + 1] = [([*before, *here], outer * inner)]
+    kept = [1 if among[0] in shared else n for among, n in axes]
+    between = [1] * (AXES - len(axes))
+    shape = [axes[0][1], *between, *(n for _, n in axes[1:])]
+    return LoopView(tuple(order), tuple(shape), (kept[0], *between, *kept[1:]))
+
+
+class Ranges:
+    """Memory for ranges and parameters, in the shape of these, and the calls that fill it."""
+
+    def __init__(self, o: Operands, view: LoopView, low: Any, high: Any) -> None:
+        self.x = x = view.all(o.grouped(o.first))
+        self.view, self.start = view, (x.dtype.type(low), x.dtype.type(high))
+        self.lows, self.highs = np.ones(view.own, x.dtype), np.ones(view.own, x.dtype)
+        self.scale, self.zero = np.ones(view.own, o.real), np.ones(view.own, o.real)
+        self.end_within = view.own[0] == len(x)  # ranges within the first axis
+        self.rule = o.symmetric, *o.limits
+        self.starts, self.of_slices = np.arange(len(x) + 1), [self.lows, self.highs]
+        if not self.end_within:
+            self.starts = _slices(len(x))
+            self.of_slices = [np.ones((len(self.starts) - 1, *view.own[1:]), x.dtype) for _ in self.start]
+
+    def find(self) -> tuple[Array, Array]:
+        """Find the ranges."""
+        if self.end_within and self.view.in_groups:
+            loops.find_ranges_of_groups(_groups(self.x), *self.start, self.lows.ravel(), self.highs.ravel())
+        else:
+            loops.find_ranges(self.x, self.starts, *self.start, *self.of_slices)
+        if not self.end_within:
+            np.min(self.of_slices[0], 0, keepdims=True, out=self.lows)
+            np.max(self.of_slices[1], 0, keepdims=True, out=self.highs)
+        return self.lows, self.highs
+
+    def choose(self) -> tuple[Array, Array]:
+        """Find the ranges, and take parameters from them."""
+        loops.find_parameters(*self.find(), *self.rule, self.scale, self.zero)
+        return self.scale, self.zero
+
+    def use(self, element: Any, result: Array) -> None:
+        """Compute all elements with parameters of their ranges."""
+        if self.end_within and self.view.in_groups:
+            loop, parameters = GROUPS_WITH_OWN[element], (self.scale.ravel(), self.zero.ravel())
+            loop(_groups(self.x), *self.start, *self.rule, *parameters, _groups(result))
+        elif self.end_within:
+            memory = self.lows, self.highs, self.scale, self.zero
+            WITH_OWN[element](self.x, *self.start, *self.rule, *memory, result)
+        else:
+            use_given(element, self.x, self.view, self.view.repeated(*self.choose()), self.rule[1:], result)
+
+
+def use_given(
+    element: Any, x: Array, view: LoopView, given: list[Array], limits: tuple[Any, ...], result: Array
+) -> None:
+    """Compute all elements with given parameters."""
+    if view.in_groups:
+        GROUPS_WITH_GIVEN[element](_groups(x), *(each[:, 0, 0, 0] for each in given), *limits, _groups(result))
+    else:
+        WITH_GIVEN[element](_slices(len(x)), x, *given, *limits, result)
+
+
+def _groups(array: Array) -> Array:
+    return array[:, 0, 0, :]
+
+
+def _slices(length: int) -> Array:
+    """Return the first index of each thread's part, and the end."""
+    parts = min(get_num_threads(), length)
+    return np.arange(parts + 1) * length // parts
+
+
+def _elements(o: Operands) -> Call:
+    element, result, first = ELEMENTS[o.function], o.result(), o.grouped(o.first)
+    beside = o.grouped(result)
+    view = loop_view([first, beside], o.shared)
+    x, made = view.all(first), view.all(beside)
+    if o.qparams is None:
+        ranges = Ranges(o, view, 0, 0)
+        return lambda: ranges.use(element, made) or result
+    given, limits = view.given(o), o.limits
+    return lambda: use_given(element, x, view, given, limits, made) or result
+
+
+def _choose_qparams(o: Operands) -> Call:
+    return Ranges(o, loop_view([o.grouped(o.first)], o.shared), 0, 0).choose
+
+
+def _minmax(o: Operands) -> Call:
+    dtype = o.first.dtype
+    nothing = (np.iinfo(dtype).max, np.iinfo(dtype).min) if dtype.kind in "iu" else (np.inf, -np.inf)
+    return Ranges(o, loop_view([o.grouped(o.first)], o.shared), *nothing).find
+
+
+def _compare(o: Operands) -> Call:
+    assert o.approximation is not None
+    both = list(map(o.grouped, (o.first, o.approximation)))
+    view = loop_view(both, o.shared)
+    arrays = _slices(view.shape[0]), *map(view.all, both)
+    given, limits = (
+        [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o),
+        o.limits or (0.0, 0.0),
+    )
+    loop, found = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, np.ones((len(arrays[0]) - 1, MEASURES))
+
+    def call() -> tuple[Any, ...]:
+        loop(*arrays, *given, *limits, found)
+        return (*found[:, :4].sum(0), *found[:, 4:6].max(0), *found[:, 6:].sum(0))
+
+    return call
+
+
+def _binarize(o: Operands) -> Call:
+    shape = (*o.shape[:-1], -(-o.shape[-1] // 8))
+    packed = np.ones(shape, o.qtype.storage) if o.out is None else o.out
+    return lambda: loops.keep_signs(o.first, o.qtype.qmin, packed) or packed
+
+
+def _with_numbers(element: Any, first: Array, result: Array, *numbers: Any) -> Call:
+    """A call that computes all elements with the same numbers."""
+    view = loop_view([first, result], tuple(range(first.ndim)))
+    x, made = view.all(first), view.all(result)
+    given = view.repeated(*(np.full(view.own, number) for number in numbers[:2]))
+    return lambda: use_given(element, x, view, given, numbers[2:], made)
+
+
+def _bitround(o: Operands) -> Call:
+    rounded, word = np.ones_like(o.first) if o.out is None else o.out, np.dtype(f"u{o.first.itemsize}").type
+    numbers = word(np.finfo(o.first.dtype).nmant - KEEPBITS), word(1), word(0), word(0)
+    call = _with_numbers(loops.round_bits, o.first.view(word), rounded.view(word), *numbers)
+    return lambda: call() or rounded
+
+
+def _unpack_array(o: Operands) -> Call:
+    values, real = np.ones_like(o.first, o.result_dtype), o.result_dtype.type
+    numbers = real(SCALE), real(OFFSET), real(o.qtype.qmin), real(np.nan)
+    call = _with_numbers(loops.unpack_code, o.first, values, *numbers)
+    return lambda: call() or values
+
+
+def _three_axes(array: Array) -> Array:
+    return array.reshape(-1, *(1,) * (3 - array.ndim), *array.shape[1:])
+
+
+def _pack(o: Operands) -> Call:
+    packed = np.ones((*o.shape[:-1], -(-o.shape[-1] // 2)), np.uint8) if o.out is None else o.out
+    arrays = _three_axes(o.first.view(np.uint8)), _three_axes(packed)
+    return lambda: loops.pack_pairs(*arrays) or packed
+
+
+def _unpack(o: Operands) -> Call:
+    codes, sign = o.result(), 8 if o.qtype.signed else 0
+    arrays = _three_axes(o.first.view(codes.dtype)), sign, _three_axes(codes)
+    return lambda: loops.unpack_pairs(*arrays) or codes
+
+
+_LOOPS: dict[str, Callable[[Operands], Call]] = {
+    **dict.fromkeys(ELEMENTS, _elements),
+    "choose_qparams": _choose_qparams,
+    "minmax": _minmax,
+    "compare": _compare,
+    "binarize": _binarize,
+    "bitround": _bitround,
+    "xarray.unpack_array": _unpack_array,
+    "pack": _pack,
+    "unpack": _unpack,
+}
+
+
+def _numba_takes(o: Operands) -> bool:
+    """Return whether Numba takes the dtypes and memory of all operands and results; codes are whole bytes or halves."""
+    takes = o.first.flags.aligned and o.first.dtype.isnative and not HALVES & {o.dtype, o.first.dtype.name}
+    if o.function not in _LOOPS or not takes:
+        return False
+    if o.function in ("pack", "unpack"):
+        return o.code in FOUR_BITS
+    if o.code not in QTYPES:
+        return o.code == NO_FORMAT
+    makes_no_codes = o.function in ("choose_qparams", "fake_quantize")
+    return not (o.qtype.element or o.qtype.block_size) and (o.qtype.fills_storage or makes_no_codes)
+
+
+def numba_loop(o: Operands) -> Call | None:
+    """Return the work as parallel loops; None where Numba does not take it, or blocks are ragged."""
+    return _LOOPS[o.function](o) if _numba_takes(o) and not o.ragged else None
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
 
 E2M1 = data.elements("mxfp4")
-
-
-@njit(parallel=True)
-def decode_columns(codes, scales, zeros, lowest, highest, values):
-    for row in prange(codes.shape[0]):
-        for column in range(codes.shape[1]):
-            values[row, column] = decode(codes[row, column], scales[column], zeros[column], lowest, highest)
-
-
-ELEMENTS = {"int4": njit(lambda bits: (bits ^ 8) - 8), "mxfp4": njit(lambda bits: E2M1[bits])}
+HALF_BYTES = {"int4": njit(lambda bits: (bits ^ 8) - 8), "mxfp4": njit(lambda bits: E2M1[bits])}
 
 
 @cache
 def dequantize_packed_loop(code: str) -> Any:
-    element = ELEMENTS[code]
+    element = HALF_BYTES[code]
 
     @njit(parallel=True)
     def loop(packed, scales, values):
@@ -42,100 +274,19 @@ def dequantize_packed_loop(code: str) -> Any:
     return loop
 
 
-@njit(parallel=True)
-def minmax_loop(x):
-    lo = hi = x[0]
-    for i in prange(x.size):
-        lo = min(lo, x[i])
-        hi = max(hi, x[i])
-    return lo, hi
+def dequantize(o: Operands) -> Runner:
+    loop, values, scales = dequantize_packed_loop(o.code), o.result(), o.beside[0].ravel()
+    packed, groups = (array.reshape(scales.size, -1) for array in (o.first, values))
+    return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), groups), lambda: {"values": values})
 
 
-@njit
-def range_parameters(x):
-    lo, hi = minmax_loop(x)
-    lo, hi = min(lo, np.float32(0)), max(hi, np.float32(0))
-    scale = (hi - lo) / np.float32(255)
-    return scale, np.float32(min(max(np.rint(-lo / scale), 0), 255))
+def runner(o: Operands) -> Runner:
+    call = numba_loop(o)
+    assert call is not None
+    if o.function == "minmax":
+        return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
+    return Runner(call, lambda: {o.made: call()})
 
 
-def groups(array: Array, case: Case) -> Array:
-    """A view with a row for each row or block."""
-    return array.reshape(case.shape) if case.work.granularity == "tensor" else _rows(data.grouped(array, case))
-
-
-def _rows(array: Array) -> Array:
-    return array.reshape(-1, array.shape[-1])
-
-
-def both(source: str, result: str, case: Case) -> tuple[Array, Array]:
-    """The groups of an operand and of the memory for a result."""
-    arrays = getattr(data, source)(case, aligned=True), data.out(case, result, aligned=True)
-    return groups(arrays[0], case), groups(arrays[1], case)
-
-
-def elementwise(element: Any, source: str, result: str, case: Case) -> Runner:
-    """Each element by the scale and the zero point that are given, one for each group."""
-    x, out = both(source, result, case)
-    columns = case.work.granularity == "columns"
-    count = x.shape[1] if columns else len(x)
-    scales = np.broadcast_to(data.qparams(case, aligned=True).scale.ravel(), count).copy()
-    numbers = scales, np.full(count, data.zero(case), np.float32), *map(np.float32, data.limits(case))
-    loop = decode_columns if columns else GROUPS_WITH_GIVEN[element]
-    return Runner(lambda: loop(x, *numbers, out), lambda: {result: out})
-
-
-def dequantize(case: Case) -> Runner:
-    packed, values = both("packed", "values", case)
-    loop, scales = dequantize_packed_loop(case.work.code), data.qparams(case, aligned=True).scale.ravel()
-    return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), values), lambda: {"values": values})
-
-
-def minmax(case: Case) -> Runner:
-    x = data.x(case, aligned=True).ravel()
-    return Runner(lambda: minmax_loop(x), lambda: dict(zip(("lo", "hi"), minmax_loop(x), strict=True)))
-
-
-def quantize(case: Case) -> Runner:
-    return symmetric(case) if case.work.symmetric else by_range(encode, "codes", case)
-
-
-def by_range(element: Any, result: str, case: Case) -> Runner:
-    x, out = both("x", result, case)
-    loop, numbers, ends = GROUPS_WITH_GIVEN[element], np.empty((2, len(x)), np.float32), np.float32([0, 255])
-
-    def call() -> Array:
-        numbers[0], numbers[1] = range_parameters(x.ravel())
-        loop(x, *numbers, *ends, out)
-        return numbers[:, 0]
-
-    if result == "values":
-        return Runner(call, lambda: {"values": out})
-    return Runner(call, lambda: {"codes": out} | dict(zip(("scale", "zero_point"), call(), strict=True)))
-
-
-def symmetric(case: Case) -> Runner:
-    x, codes = made = both("x", "codes", case)
-    if case.work.granularity == "columns":
-        x, codes = x.T, codes.T
-    loop, (scales, zeros) = GROUPS_WITH_OWN[encode], np.empty((2, len(x)), np.float32)
-    rule = np.float32(0), np.float32(0), True, *map(np.float32, data.limits(case))
-    return Runner(lambda: loop(x, *rule, scales, zeros, codes), lambda: {"codes": made[1], "scale": scales})
-
-
-def pack(case: Case) -> Runner:
-    codes, packed = data.codes(case, aligned=True)[:, None].view(np.uint8), data.out(case, "codes", aligned=True)
-    return Runner(lambda: pack_pairs(codes, packed[:, None]), lambda: {"codes": packed})
-
-
-def unpack(case: Case) -> Runner:
-    packed, codes = data.packed(case, aligned=True)[:, None].view(np.int8), data.out(case, "bytes", aligned=True)
-    return Runner(lambda: unpack_pairs(packed, 8, codes[:, None]), lambda: {"bytes": codes})
-
-
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("quantize_linear", ""): partial(elementwise, encode, "x", "codes"),
-    ("dequantize_linear", ""): partial(elementwise, decode, "codes", "values"),
-    ("fake_quantize", ""): partial(elementwise, encode_and_decode, "x", "values"),
-    ("fake_quantize_range", ""): partial(by_range, encode_and_decode, "values"),
-}
+_OPERATIONS = ("minmax", "quantize_linear", "dequantize_linear", "quantize", "fake_quantize", "fake_quantize_range")
+BUILDERS: Builders = {(operation, ""): runner for operation in (*_OPERATIONS, "pack", "unpack")}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from numcodecs.bitround import BitRound
 
-from .. import data
-from ..cases import Case
-from ..data import KEEPBITS
+from ..calls import KEEPBITS, Operands
 from ..verify import EXACT
-from . import Runner
+from . import Builders, Runner
 
 
-def bitround(case: Case) -> Runner:
-    call = partial(BitRound(KEEPBITS).encode, data.x(case, aligned=True))
+def bitround(o: Operands) -> Runner:
+    call = partial(BitRound(KEEPBITS).encode, o.first)
     return Runner(call, lambda: {"values": call().view("float32")}, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("bitround", "BitRound"): bitround}
+BUILDERS: Builders = {("bitround", "BitRound"): bitround}

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numexpr
 import numpy as np
 
-from .. import data
-from ..cases import Case
-from . import Runner, own_threads
+from ..calls import Array, Operands
+from . import Builders, Runner, own_threads
 
-CODE = "where(q < lowest, lowest, where(q > highest, highest, q))"
-ROUNDED = "round(x / scale) + zero"  # round is C's rint: ties to even
-
-
-def quantize_linear(case: Case) -> Runner:
-    return run(case, CODE.replace("q", f"({ROUNDED})"), "codes", x=data.x(case, aligned=True))
-
-
-def fake_quantize(case: Case) -> Runner:
-    code = CODE.replace("q", f"({ROUNDED})")
-    return run(case, f"({code} - zero) * scale", "values", x=data.x(case, aligned=True))
+# round is C's rint: ties to even
+CODE = "where(q < lowest, lowest, where(q > highest, highest, q))".replace("q", "(round(x / scale) + zero)")
+# several which give every second element in turn: of two codes per byte, as numexpr has 32 bits and no unsigned ones
+EXPRESSIONS = {
+    "quantize_linear": (CODE,),
+    "fake_quantize": (f"({CODE} - zero) * scale",),
+    "dequantize_linear": ("(x - zero) * scale",),
+    "dequantize": ("(x << 28 >> 28) * scale", "(x >> 4) * scale"),
+}
 
 
-def dequantize_linear(case: Case) -> Runner:
-    return run(case, "(q - zero) * scale", "values", q=data.codes(case, aligned=True))
-
-
-def dequantize(case: Case) -> Runner:
-    """Two codes per byte: numexpr works with 32 bits and has no unsigned ones."""
-    q = data.packed(case, aligned=True).view(np.int8)
-    return run(case, ("(q << 28 >> 28) * scale", "(q >> 4) * scale"), "values", q=q)
-
-
-def run(case: Case, expressions: str | tuple[str, ...], result: str, **arrays: np.ndarray) -> Runner:
-    """Evaluate an expression, or several which give every second element in turn, without a zero point of 0."""
+def run(expressions: tuple[str, ...], o: Operands) -> Runner:
+    """Evaluate expressions, without a zero point of 0."""
     numexpr.set_num_threads(own_threads())
-    lowest, highest = data.limits(case)
-    given = {"scale": data.scales_of(case), "zero": data.zero(case), "lowest": lowest, "highest": highest}
-    operands = {name: data.grouped(array, case) for name, array in arrays.items()}
-    operands |= {name: np.asarray(value, np.float32) for name, value in given.items()}
-    out = data.out(case, result, aligned=True)
-    groups = data.grouped(out, case)
-    every = (expressions,) if isinstance(expressions, str) else expressions
-    outs = [groups[..., k :: len(every)] for k in range(len(every))]
-    every = every if data.zero(case) else [text.replace(" + zero", "").replace(" - zero", "") for text in every]
+    out, first = o.result(), o.first.view(np.int8) if o.first.dtype == np.uint8 else o.first
+    x, groups = (o.grouped(array) if o.kept else array.ravel() for array in (first, out))
+    given = dict(zip(("scale", "zero", "lowest", "highest"), (*o.beside, *map(np.asarray, o.limits)), strict=True))
+    operands: dict[str, Array] = {"x": x}
+    operands |= {name: each if each.size > 1 else each.reshape(()) for name, each in given.items()}
+    outs = [groups[..., k :: len(expressions)] for k in range(len(expressions))]
+    if o.symmetric:
+        expressions = tuple(text.replace(" + zero", "").replace(" - zero", "") for text in expressions)
 
     def call() -> None:
-        for expression, part in zip(every, outs, strict=True):
+        for expression, part in zip(expressions, outs, strict=True):
             numexpr.evaluate(expression, operands, out=part, casting="unsafe")
 
-    return Runner(call, lambda: {result: out})
+    return Runner(call, lambda: {o.made: out})
+
+
+BUILDERS: Builders = {(operation, ""): partial(run, expressions) for operation, expressions in EXPRESSIONS.items()}

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import ml_dtypes
 import numkong
 import numpy as np
 
-from fastq.formats.qtypes import as_qtype
-
 from .. import data
-from ..cases import Case
-from ..data import Array, scale
+from ..calls import Array, Operands
 from ..verify import EXACT
-from . import Runner
+from . import Builders, Runner
 
 _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
-def minmax(case: Case) -> Runner:
-    x = data.x(case, aligned=True).reshape(-1)
+def minmax(o: Operands) -> Runner:
+    x = o.first.reshape(-1)
 
     def results() -> dict[str, np.float32]:
         low, _, high, _ = numkong.minmax(x)
@@ -29,13 +24,13 @@ def minmax(case: Case) -> Runner:
     return Runner(lambda: numkong.minmax(x), results)
 
 
-def quantize_linear(case: Case) -> Runner:
-    x, name, qtype = data.x(case, aligned=True), _NAMES[case.work.code], as_qtype(case.work.code)
+def quantize_linear(o: Operands) -> Runner:
+    x, name, qtype, scale = o.first, _NAMES[o.code], o.qtype, o.beside[0]
     largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
     work = data.empty(x.shape, np.float32, aligned=True)
 
     def call() -> numkong.Tensor:
-        np.divide(x, scale(case.work.code), out=work)
+        np.divide(x, scale, out=work)
         np.clip(work, -largest, largest, out=work)
         return numkong.astype(work, name)
 
@@ -45,7 +40,7 @@ def quantize_linear(case: Case) -> Runner:
     return Runner(call, results, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+BUILDERS: Builders = {
     ("minmax", "minmax"): minmax,
     ("quantize_linear", "astype"): quantize_linear,
 }

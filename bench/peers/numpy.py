@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 
 from .. import data
-from ..cases import Case
-from ..data import Array
-from . import Runner
+from ..calls import Array, Operands
+from . import Builders, Runner
 
 ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
 
 
-def quantize_into(x: Array, scale: Array, zero: float, lowest: int, highest: int, work: Array, codes: Array) -> None:
+def quantize_into(x: Array, scale: Array, zero: Any, limits: tuple[Any, Any], work: Array, codes: Array) -> None:
     """Quantize by way of `work`, which has the dtype of the division."""
     np.divide(x, scale, out=work)
     np.rint(work, out=work)
-    np.add(work, zero, out=work)
-    np.clip(work, lowest, highest, out=work)
+    if zero is not None:
+        np.add(work, zero, out=work)
+    np.clip(work, *limits, out=work)
     np.copyto(codes, work, casting="unsafe")
 
 
-def dequantize_into(codes: Array, scale: Array, zero: float, values: Array) -> None:
-    centred = np.subtract(codes, np.float32(zero), out=values, dtype=np.float32) if zero else codes
+def dequantize_into(codes: Array, scale: Array, zero: Any, values: Array) -> None:
+    centred = codes if zero is None else np.subtract(codes, zero, out=values, dtype=np.float32)
     np.multiply(centred, scale, out=values)
 
 
-def range_parameters(x: Array) -> tuple[np.float32, np.uint8]:
-    """Choose uint8 parameters as DynamicQuantizeLinear does."""
+def parameters(o: Operands, x: Array, work: Array) -> tuple[Any, Any]:
+    """Scales, and zero points that are not all 0: as given, or of the range as DynamicQuantizeLinear takes them."""
+    if o.qparams is not None:
+        scale, zero = o.beside
+        return scale, None if o.symmetric else zero
+    if o.symmetric:
+        np.abs(x, out=work)
+        return work.max(axis=o.shared, keepdims=True) / np.float32(127), None
     lo, hi = np.minimum(x.min(), np.float32(0)), np.maximum(x.max(), np.float32(0))
     scale = (hi - lo) / np.float32(255)
-    return scale, np.uint8(np.clip(np.rint(-lo / scale), 0, 255))
+    return scale, np.clip(np.rint(-lo / scale), 0, 255)
 
 
-def minmax(case: Case) -> Runner:
-    x = data.x(case, aligned=True)
+def quantize(o: Operands) -> Runner:
+    """Quantize, dequantize, or both."""
+    encodes, decodes = not o.function.startswith("dequantize"), o.made == "values"
+    x, out = o.grouped(o.first), o.result()
+    result, memory = o.grouped(out), functools.partial(data.empty, x.shape, aligned=True)
+    work = result if decodes else memory(np.float32)
+    codes = (memory(o.qtype.storage) if decodes else result) if encodes else x
+
+    def call() -> None:
+        scale, zero = parameters(o, x, work)
+        if encodes:
+            quantize_into(x, scale, zero, o.limits, work, codes)
+        if decodes:
+            dequantize_into(codes, scale, zero, result)
+
+    return Runner(call, lambda: {o.made: out})
+
+
+quantize_linear = dequantize_linear = fake_quantize = quantize
+
+
+def minmax(o: Operands) -> Runner:
+    x = o.first
 
     def call() -> tuple[Array, Array]:
         return x.min(), x.max()
@@ -42,51 +72,25 @@ def minmax(case: Case) -> Runner:
     return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
 
 
-def quantize_linear(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work, scale = data.empty(x.shape, np.float32, aligned=True), data.scales_of(case)
-    zero, limits = data.zero(case), data.limits(case)
-
-    def call() -> None:
-        quantize_into(x, scale, zero, *limits, work, codes)
-
-    return Runner(call, lambda: {"codes": codes})
-
-
-def requantize(case: Case) -> Runner:
-    acc, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work = data.empty(acc.shape, np.float64, aligned=True)
+def requantize(o: Operands) -> Runner:
+    acc, codes, work = o.first, o.result(), data.empty(o.shape, np.float64, aligned=True)
 
     def call() -> None:
         np.multiply(acc, data.MULTIPLIER, out=work)
         np.rint(work, out=work)
         np.add(work, data.ZERO_POINT, out=work)
-        np.clip(work, *data.limits(case), out=work)
+        np.clip(work, *o.limits, out=work)
         np.copyto(codes, work, casting="unsafe")
 
     return Runner(call, lambda: {"codes": codes}, ROUNDED_ONCE)
 
 
-def dequantize_linear(case: Case) -> Runner:
-    codes, values = (data.grouped(a, case) for a in (data.codes(case, aligned=True), values_out(case)))
-    scale, zero = data.scales_of(case), data.zero(case)
-
-    def call() -> None:
-        dequantize_into(codes, scale, zero, values)
-
-    return Runner(call, lambda: {"values": values})
-
-
-def values_out(case: Case) -> Array:
-    return data.out(case, "values", aligned=True)
-
-
-def dequantize(case: Case) -> Runner:
+def dequantize(o: Operands) -> Runner:
     """Look up both elements of each byte, then multiply."""
-    packed, values, scale = data.packed(case, aligned=True), values_out(case), data.scales_of(case)
-    pairs, groups = values.reshape(*packed.shape, 2), data.grouped(values, case)
+    packed, values, scale = o.first, o.result(), o.beside[0]
+    pairs, groups = values.reshape(*packed.shape, 2), o.grouped(values)
     bits = np.arange(256)
-    table = data.elements(case.work.code)[np.stack([bits & 15, bits >> 4], axis=-1)]
+    table = data.elements(o.code)[np.stack([bits & 15, bits >> 4], axis=-1)]
 
     def call() -> None:
         np.take(table, packed, axis=0, out=pairs, mode="clip")
@@ -95,69 +99,18 @@ def dequantize(case: Case) -> Runner:
     return Runner(call, lambda: {"values": values})
 
 
-def fake_quantize(case: Case) -> Runner:
-    arrays = data.x(case, aligned=True), values_out(case), data.out(case, "codes", aligned=True)
-    x, values, codes = (data.grouped(array, case) for array in arrays)
-    scale, zero, limits = data.scales_of(case), data.zero(case), data.limits(case)
+def compare(o: Operands) -> Runner:
+    o, last = o, [np.empty(0)]
+    (scale, zero), codes = o.beside, o.approximation
+    assert codes is not None
 
     def call() -> None:
-        quantize_into(x, scale, zero, *limits, values, codes)
-        dequantize_into(codes, scale, zero, values)
-
-    return Runner(call, lambda: {"values": values})
-
-
-def quantize(case: Case) -> Runner:
-    return symmetric(case) if case.work.symmetric else by_range(case)
-
-
-def by_range(case: Case, values: Array | None = None) -> Runner:
-    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work = data.empty(x.shape, np.float32, aligned=True) if values is None else values
-
-    def call() -> tuple[np.float32, np.uint8]:
-        scale, zero = range_parameters(x)
-        quantize_into(x, scale, np.float32(zero), 0, 255, work, codes)
-        if values is not None:
-            dequantize_into(codes, scale, np.float32(zero), values)
-        return scale, zero
-
-    made = {"codes": codes} if values is None else {"values": values}
-    return Runner(call, lambda: dict(zip(("scale", "zero_point"), call(), strict=True)) | made)
-
-
-def fake_quantize_range(case: Case) -> Runner:
-    return by_range(case, values_out(case))
-
-
-def symmetric(case: Case) -> Runner:
-    arrays = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    groups, codes = (data.grouped(array, case) for array in arrays)
-    work = data.empty(groups.shape, np.float32, aligned=True)
-    reduced = 0 if case.work.granularity == "columns" else -1
-
-    def call() -> Array:
-        np.abs(groups, out=work)
-        scale = work.max(reduced, keepdims=True) / np.float32(127)
-        quantize_into(groups, scale, np.float32(0), -127, 127, work, codes)
-        return scale
-
-    return Runner(call, lambda: {"codes": codes, "scale": call()})
-
-
-def compare(case: Case) -> Runner:
-    x = data.x(case, aligned=True)
-    scale, zero = range_parameters(x)
-    codes = np.clip(np.rint(x / scale) + np.float32(zero), 0, 255).astype(np.uint8)
-    last = [np.empty(0)]
-
-    def call() -> None:
-        last[0] = error_measures(x, codes, scale, np.float32(zero))
+        last[0] = error_measures(o.first, codes, scale, zero)
 
     return Runner(call, lambda: {"measures": last[0]})
 
 
-def error_measures(x: Array, codes: Array, scale: np.float32, zero: np.float32) -> Array:
+def error_measures(x: Array, codes: Array, scale: Array, zero: Array) -> Array:
     """Measure the straightforward way, temporaries and all."""
     wide = x.astype(np.float64)
     error = np.abs(wide - (codes.astype(np.float32) - zero) * scale)
@@ -170,9 +123,8 @@ def error_measures(x: Array, codes: Array, scale: np.float32, zero: np.float32) 
     return np.array([mse, sqnr, error.max(), error.mean(), relative.max(), relative.mean(), clipped / x.size])
 
 
-def pack(case: Case) -> Runner:
-    codes, out = data.codes(case, aligned=True), data.out(case, "codes", aligned=True)
-    low, high = codes[:, 0::2].view(np.uint8), codes[:, 1::2].view(np.uint8)
+def pack(o: Operands) -> Runner:
+    out, low, high = o.result(), o.first[:, 0::2].view(np.uint8), o.first[:, 1::2].view(np.uint8)
 
     def call() -> None:
         np.left_shift(high, 4, out=out)
@@ -181,11 +133,14 @@ def pack(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": out})
 
 
-def unpack(case: Case) -> Runner:
-    packed, codes = data.packed(case, aligned=True).view(np.int8), data.out(case, "bytes", aligned=True)
+def unpack(o: Operands) -> Runner:
+    packed, codes = o.first.view(np.int8), o.result()
 
     def call() -> None:
         np.right_shift(packed, 4, out=codes[:, 1::2])
         np.right_shift(packed << 4, 4, out=codes[:, 0::2])
 
     return Runner(call, lambda: {"bytes": codes})
+
+
+BUILDERS: Builders = {("fake_quantize_range", ""): quantize}

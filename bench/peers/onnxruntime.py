@@ -1,28 +1,22 @@
-"""onnxruntime: inputs and outputs bound once, so that a run neither allocates nor copies."""
+"""The work as one node of ONNX Runtime, inputs and outputs bound once, so that a run neither allocates nor copies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from onnxruntime.quantization.quant_utils import pack_bytes_to_4bit
 
-from .. import data
-from ..cases import Case
-from ..data import SCALE, ZERO_POINT, Array
+from ..calls import Array, Operands, dtype_of, empty
 from ..verify import EXACT
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 
-VERSION = 21, 10  # of the operators and of the model
-
-
-def parameters() -> list[Any]:
-    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [SCALE])
-    return [scale, helper.make_tensor("zero_point", TensorProto.INT8, [], [ZERO_POINT])]
+VERSION = 25, 13  # of the operators, for codes of 2 bits and scales of another dtype than values, and of the model
 
 
 class Bound(NamedTuple):
@@ -40,13 +34,13 @@ def plain(array: Array) -> Bound:
     return Bound(array, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
+def element(name: str) -> int:
+    """Return ONNX's number of a dtype."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype_of(name)))
+
+
 def model(
-    operator: str,
-    x: Bound,
-    outputs: dict[str, Bound],
-    constants: list[Any],
-    attributes: dict[str, int],
-    version: tuple[int, int] = VERSION,
+    operator: str, x: Bound, outputs: dict[str, Bound], constants: list[Any], attributes: dict[str, int]
 ) -> bytes:
     def info(name: str, given: Bound) -> Any:
         return helper.make_tensor_value_info(name, given.element, given.shape)
@@ -54,22 +48,15 @@ def model(
     node = helper.make_node(operator, ["x", *(c.name for c in constants)], list(outputs), **attributes)
     results = [info(name, output) for name, output in outputs.items()]
     graph = helper.make_graph([node], operator, [info("x", x)], results, constants)
-    operators, ir_version = version
+    operators, ir_version = VERSION
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", operators)], ir_version=ir_version)
     return bytes(made.SerializeToString())
 
 
-def bound(
-    operator: str,
-    x: Bound,
-    outputs: dict[str, Bound],
-    constants: list[Any],
-    version: tuple[int, int] = VERSION,
-    **attributes: int,
-) -> Runner:
+def bound(operator: str, x: Bound, outputs: dict[str, Bound], constants: list[Any], **attributes: int) -> Runner:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = own_threads()
-    content = model(operator, x, outputs, constants, attributes, version)
+    content = model(operator, x, outputs, constants, attributes)
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     binding.bind_input("x", "cpu", 0, x.element, x.shape, x.array.ctypes.data)
@@ -79,60 +66,69 @@ def bound(
     return Runner(partial(session.run_with_iobinding, binding), lambda: results, keep=(x, outputs))
 
 
-def quantize_linear(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    return bound("QuantizeLinear", plain(x), {"codes": plain(codes)}, parameters())
+def shape_and_attributes(o: Operands) -> tuple[tuple[int, ...], dict[str, int]] | None:
+    """Return the shape in which adjacent axes with parameters are one, and the attributes; None if they are apart."""
+    if o.block_size:
+        return o.shape, {"axis": o.kept[0], "block_size": o.block_size}
+    if not o.kept:
+        return o.shape, {}
+    first, last = min(o.kept), max(o.kept)
+    if len(o.kept) != last - first + 1:
+        return None
+    return (*o.shape[:first], prod(o.shape[first : last + 1]), *o.shape[last + 1 :]), {"axis": first}
 
 
-def quantize_to_float8(case: Case) -> Runner:
-    code, x, codes = case.work.code, data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    element = {"float8_e4m3fn": TensorProto.FLOAT8E4M3FN, "float8_e5m2": TensorProto.FLOAT8E5M2}[code]
-    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [data.scale(code)])
-    zero_point = helper.make_tensor("zero_point", element, [], b"\0", raw=True)
-    made = {"codes": Bound(codes, element, x.shape)}
-    return bound("QuantizeLinear", plain(x), made, [scale, zero_point], saturate=1)._replace(within=EXACT)
+def constants(o: Operands) -> Iterator[Any]:
+    """Yield scales and zero points, but those in the middle; float codes have no zero points."""
+    p = o.qparams
+    assert p is not None
+    beside = p.scale.shape if o.block_size else (p.scale.size,) if p.scale.ndim else ()
+    yield numpy_helper.from_array(p.scale.astype(np.float32).reshape(beside), "scale")
+    if not (p.dtype.element or o.symmetric):
+        yield numpy_helper.from_array(p.zero_point.reshape(beside).astype(dtype_of(o.code)), "zero_point")
 
 
-def dequantize_linear(case: Case) -> Runner:
-    codes, values = plain(data.codes(case, aligned=True)), data.out(case, "values", aligned=True)
-    if case.work.symmetric:
-        return scaled(codes, values, case)
-    return bound("DequantizeLinear", codes, {"values": plain(values)}, parameters())
-
-
-def dequantize(case: Case) -> Runner:
-    codes = Bound(data.packed(case, aligned=True), TensorProto.INT4, case.shape)
-    return scaled(codes, data.out(case, "values", aligned=True), case)
-
-
-def scaled(codes: Bound, values: Array, case: Case) -> Runner:
-    """Decode by the scales of rows, columns or blocks, without zero points."""
-    p = data.qparams(case)
-    constants = [numpy_helper.from_array(p.scale, "scale")]
-    return bound("DequantizeLinear", codes, {"values": plain(values)}, constants, axis=p.axis, block_size=p.block_size)
-
-
-def quantize(case: Case) -> Runner:
+def _dynamic(o: Operands) -> Runner | None:
+    if (o.code, o.axis, o.dtype) != ("uint8", None, "float32"):
+        return None
     results = {
-        "codes": data.out(case, "codes", aligned=True),
+        "codes": empty(o.shape, np.uint8, aligned=True),
         "scale": np.zeros((), np.float32),
         "zero_point": np.zeros((), np.uint8),
     }
-    outputs = {name: plain(array) for name, array in results.items()}
-    return bound("DynamicQuantizeLinear", plain(data.x(case, aligned=True)), outputs, [])
+    return bound("DynamicQuantizeLinear", plain(o.first), {name: plain(each) for name, each in results.items()}, [])
 
 
-def pack(case: Case) -> Runner:
+def prepared(o: Operands) -> Runner | None:
+    """Prepare the work; None where an operator has no such parameters, or rows of codes end within a byte."""
+    qtype, view = o.qtype, shape_and_attributes(o)
+    if o.qparams is None:
+        return _dynamic(o)
+    whole_bytes = not qtype.packed or (o.function != "dequantize_linear" and o.shape[-1] * qtype.bits % 8 == 0)
+    if view is None or not whole_bytes or o.qparams.scale.dtype != np.float32:
+        return None
+    shape, attributes = view
+    given = list(constants(o))
+    if o.made == "values":
+        x, y = Bound(o.first, element(o.code), shape), Bound(o.result(), element(o.dtype), shape)
+        return bound("DequantizeLinear", x, {"values": y}, given, output_dtype=y.element, **attributes)
+    stored = o.shape[-1] * qtype.bits // 8 if qtype.packed else o.shape[-1]
+    codes = empty((*o.shape[:-1], stored), np.uint8 if qtype.packed else qtype.storage, aligned=True)
+    x, y = Bound(o.first, element(o.dtype), shape), Bound(codes, element(o.code), shape)
+    return bound("QuantizeLinear", x, {"codes": y}, given, output_dtype=y.element, **attributes)
+
+
+def pack(o: Operands) -> Runner:
     """Pack with the Python loop of the quantization tool."""
-    call = partial(pack_bytes_to_4bit, data.codes(case).tobytes())
+    call = partial(pack_bytes_to_4bit, o.first.tobytes())
     return Runner(call, lambda: {"codes": np.frombuffer(call(), np.uint8)}, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("quantize_linear", "QuantizeLinear"): quantize_linear,
-    ("quantize_linear", "QuantizeLinear to float8"): quantize_to_float8,
-    ("dequantize_linear", "DequantizeLinear"): dequantize_linear,
-    ("dequantize", "DequantizeLinear"): dequantize,
-    ("quantize", "DynamicQuantizeLinear"): quantize,
+BUILDERS: Builders = {
+    ("quantize_linear", "QuantizeLinear"): prepared,
+    ("quantize_linear", "QuantizeLinear to float8"): prepared,
+    ("dequantize_linear", "DequantizeLinear"): prepared,
+    ("dequantize", "DequantizeLinear"): prepared,
+    ("quantize", "DynamicQuantizeLinear"): prepared,
     ("pack", "pack_bytes_to_4bit"): pack,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,32 +9,30 @@ import piquant
 from piquant import DataType, ReduceOp, RoundMode
 
 from .. import data
-from ..cases import Case
-from ..data import SCALE, ZERO_POINT
-from . import Runner, own_threads
+from ..calls import SCALE, ZERO_POINT, Operands
+from . import Builders, Runner, own_threads
 
 ZERO = ZERO_POINT + 128  # of unsigned codes
 
 
-def quantize_linear(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+def quantize_linear(o: Operands) -> Runner:
+    x, codes = o.first, o.result()
     where = x.ctypes.data, DataType.F32, codes.ctypes.data, DataType.UINT8
     run = piquant.Context(own_threads()).quantize_ptr
     call = partial(run, *where, x.size, SCALE, ZERO, RoundMode.NEAREST)
     return Runner(call, lambda: {"codes": (codes.view(np.uint8) ^ 128).view(np.int8)}, keep=(x, codes))
 
 
-def dequantize_linear(case: Case) -> Runner:
-    given, values = data.codes(case, aligned=True), data.out(case, "values", aligned=True)
-    codes = data.out(case, "bytes", aligned=True).view(np.uint8)
-    np.bitwise_xor(given.view(np.uint8), np.uint8(128), out=codes)
+def dequantize_linear(o: Operands) -> Runner:
+    values, codes = o.result(), data.empty(o.shape, np.uint8, aligned=True).view(np.uint8)
+    np.bitwise_xor(o.first.view(np.uint8), np.uint8(128), out=codes)
     where = codes.ctypes.data, DataType.UINT8, values.ctypes.data, DataType.F32
     run = piquant.Context(own_threads()).dequantize_ptr
     call = partial(run, *where, codes.size, SCALE, ZERO, ReduceOp.SET)
     return Runner(call, lambda: {"values": values}, keep=(codes, values))
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+BUILDERS: Builders = {
     ("quantize_linear", ""): quantize_linear,
     ("dequantize_linear", ""): dequantize_linear,
 }

@@ -6,42 +6,29 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .. import data
+from ..calls import SCALE, ZERO_POINT
 from ..cases import OPERATIONS, Case
-from ..data import SCALE, ZERO_POINT
-from ..roofline.moves import Kernel
-from . import Runner, own_threads
-from .roofline import moved
+from . import Builders, Runner, own_threads
+from .roofline import Kernel, moved
 
-SOURCE = Path(__file__).parents[1] / "roofline" / "roofline.c"
+SOURCE = Path(__file__).with_name("roofline.c")
 # bytes; it starts its threads at each call, 30 us
 PARALLEL_FROM = 1 << 21
 # the loops of roofline.c, in its order
-LOOPS = {
-    key: index
-    for index, key in enumerate(
-        (
-            ("quantize_linear", "store"),
-            ("quantize_linear", "store, prefetch"),
-            ("quantize_linear", "stream"),
-            ("dequantize_linear", "store"),
-            ("dequantize_linear", "stream"),
-            ("dequantize_linear", "stream, prefetch"),
-            ("fake_quantize", "store"),
-            ("fake_quantize", "stream"),
-            ("fake_quantize", "stream, prefetch"),
-            ("minmax", "read"),
-            ("minmax", "read, prefetch"),
-        )
-    )
+_VARIANTS = {
+    "quantize_linear": ("store", "store, prefetch", "stream"),
+    "dequantize_linear": ("store", "stream", "stream, prefetch"),
+    "fake_quantize": ("store", "stream", "stream, prefetch"),
+    "minmax": ("read", "read, prefetch"),
 }
+_KEYS = [(operation, variant) for operation, variants in _VARIANTS.items() for variant in variants]
+LOOPS = {key: index for index, key in enumerate(_KEYS)}
 
 
 @cache
@@ -79,8 +66,8 @@ def move(reads: int, writes: int, streaming: bool) -> Kernel:
 def runner(variant: str, case: Case) -> Runner:
     operation = case.work.operation
     which, run = LOOPS[operation, variant], library().roofline_run
-    source = (data.codes if operation == "dequantize_linear" else data.x)(case, aligned=True)
-    out = data.out(case, "codes" if operation == "quantize_linear" else "values", aligned=True)
+    o, made = data.operands(case), "codes" if operation == "quantize_linear" else "values"
+    source, out = o.first, data.out(case, made)
     bounds = np.zeros(2, np.float32)
     arguments = (
         which,
@@ -97,16 +84,12 @@ def runner(variant: str, case: Case) -> Runner:
         if run(*arguments):
             raise OSError("roofline_run refused its arguments")
 
-    return Runner(call, lambda: results(operation, out, bounds), keep=(source, out, bounds))
+    results = {"lo": bounds[:1], "hi": bounds[1:]} if operation == "minmax" else {made: out}
+    return Runner(call, lambda: results, keep=(source, out, bounds))
 
 
-def results(operation: str, out: np.ndarray, bounds: np.ndarray) -> dict[str, Any]:
-    if operation == "minmax":
-        return {"lo": bounds[0], "hi": bounds[1]}
-    return {"codes" if operation == "quantize_linear" else "values": out}
-
-
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {key: partial(runner, key[1]) for key in LOOPS} | {
+OF_CASES = True
+BUILDERS: Builders = {key: partial(runner, key[1]) for key in LOOPS} | {
     (operation, variant): partial(moved, move, PARALLEL_FROM, variant == "move, stream")
     for operation in OPERATIONS
     for variant in ("move", "move, stream")

@@ -13,10 +13,9 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor
 
 from .. import data
-from ..cases import GRANULARITIES, Case
-from ..data import SCALE, ZERO_POINT
+from ..calls import SCALE, ZERO_POINT, Operands, dtype_of
 from ..verify import EXACT
-from . import Runner, own_threads
+from . import Builders, Runner, own_threads
 
 warnings.filterwarnings("ignore", category=UserWarning)
 torch.set_num_threads(own_threads())
@@ -24,12 +23,8 @@ INFERENCE = torch.inference_mode()
 INFERENCE.__enter__()
 
 
-def x(case: Case) -> Tensor:
-    return torch.from_numpy(data.x(case, aligned=True))
-
-
-def codes(case: Case) -> Tensor:
-    return torch.from_numpy(data.codes(case, aligned=True))
+def first(o: Operands) -> Tensor:
+    return torch.from_numpy(o.first)
 
 
 def eager(call: Callable[[], Any], results: Callable[[Any], dict[str, Any]]) -> Runner:
@@ -44,54 +39,53 @@ def values(y: Tensor) -> dict[str, Any]:
     return {"values": y.numpy()}
 
 
-def quantize_linear(case: Case) -> Runner:
-    call = partial(torch.quantize_per_tensor, x(case), SCALE, ZERO_POINT, torch.qint8)
+def quantize_linear(o: Operands) -> Runner:
+    call = partial(torch.quantize_per_tensor, first(o), SCALE, ZERO_POINT, torch.qint8)
     return eager(call, lambda q: {"codes": q.int_repr().numpy()})
 
 
-def channels(given: Tensor, case: Case) -> Tensor:
+def channels(o: Operands) -> Tensor:
     """A view with a channel for each scale."""
-    return given.view(-1, GRANULARITIES[case.work.granularity].block_size or given.shape[1])
+    return first(o).view(-1, o.block_size or o.shape[1])
 
 
-def parameters(case: Case) -> tuple[Tensor, Tensor, int]:
+def parameters(o: Operands) -> tuple[Tensor, Tensor, int]:
     """Scales, zero points and the axis of the channels."""
-    scales = torch.from_numpy(data.qparams(case, aligned=True).scale).ravel()
-    return scales, torch.zeros(len(scales), dtype=torch.int32), int(case.work.granularity == "columns")
+    scales = torch.from_numpy(o.beside[0]).ravel()
+    return scales, torch.zeros(len(scales), dtype=torch.int32), int(o.axis == 1 and not o.block_size)
 
 
-def dequantize(case: Case) -> Runner:
-    if case.work.symmetric:
-        q = torch._make_per_channel_quantized_tensor(channels(codes(case), case), *parameters(case))
+def dequantize(o: Operands) -> Runner:
+    if o.symmetric:
+        q = torch._make_per_channel_quantized_tensor(channels(o), *parameters(o))
     else:
-        q = torch._make_per_tensor_quantized_tensor(codes(case), SCALE, ZERO_POINT)
+        q = torch._make_per_tensor_quantized_tensor(first(o), SCALE, ZERO_POINT)
     return eager(q.dequantize, values)
 
 
-def dequantize_decomposed(case: Case) -> Runner:
+def dequantize_decomposed(o: Operands) -> Runner:
     operators = torch.ops.quantized_decomposed
-    if case.work.symmetric:
-        given = channels(codes(case), case), *parameters(case)
+    if o.symmetric:
+        given = channels(o), *parameters(o)
         return eager(partial(operators.dequantize_per_channel, *given, -128, 127, torch.int8), values)
-    given = codes(case), SCALE, ZERO_POINT
+    given = first(o), SCALE, ZERO_POINT
     return eager(partial(operators.dequantize_per_tensor, *given, -128, 127, torch.int8), values)
 
 
-def dequantize_product(case: Case) -> Runner:
-    given = (torch.from_numpy(a) for a in (data.grouped(data.codes(case, aligned=True), case), data.scales_of(case)))
-    return eager(partial(torch.mul, *given), values)
+def dequantize_product(o: Operands) -> Runner:
+    return eager(partial(torch.mul, *map(torch.from_numpy, (o.grouped(o.first), o.beside[0]))), values)
 
 
-def minmax(case: Case) -> Runner:
-    return eager(partial(torch.aminmax, x(case)), lambda pair: {"lo": pair[0].numpy(), "hi": pair[1].numpy()})
+def minmax(o: Operands) -> Runner:
+    return eager(partial(torch.aminmax, first(o)), lambda pair: {"lo": pair[0].numpy(), "hi": pair[1].numpy()})
 
 
-def quantize_dynamic(case: Case) -> Runner:
-    return eager(partial(torch.quantize_per_tensor_dynamic, x(case), torch.quint8, False), quantized)
+def quantize_dynamic(o: Operands) -> Runner:
+    return eager(partial(torch.quantize_per_tensor_dynamic, first(o), torch.quint8, False), quantized)
 
 
-def quantize(case: Case) -> Runner:
-    source = x(case)
+def quantize(o: Operands) -> Runner:
+    source = first(o)
 
     def call() -> Tensor:
         low, high = (bound.item() for bound in torch.aminmax(source))
@@ -102,25 +96,25 @@ def quantize(case: Case) -> Runner:
     return eager(call, quantized)
 
 
-def fake_quantize(case: Case) -> Runner:
-    if case.work.symmetric:
-        given = channels(x(case), case), *parameters(case), *data.limits(case)
+def fake_quantize(o: Operands) -> Runner:
+    if o.symmetric:
+        given = channels(o), *parameters(o), *map(int, o.limits)
         return eager(partial(torch.fake_quantize_per_channel_affine, *given), values)
-    return eager(partial(torch.fake_quantize_per_tensor_affine, x(case), SCALE, ZERO_POINT, -128, 127), values)
+    return eager(partial(torch.fake_quantize_per_tensor_affine, first(o), SCALE, ZERO_POINT, -128, 127), values)
 
 
-def quantize_to_float8(case: Case) -> Runner:
-    source, kind = x(case), getattr(torch, case.work.code)
-    step, largest = float(data.scale(case.work.code)), torch.finfo(kind).max
+def quantize_to_float8(o: Operands) -> Runner:
+    source, kind = first(o), getattr(torch, o.code)
+    step, largest = float(data.scale(o.code)), torch.finfo(kind).max
 
     def call() -> Tensor:
         return (source / step).clamp_(-largest, largest).to(kind)
 
-    storage = data.dtype_of(case.work.code)
+    storage = dtype_of(o.code)
     return Runner(call, lambda: {"codes": call().view(torch.uint8).numpy().view(storage)}, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+BUILDERS: Builders = {
     ("quantize_linear", "quantize_per_tensor"): quantize_linear,
     ("quantize_linear", "to(float8)"): quantize_to_float8,
     ("dequantize_linear", "dequantize"): dequantize,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import xarray
 import xbitinfo
 
-from .. import data
-from ..cases import Case
-from ..data import KEEPBITS
+from ..calls import KEEPBITS, Operands
 from ..verify import EXACT
-from . import Runner
+from . import Builders, Runner
 
 
-def bitround(case: Case) -> Runner:
-    x = xarray.DataArray(data.x(case, aligned=True), name="x")
+def bitround(o: Operands) -> Runner:
+    x = xarray.DataArray(o.first, name="x")
 
     def call() -> xarray.DataArray:
         return xbitinfo.xr_bitround(x, KEEPBITS)
@@ -23,4 +19,4 @@ def bitround(case: Case) -> Runner:
     return Runner(call, lambda: {"values": call().values}, EXACT)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("bitround", "xr_bitround"): bitround}
+BUILDERS: Builders = {("bitround", "xr_bitround"): bitround}

@@ -13,9 +13,9 @@ import numpy as np
 
 from fastq.formats.qtypes import QTYPES
 
+from ..calls import Array, Results, repeated
 from ..verify import MEASURES_AGREE, TIES_AT_MOST
-from .arrays import Array, repeated
-from .calls import Results, codes_of
+from .calls import codes_of
 from .grid import GRANULARITIES, WORKS, Cell
 
 AGREE = 1e-6  # of parameters and values, but at ties

@@ -7,20 +7,16 @@ has parameters of its own is repeated whole.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastq import QParams, QuantizedArray, reference
+from fastq import QuantizedArray, reference
 from fastq.formats.qtypes import QTYPES
 
-from ..data import SEED, ZERO_POINT, dtype_of, empty
+from ..calls import SEED, ZERO_POINT, Array, Operands, dtype_of, empty, repeated
 from .grid import BLOCK_FORMATS, GRANULARITIES, OF_CODES_WORKS, PIECE, WORKS, Cell
-
-Array = NDArray[Any]
 
 WIDEST = 10**4  # of integers, so that float16 holds the scales of GGUF
 NAN_EVERY = 997  # elements, where NaN is not refused
@@ -66,36 +62,6 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@dataclass(frozen=True)
-class Operands:
-    """What a call is made with.
-
-    Attributes
-    ----------
-    first : ndarray
-        The array that has the layout: of values, or of codes.
-    shape : tuple of int
-        Shape of the array of values.
-    qparams : QParams or None
-        The parameters that are given.
-    approximation : ndarray or None
-        Codes, or values, that `first` is compared with.
-    out : ndarray or None
-        Where to write.
-    """
-
-    first: Array
-    shape: tuple[int, ...]
-    qparams: QParams | None = None
-    approximation: Array | None = None
-    out: Array | None = None
-
-
-def repeated(piece: Array, times: int, axis: int | None) -> Array:
-    """Return the piece repeated along an axis; itself without axes."""
-    return piece if axis is None or times == 1 else np.concatenate([piece] * times, axis)
-
-
 def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Array:
     """Return normal deviates, some of them NaN, or integers of most of a small dtype's range, some of a wide one's."""
     random, made = np.random.default_rng(SEED), dtype_of(dtype)
@@ -108,64 +74,61 @@ def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Array:
     return random.integers(max(info.min, -WIDEST), min(info.max, WIDEST), shape, made)
 
 
-def non_default_arguments(cell: Cell, *axes: str) -> dict[str, str]:
-    """Return the arguments that a call names, where they are others than what it takes by itself."""
+# function -> the axes whose values are arguments by name
+_NAMED = {
+    **dict.fromkeys(("quantize", "fake_quantize", "choose_qparams", "quantize_linear"), ("convention", "nan")),
+    "dequantize_linear": ("convention",),
+    "minmax": ("nan",),
+    "binarize": ("nan",),
+}
+
+
+def _not_default(cell: Cell, *axes: str) -> dict[str, str]:
+    """Return the arguments that are others than what a call takes by itself."""
     return {axis: value for axis in axes if (value := getattr(cell, axis)) != Cell._field_defaults[axis]}
 
 
-def granularity(cell: Cell) -> dict[str, Any]:
-    """Return the arguments axis and block_size; formats that prescribe blocks have a size of their own."""
-    row = GRANULARITIES[cell.granularity]
-    prescribed = cell.format in QTYPES and QTYPES[cell.format].block_size
-    return {"axis": row.axis, "block_size": prescribed or row.block_size}
-
-
-def grouped(cell: Cell, x: Array) -> tuple[Array, tuple[int, ...]] | None:
-    """Return a view in which whole axes share a scale, and these axes; None where blocks are ragged."""
-    row = GRANULARITIES[cell.granularity]
-    if not row.block_size:
-        return x, tuple(a for a in range(x.ndim) if a not in row.kept)
-    (axis,) = row.kept
-    if x.shape[axis] % row.block_size:
-        return None
-    shape = (*x.shape[:axis], x.shape[axis] // row.block_size, row.block_size, *x.shape[axis + 1 :])
-    return x.reshape(shape), (axis + 1,)
+def _without_arrays(cell: Cell, shape: tuple[int, ...]) -> Operands:
+    """Return what is known of the operands before there are any; parameters of fastq know their convention."""
+    work, row = WORKS[cell.work], GRANULARITIES[cell.granularity]
+    named = _not_default(cell, *_NAMED.get(work.function, ()))
+    if work.parameters == "given" and not work.function.endswith("_linear"):
+        named.pop("convention", None)
+    block_size = (cell.format in QTYPES and QTYPES[cell.format].block_size) or row.block_size
+    made = Operands(work.function, cell.format, np.empty(0), shape, cell.dtype, row.axis, block_size)
+    return replace(made, symmetric=work.parameters == "symmetric", options=dict(work.options) | named)
 
 
 @lru_cache(maxsize=2)
 def piece(cell: Cell, log2: int) -> Operands:
     """Return the operands of the piece in C order, whatever the layout, with the values that the layout leaves."""
-    shape = cell.shape(min(log2, PIECE))
+    o = _without_arrays(cell, cell.shape(min(log2, PIECE)))
     if cell.work in OF_CODES_WORKS:
-        return _piece_of_codes(cell, shape)
-    laid = LAYOUTS[cell.layout](values(cell.dtype, shape, cell.nan != "raise"))
+        return _piece_of_codes(cell, o)
+    laid = LAYOUTS[cell.layout](values(cell.dtype, o.shape, cell.nan != "raise"))
     x = np.ascontiguousarray(laid).astype(dtype_of(cell.dtype))
-    made = Operands(x, shape)
+    o = replace(o, first=x)
     if cell.work == "compare values":
-        return replace(made, approximation=(x.astype(np.float32) * np.float32(1.01)))
+        return replace(o, approximation=(x.astype(np.float32) * np.float32(1.01)))
     if WORKS[cell.work].parameters != "given":
-        return made
-    named = granularity(cell) | non_default_arguments(cell, "convention", "nan")
-    p = reference.choose_qparams(x, cell.format, **named)
+        return o
+    p = reference.choose_qparams(x, cell.format, **o.granularity, **_not_default(cell, "convention", "nan"))
     if cell.work == "requantize":  # has one zero point for all channels
         p = p.with_values(p.scale, np.full_like(p.zero_point, ZERO_POINT))
-    made = replace(made, qparams=p)
-    if cell.work == "compare":
-        made = replace(made, approximation=reference.quantize(x, qparams=made.qparams).codes)
-    return made
+    codes = reference.quantize(x, qparams=p).codes if cell.work == "compare" else None
+    return replace(o, qparams=p, approximation=codes)
 
 
-def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
-    x = values("float32", shape)
+def _piece_of_codes(cell: Cell, o: Operands) -> Operands:
+    x, is_given = values("float32", o.shape), WORKS[cell.work].parameters == "given"
     if cell.format in BLOCK_FORMATS:
-        return _laid_out(cell, Operands(reference.gguf.quantize(x, cell.format), shape))
-    named = (
-        granularity(cell) | non_default_arguments(cell, "convention") if WORKS[cell.work].parameters == "given" else {}
-    )
-    q = reference.quantize(x, cell.format, **named)
-    if "bytes" in WORKS[cell.work].reads:
-        return _laid_out(cell, Operands(_one_each(cell, q), shape, q.qparams))
-    return _laid_out(cell, Operands(q.codes, shape, q.qparams))
+        codes = reference.gguf.quantize(x, cell.format)
+    else:
+        named = o.granularity | _not_default(cell, "convention") if is_given else {}
+        q = reference.quantize(x, cell.format, **named)
+        codes = _one_each(cell, q) if "bytes" in WORKS[cell.work].reads else q.codes
+        o = replace(o, qparams=q.qparams if is_given else None)
+    return replace(o, first=np.ascontiguousarray(LAYOUTS[cell.layout](codes)))
 
 
 def _one_each(cell: Cell, q: QuantizedArray) -> Array:
@@ -174,25 +137,16 @@ def _one_each(cell: Cell, q: QuantizedArray) -> Array:
     return codes.astype(dtype_of(cell.format)) if WORKS[cell.work].function == "dequantize_linear" else codes
 
 
-def _laid_out(cell: Cell, made: Operands) -> Operands:
-    return replace(made, first=np.ascontiguousarray(LAYOUTS[cell.layout](made.first)))
-
-
 def operands(cell: Cell, log2: int) -> Operands:
     """Return the operands of an array of about 2**log2 elements; `out` is made when the result's shape is known."""
     row, small = GRANULARITIES[cell.granularity], piece(cell, log2)
-    times = row.times(log2)
-    p = small.qparams
+    times, p, other = row.times(log2), small.qparams, small.approximation
     if p is not None and p.scale.ndim:
         scale, zero_point = (repeated(each, times, row.growing_axis_of_parameters) for each in (p.scale, p.zero_point))
         p = p.with_values(scale, zero_point)
-    second = small.approximation
-    return Operands(
-        LAYOUTS[cell.layout](repeated(small.first, times, row.growing_axis)),
-        cell.shape(log2),
-        p,
-        None if second is None else repeated(second, times, row.growing_axis),
-    )
+    first = LAYOUTS[cell.layout](repeated(small.first, times, row.growing_axis))
+    other = None if other is None else repeated(other, times, row.growing_axis)
+    return replace(small, first=first, shape=cell.shape(log2), qparams=p, approximation=other)
 
 
 def out_like(cell: Cell, first: Array, result: Array, times: int) -> Array | None:

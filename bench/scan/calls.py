@@ -1,140 +1,27 @@
-"""The calls of a cell, of fastq and of its reference alike, and how their results are compared."""
+"""How the results of a cell are compared with the reference's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-import fastq
-from fastq import QuantizedArray, reference
-from fastq.formats.qtypes import QTYPES
-from fastq.results import BitInformation, Comparison, QParams
+from fastq import reference
 
-from ..data import KEEPBITS, SCALE, ZERO_POINT
-from ..verify import MEASURES, MEASURES_AGREE
-from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece, repeated
+from ..calls import Array, Operands, Results, call_of, repeated, results_of
+from ..verify import MEASURES_AGREE
+from .arrays import operands, out_like, piece
 from .grid import FORMATS, GRANULARITIES, WORKS, Cell
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-Results = dict[str, Any]
 PARAMETERS = ("scale", "zero_point", "lo", "hi")  # results that have the shape of parameters
-
-
-def _chosen(cell: Cell, o: Operands) -> Arguments:
-    symmetric = {"symmetric": True} if WORKS[cell.work].parameters == "symmetric" else {}
-    return (o.first, cell.format), granularity(cell) | symmetric | non_default_arguments(cell, "convention", "nan")
-
-
-def _quantize(cell: Cell, o: Operands) -> Arguments:
-    return ((o.first,), {"qparams": o.qparams} | non_default_arguments(cell, "nan")) if o.qparams else _chosen(cell, o)
-
-
-def _raw(o: Operands) -> tuple[Any, ...]:
-    assert o.qparams is not None
-    return o.first, o.qparams.scale, None if o.qparams.dtype.element else o.qparams.zero_point
-
-
-def _quantize_linear(cell: Cell, o: Operands) -> Arguments:
-    if o.qparams is None:
-        return (o.first, 1.0), {"dtype": cell.format}
-    return _raw(o), {"dtype": cell.format} | granularity(cell) | non_default_arguments(cell, "convention", "nan")
-
-
-def _dequantize_linear(cell: Cell, o: Operands) -> Arguments:
-    codes, scale, zero_point = _raw(o)
-    zero = zero_point.astype(codes.dtype) if zero_point is not None and zero_point.dtype.kind in "iu" else zero_point
-    return (codes, scale, zero), {"dtype": dtype_of(cell.dtype)} | granularity(cell) | non_default_arguments(
-        cell, "convention"
-    )
-
-
-def _compare(cell: Cell, o: Operands) -> Arguments:
-    codes = o.approximation
-    return (o.first, QuantizedArray(codes, o.qparams, o.shape) if o.qparams else codes), {}
-
-
-def _requantize(cell: Cell, o: Operands) -> Arguments:
-    assert o.qparams is not None
-    return (o.first, 1 / o.qparams.scale, ZERO_POINT, cell.format), {"axis": GRANULARITIES[cell.granularity].axis}
-
-
-OFFSET = 250.0  # of packed science data
-
-
-def _unpack_array(cell: Cell, o: Operands) -> Arguments:
-    kind = dtype_of(cell.dtype)
-    return (o.first, kind.type(SCALE), kind.type(OFFSET)), {"fill_value": QTYPES[cell.format].qmin, "dtype": kind}
-
-
-def unpacked(codes: Array, scale: Any, offset: Any, *, fill_value: int, dtype: np.dtype[Any]) -> Array:
-    """Return what packed codes stand for, in plain NumPy."""
-    return np.where(codes == fill_value, dtype.type(np.nan), codes.astype(dtype) * scale + offset)
-
-
-def _with_format(cell: Cell, o: Operands) -> Arguments:
-    return (o.first, cell.format), {}
-
-
-# function -> its arguments
-ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
-    "quantize": _quantize,
-    "quantize_linear": _quantize_linear,
-    "dequantize_linear": _dequantize_linear,
-    "dequantize": lambda cell, o: ((QuantizedArray(o.first, o.qparams, o.shape),), {"dtype": dtype_of(cell.dtype)}),
-    "fake_quantize": _quantize,
-    "choose_qparams": _chosen,
-    "minmax": lambda cell, o: ((o.first,), granularity(cell) | non_default_arguments(cell, "nan")),
-    "compare": _compare,
-    "binarize": lambda cell, o: ((o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")),
-    "requantize": _requantize,
-    "xarray.unpack_array": _unpack_array,
-    "bit_information": lambda cell, o: ((o.first,), {}),
-    "bitround": lambda cell, o: ((o.first,), {"keepbits": KEEPBITS}),
-    "pack": _with_format,
-    "unpack": lambda cell, o: ((o.first, cell.format), {"shape": o.shape}),
-    "gguf.quantize": _with_format,
-    "gguf.dequantize": _with_format,
-}
-
-
-# what the reference has no function for
-_REFERENCES = {"xarray.unpack_array": unpacked}
-
-
-def call_of(api: Any, cell: Cell, o: Operands) -> Callable[[], Any]:
-    """Return the call with all its arguments; `api` is fastq or its reference."""
-    name = WORKS[cell.work].function
-    positional, named = ARGUMENTS[name](cell, o)
-    named |= dict(WORKS[cell.work].options) | ({} if o.out is None else {"out": o.out})
-    if api is reference and name in _REFERENCES:
-        return partial(_REFERENCES[name], *positional, **named)
-    if api is fastq and name == "dequantize":
-        return partial(positional[0].dequantize, **named)
-    return partial(attrgetter(name)(api), *positional, **named)
-
-
-def results_of(result: Any) -> Results:
-    """Return what a call returned, by name."""
-    if isinstance(result, QuantizedArray):
-        return {"codes": result.codes} | results_of(result.qparams)
-    if isinstance(result, QParams):
-        scales = {} if result.tensor_scale is None else {"tensor_scale": result.tensor_scale}
-        return {"scale": result.scale, "zero_point": result.zero_point} | scales
-    if isinstance(result, Comparison):
-        return {"measures": np.array([getattr(result, name) for name in MEASURES]), "clipped": result.clipped}
-    if isinstance(result, BitInformation):
-        return {"counts": result.counts}
-    return {"lo": result[0], "hi": result[1]} if isinstance(result, tuple) else {"result": result}
 
 
 def expected(cell: Cell, log2: int) -> Results:
     """Return the right results of the piece."""
-    return results_of(call_of(reference, cell, piece(cell, log2))())
+    return results_of(call_of(reference, piece(cell, log2))())
 
 
 def with_results(cell: Cell, log2: int) -> tuple[Operands, Results]:

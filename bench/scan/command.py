@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from fastq import config
 
 from .. import machine
-from ..options import FILE, Sizes, console, threads_option, words
+from ..options import FILE, chosen_option, console, sizes_option, threads_option
 from ..show import table
 from . import judge, run, sample, show, store
 from .grid import GATE, LADDER, Cell
@@ -96,20 +96,9 @@ def measure_scan(
 )
 @click.option("--cells", "most", type=click.IntRange(0), help="Finish when the file has this number of cells.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample of cells.")
-@click.option(
-    "--sizes",
-    type=Sizes(),
-    default=(),
-    show_default=f"{words(LADDER)} and two more",
-    help="Sizes of arrays, as log2 of the number of elements.",
-)
-@click.option(
-    "-o",
-    "--only",
-    "patterns",
-    multiple=True,
-    metavar="PATTERN",
-    help="Measure only cells whose work or name PATTERN matches; by default all.",
+@sizes_option(LADDER, " and two more", default=())
+@chosen_option(
+    "-o", "--only", "patterns", "PATTERN", "Measure only cells whose work or name PATTERN matches; by default all."
 )
 @threads_option
 @click.option(

@@ -20,12 +20,12 @@ from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import CASTS, QTYPES
 
 from .. import cases
+from ..calls import NO_FORMAT, SEED
 from ..cases import Pass
-from ..data import SEED
 
 PIECE = 16  # log2 of the elements that larger arrays repeat
 ROWS_AT_LEAST = 4
-NO_FORMAT, OF_CODES = "none", "codes"
+OF_CODES = "codes"
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 # those that take their scale from extremes: a search for it takes longer than memory does
@@ -182,104 +182,76 @@ class Work(NamedTuple):
 
 RANDOM = MappingProxyType({"rounding": "stochastic", "rng": SEED})
 _OTHERS = tuple(name for name in CONVENTIONS if name != DEFAULT)
-_REFUSED, _TAKEN = ("raise", "zero"), ("zero", "keep")  # values have NaN where it is not refused
 
 
-def _by_convention(
-    function: str, parameters: str, reads: str, writes: str, nans: tuple[str, ...] = _REFUSED, **more: Any
-) -> Work:
-    formats = _BY_CONVENTION if parameters == "symmetric" else _BY_ANY_CONVENTION
-    return Work(function, parameters, formats, reads, writes, conventions=_OTHERS, nans=nans, **more)
+def _plain(function: str, formats: tuple[str, ...], reads: str, writes: str = "", *dtypes: str, **more: Any) -> Work:
+    """A work that knows neither parameters nor granularities; of all dtypes where none is named."""
+    named = {"dtypes": dtypes} if dtypes else {}
+    return Work(function, NO_FORMAT, formats, reads, writes, **named | {"granularities": PLAIN_SHAPES} | more)
 
 
-WORKS = {
+_AS_GIVEN = "values parameters"
+_MARKED = tuple(name for name in _AT_RANDOM if name in _WITHOUT_BLOCKS)
+_ROUNDED = ("float16", "float32", "float64")
+_UNPACKED = ("int8", "uint8", "int16", "uint16")
+_GGUF = {"granularities": ("array", "blocks 32")}
+# function -> what it reads and writes, where its parameters come from, and what it takes
+_PARAMETRIC = {
     "quantize": Work("quantize", "own", _ALL, "values", "codes parameters"),
     "quantize symmetric": Work("quantize", "symmetric", _SCHEMES, "values", "codes parameters"),
-    "quantize given": Work("quantize", "given", _ALL, "values parameters", "codes"),
-    "quantize_linear": Work("quantize_linear", "given", _WITHOUT_BLOCKS, "values parameters", "codes"),
+    "quantize given": Work("quantize", "given", _ALL, _AS_GIVEN, "codes"),
+    "quantize_linear": Work("quantize_linear", "given", _WITHOUT_BLOCKS, _AS_GIVEN, "codes"),
     "dequantize_linear": Work("dequantize_linear", "given", _OWN_DTYPE, "bytes parameters", "values", FLOATS),
     "dequantize": Work("dequantize", "given", _ALL, "codes parameters", "values", FLOATS),
     "fake_quantize": Work("fake_quantize", "own", _ALL, "values", "values"),
     "fake_quantize symmetric": Work("fake_quantize", "symmetric", _SCHEMES, "values", "values"),
-    "fake_quantize given": Work("fake_quantize", "given", _ALL, "values parameters", "values"),
+    "fake_quantize given": Work("fake_quantize", "given", _ALL, _AS_GIVEN, "values"),
     "choose_qparams": Work("choose_qparams", "own", _ALL, "values", "parameters", out=False),
-    "minmax": Work("minmax", NO_FORMAT, (NO_FORMAT,), "values", "", out=False),
-    "compare": Work("compare", "given", _ALL, "values codes parameters", "", out=False),
-    "compare values": Work(
-        "compare", NO_FORMAT, (NO_FORMAT,), "values values", "", granularities=PLAIN_SHAPES, out=False
-    ),
-    "quantize at random": Work("quantize", "own", _AT_RANDOM, "values", "codes parameters", options=RANDOM),
-    "quantize_linear at random": Work(
-        "quantize_linear",
-        "given",
-        tuple(name for name in _AT_RANDOM if name in _WITHOUT_BLOCKS),
-        "values parameters",
-        "codes",
-        options=RANDOM,
-    ),
-    "cast": Work("quantize_linear", NO_FORMAT, tuple(CASTS), "values", "codes", granularities=PLAIN_SHAPES),
-    "cast at random": Work(
-        "quantize_linear", NO_FORMAT, tuple(CASTS), "values", "codes", granularities=PLAIN_SHAPES, options=RANDOM
-    ),
+}
+
+
+def _by_convention(name: str, nans: tuple[str, ...] = ("raise", "zero")) -> Work:
+    work = _PARAMETRIC[name]
+    formats = _BY_CONVENTION if work.parameters == "symmetric" else _BY_ANY_CONVENTION
+    return work._replace(formats=formats, conventions=_OTHERS, nans=nans)
+
+
+def _with_nan(name: str, formats: tuple[str, ...] = _WITH_NAN) -> Work:
+    return _PARAMETRIC[name]._replace(formats=formats, nans=("zero", "keep"))  # values have NaN where it is not refused
+
+
+_MINMAX = Work("minmax", NO_FORMAT, (NO_FORMAT,), "values", out=False)
+_CAST = _plain("quantize_linear", tuple(CASTS), "values", "codes")
+WORKS = _PARAMETRIC | {
+    "minmax": _MINMAX,
+    "compare": Work("compare", "given", _ALL, "values codes parameters", out=False),
+    "compare values": _plain("compare", (NO_FORMAT,), "values values", out=False),
+    "quantize at random": _PARAMETRIC["quantize"]._replace(formats=_AT_RANDOM, options=RANDOM),
+    "quantize_linear at random": _PARAMETRIC["quantize_linear"]._replace(formats=_MARKED, options=RANDOM),
+    "cast": _CAST,
+    "cast at random": _CAST._replace(options=RANDOM),
     "requantize": Work(
-        "requantize",
-        "given",
-        ("int8", "uint8", "int16"),
-        "values parameters",
-        "codes",
-        ("int32",),
-        WITHOUT_BLOCKS,
+        "requantize", "given", ("int8", "uint8", "int16"), _AS_GIVEN, "codes", ("int32",), WITHOUT_BLOCKS
     ),
-    "unpack_array": Work(
-        "xarray.unpack_array",
-        NO_FORMAT,
-        ("int8", "uint8", "int16", "uint16"),
-        "bytes",
-        "values",
-        ("float32", "float64"),
-        PLAIN_SHAPES,
-        False,
-    ),
-    "pack": Work("pack", NO_FORMAT, _PACKED, "bytes", "codes", (OF_CODES,), PLAIN_SHAPES, False),
-    "unpack": Work("unpack", NO_FORMAT, _PACKED, "codes", "bytes", (OF_CODES,), PLAIN_SHAPES, False),
-    "bitround": Work(
-        "bitround", NO_FORMAT, (NO_FORMAT,), "values", "values", ("float16", "float32", "float64"), PLAIN_SHAPES
-    ),
-    "bit_information": Work(
-        "bit_information", NO_FORMAT, (NO_FORMAT,), "values", "", ("float16", "float32", "float64"), PLAIN_SHAPES, False
-    ),
-    "gguf.quantize": Work(
-        "gguf.quantize", "own", tuple(BLOCK_FORMATS), "values", "codes", granularities=("array", "blocks 32")
-    ),
-    "gguf.dequantize": Work(
-        "gguf.dequantize",
-        "own",
-        tuple(BLOCK_FORMATS),
-        "codes",
-        "values",
-        ("float32",),
-        granularities=("array", "blocks 32"),
-    ),
-    "binarize": Work(
-        "binarize", NO_FORMAT, ("uint8", "int8"), "values", "bits", granularities=PLAIN_SHAPES, nans=_REFUSED
-    ),
-    "quantize by convention": _by_convention("quantize", "own", "values", "codes parameters"),
-    "quantize symmetric by convention": _by_convention("quantize", "symmetric", "values", "codes parameters"),
-    "quantize given by convention": _by_convention("quantize", "given", "values parameters", "codes"),
-    "quantize_linear by convention": _by_convention("quantize_linear", "given", "values parameters", "codes"),
-    "dequantize by convention": _by_convention(
-        "dequantize", "given", "codes parameters", "values", ("raise",), dtypes=FLOATS
-    ),
-    "dequantize_linear by convention": _by_convention(
-        "dequantize_linear", "given", "bytes parameters", "values", ("raise",), dtypes=FLOATS
-    ),
-    "fake_quantize by convention": _by_convention("fake_quantize", "own", "values", "values"),
-    "choose_qparams by convention": _by_convention("choose_qparams", "own", "values", "parameters", out=False),
-    "quantize with NaN": Work("quantize", "own", _WITH_NAN, "values", "codes parameters", nans=_TAKEN),
-    "quantize given with NaN": Work("quantize", "given", _NAN_GIVEN, "values parameters", "codes", nans=_TAKEN),
-    "fake_quantize with NaN": Work("fake_quantize", "own", _WITH_NAN, "values", "values", nans=_TAKEN),
-    "choose_qparams with NaN": Work("choose_qparams", "own", _WITH_NAN, "values", "parameters", out=False, nans=_TAKEN),
-    "minmax with NaN": Work("minmax", NO_FORMAT, (NO_FORMAT,), "values", "", out=False, nans=("zero",)),
+    "unpack_array": _plain("xarray.unpack_array", _UNPACKED, "bytes", "values", "float32", "float64", out=False),
+    "pack": _plain("pack", _PACKED, "bytes", "codes", OF_CODES, out=False),
+    "unpack": _plain("unpack", _PACKED, "codes", "bytes", OF_CODES, out=False),
+    "bitround": _plain("bitround", (NO_FORMAT,), "values", "values", *_ROUNDED),
+    "bit_information": _plain("bit_information", (NO_FORMAT,), "values", "", *_ROUNDED, out=False),
+    "gguf.quantize": Work("gguf.quantize", "own", tuple(BLOCK_FORMATS), "values", "codes", **_GGUF),
+    "gguf.dequantize": Work("gguf.dequantize", "own", tuple(BLOCK_FORMATS), "codes", "values", ("float32",), **_GGUF),
+    "binarize": _plain("binarize", ("uint8", "int8"), "values", "bits", nans=("raise", "zero")),
+    **{
+        f"{name} by convention": _by_convention(name)
+        for name in ("quantize", "quantize symmetric", "quantize given", "quantize_linear")
+    },
+    **{f"{name} by convention": _by_convention(name, ("raise",)) for name in ("dequantize", "dequantize_linear")},
+    **{f"{name} by convention": _by_convention(name) for name in ("fake_quantize", "choose_qparams")},
+    "quantize with NaN": _with_nan("quantize"),
+    "quantize given with NaN": _with_nan("quantize given", _NAN_GIVEN),
+    "fake_quantize with NaN": _with_nan("fake_quantize"),
+    "choose_qparams with NaN": _with_nan("choose_qparams"),
+    "minmax with NaN": _MINMAX._replace(nans=("zero",)),
 }
 # those whose first operand is an array of codes, which the layout is of
 OF_CODES_WORKS = tuple(name for name, row in WORKS.items() if row.reads.split()[0] in ("codes", "bytes"))
@@ -438,11 +410,12 @@ class Cell(NamedTuple):
 
     def _of_parameters(self) -> int:
         """Return the bytes of a scale and its zero point."""
-        qtype, convention = QTYPES.get(self.format), CONVENTIONS[self.convention]
-        if qtype is None or qtype.scale_element:
-            return 0 if qtype is None else 1
-        scale = 8 if convention.stored_type == "float64" else 4
-        return scale + (max(1, qtype.bits // 8) if convention.zero_point == "integer" else scale)
+        convention = CONVENTIONS[self.convention]
+        if self.format not in QTYPES:
+            return 0
+        scale, zero = cases.parameter_bytes(self.format)
+        scale = 8 if convention.stored_type == "float64" else scale
+        return scale + (zero if convention.zero_point == "integer" or not zero else scale)
 
 
 def cell_of(name: str) -> Cell:

@@ -9,8 +9,8 @@ from statistics import median
 from typing import NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
+from ..peers.roofline import PARALLEL_FROM
 from ..results import geometric_mean
-from ..roofline.moves import PARALLEL_FROM
 from .grid import LAYOUTS, Cell
 from .store import Scan, Timings
 
@@ -151,30 +151,15 @@ def _mean(ratios: Iterable[float]) -> float:
     return mean
 
 
-class Verdict(NamedTuple):
-    """A target over the whole grid: what must reach how many times the best peer, how many it reaches, and whether."""
-
-    what: str
-    wanted: float
-    reached: float
-    met: bool
-
-
-def verdicts(scan: Scan) -> list[Verdict]:
-    """Return the targets over the best peer; none where no cell has one."""
+def verdicts(scan: Scan) -> list[tuple[str, float, float]]:
+    """Return the targets over the best peer: of what, times as fast wanted and reached; none where no cell has one."""
     mean = mean_over(scan, BEST)
     if mean is None:
         return []
-    of, found = CRITERIA[f"slower than {BEST}"].cells(scan), slower(scan, BEST)
-    below, worst = len({each.cell for each in found}), min(_times_of_best(scan))
-    return [
-        Verdict(f"every cell and size; {below} of {of} cells are below", EACH_TARGET, worst, worst >= EACH_TARGET),
-        Verdict(f"geometric mean of {of} cells", MEAN_TARGET, mean, mean >= MEAN_TARGET),
-    ]
-
-
-def _times_of_best(scan: Scan) -> Iterator[float]:
-    return (theirs / timings.ours for _, _, timings, theirs in _beside(scan, RIVALS[BEST]))
+    of, below = CRITERIA[f"slower than {BEST}"].cells(scan), len({each.cell for each in slower(scan, BEST)})
+    worst = min(theirs / timings.ours for _, _, timings, theirs in _beside(scan, RIVALS[BEST]))
+    every = f"every cell and size; {below} of {of} cells are below"
+    return [(every, EACH_TARGET, worst), (f"geometric mean of {of} cells", MEAN_TARGET, mean)]
 
 
 def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Timings]]:

@@ -9,15 +9,16 @@ from typing import Any
 
 import fastq
 
+from ..calls import ALIGNMENT, call_of
 from ..cases import Pass
-from ..data import ALIGNMENT, room
-from ..peers import own_threads
-from ..roofline.moves import PARALLEL_FROM, kernel, nearest_lines
+from ..data import room
+from ..peers import Runner, own_threads
+from ..peers.roofline import PARALLEL_FROM, kernel, nearest_lines
 from ..timing import sampled, settle
 from .agreement import disagreement
-from .calls import call_of, ready, with_results
+from .calls import ready, with_results
 from .grid import LAYOUTS, PIECE, Cell, cell_of
-from .peers import PEERS, Prepared
+from .peers import PEERS
 from .plain import BASELINES
 
 TURNS = 2  # of the call, the copy and the rivals, so that what drifts in the machine drifts for all
@@ -36,7 +37,7 @@ def compiled(cell: str) -> str:
 def _called(name: str, log2: int) -> tuple[Callable[[], Any], str, Any]:
     cell = cell_of(name)
     operands, wrong = ready(cell, log2)
-    call = call_of(fastq, cell, operands)
+    call = call_of(fastq, operands)
     return call, wrong(call()), operands
 
 
@@ -63,7 +64,7 @@ def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
     if not LAYOUTS[cell.layout].dense:
         return {}
     plain = cell._replace(layout="c")
-    return {"c_order": call_of(fastq, plain, ready(plain, log2)[0])}
+    return {"c_order": call_of(fastq, ready(plain, log2)[0])}
 
 
 COPIES = {"copy store": False, "copy stream": True}
@@ -101,11 +102,11 @@ def timed_by_peer(peer: str, cell: str, log2: int, seconds: float) -> dict[str, 
     return {"seconds": least}
 
 
-def _of_peer(peer: str, cell: Cell, log2: int) -> tuple[Prepared | None, str]:
+def _of_peer(peer: str, cell: Cell, log2: int) -> tuple[Runner | None, str]:
     """Return the work of a peer, done once, and how its results differ from the reference's."""
     o, right = with_results(cell, log2)
-    made = PEERS[peer].prepared(cell, o)
+    made = PEERS[peer].prepared(o)
     if made is None:
         return None, ""
     made.call()
-    return made, disagreement(cell, right, log2, made.results(), PEERS[peer].ties)
+    return made, disagreement(cell, right, log2, [*made.results().values()], PEERS[peer].ties)

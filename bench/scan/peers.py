@@ -1,17 +1,18 @@
-"""Libraries that are timed with a cell, each in its own process: what they support, and the module that prepares it.
+"""Libraries that are timed with a cell, each in its own process, and what they support.
 
-A module has `prepared(cell, operands)`, which makes a `Prepared`, or None where the library does not do the work.
+Their modules in bench/peers have `prepared(operands)`, which makes a `Runner`, or None where it does not do the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..calls import Operands
 from ..peers import PEERS as LIBRARIES
+from ..peers import Runner
 from ..verify import TIES_AT_MOST
-from .arrays import Array, Operands
 from .grid import BLOCK_FORMATS, FLOATS, INTEGERS, NO_FORMAT, Cell
 
 _WHOLE = ("int8", "uint8", "int16")
@@ -23,28 +24,14 @@ _FORMULAS = (
 )
 
 
-class Prepared(NamedTuple):
-    """A work made ready: `call` does it once, `results` has what it made.
-
-    These are codes or values in the shape of the result, or of scales and zero points, or of both ends of ranges, each
-    in the shape of the operand with length 1 where it is shared, or the sums of measures. `keep` holds memory that a
-    call reaches by address only.
-    """
-
-    call: Callable[[], Any]
-    results: Callable[[], tuple[Array, ...]]
-    keep: Any = None
-
-
 class Peer(NamedTuple):
-    """The name of its process in bench/peers, the module here, what it takes of each axis that is named.
+    """The name of its module in bench/peers, and what it takes of each axis that is named.
 
     One that `compiles` for seconds keeps its code on disk, and does so concurrently with others before anything is
     timed. A share of `ties` of its codes may be the next ones.
     """
 
     process: str
-    module: str
     takes: Mapping[str, tuple[str, ...]]
     compiles: bool = False
     ties: float = TIES_AT_MOST
@@ -58,9 +45,9 @@ class Peer(NamedTuple):
         """Return whether it is asked for the work of a cell."""
         return cell.is_plain and all(getattr(cell, axis) in values for axis, values in self.takes.items())
 
-    def prepared(self, cell: Cell, o: Operands) -> Prepared | None:
+    def prepared(self, o: Operands) -> Runner | None:
         """Prepare the work of a cell, in the process of the peer; None where it does not do it."""
-        made: Prepared | None = import_module(f".{self.module}", __package__).prepared(cell, o)
+        made: Runner | None = import_module(f"..peers.{self.process}", __package__).prepared(o)
         return made
 
 
@@ -69,7 +56,6 @@ PEERS = {
     # torch takes no memory with negative strides, unaligned or byte-swapped, and computes with few unsigned integers
     "torch": Peer(
         "torch_compile",
-        "torch_functions",
         {
             "work": _FORMULAS,
             "format": (*_WHOLE, NO_FORMAT),
@@ -82,7 +68,6 @@ PEERS = {
     # another code at many of the ties that integers and halves have
     "jax": Peer(
         "jax_jit",
-        "jax_functions",
         {
             "work": (*_FORMULAS, "binarize"),
             "format": (*_WHOLE, "uint16", "int4", "uint4", *_FLOAT8, NO_FORMAT),
@@ -94,7 +79,6 @@ PEERS = {
     ),
     "onnxruntime": Peer(
         "onnxruntime",
-        "onnx_nodes",
         {
             "work": ("quantize", "quantize given", "quantize_linear", "dequantize", "dequantize_linear"),
             "format": (*_WHOLE, "uint16", "int4", "uint4", "int2", "uint2", *_FLOAT8),
@@ -104,7 +88,6 @@ PEERS = {
     ),
     "ggml": Peer(
         "ggml",
-        "ggml_rows",
         {
             "work": ("gguf.quantize", "gguf.dequantize"),
             "format": tuple(BLOCK_FORMATS),

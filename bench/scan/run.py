@@ -33,18 +33,10 @@ WIDEST = 16  # bytes of an element at most, input and result
 
 @dataclass
 class Pool:
-    """Workers that are reused, by the threads that they work with.
+    """Workers that are reused, by the threads that they work with."""
 
-    Attributes
-    ----------
-    threads : int
-        What cells of the axis value "all" get.
-    of : dict
-        The worker of a name, and how often it has been asked.
-    """
-
-    threads: int
-    of: dict[str, tuple[Worker, int]] = field(default_factory=dict)
+    threads: int  # of cells of the axis value "all"
+    of: dict[str, tuple[Worker, int]] = field(default_factory=dict)  # by name, and how often it has been asked
 
     def threads_of(self, cell: Cell) -> int:
         """Return how many threads a cell has."""

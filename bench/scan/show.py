@@ -43,8 +43,8 @@ def summary(scan: Scan) -> tuple[Row, list[Row]]:
 def verdicts(scan: Scan) -> tuple[Row, list[Row]]:
     """Return the targets over the best peer."""
     rows = [
-        [each.what, f">= {each.wanted:g} x", f"{each.reached:.2f} x", "yes" if each.met else "**no**"]
-        for each in judge.verdicts(scan)
+        [what, f">= {wanted:g} x", f"{reached:.2f} x", "yes" if reached >= wanted else "**no**"]
+        for what, wanted, reached in judge.verdicts(scan)
     ]
     return ["compared with the best peer", "wanted", "reached", "met"], rows
 

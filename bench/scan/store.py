@@ -52,35 +52,19 @@ COLUMNS = Timings._fields
 
 @dataclass
 class Scan:
-    """A scan: the machine, how it was made, what was measured and what failed.
-
-    Attributes
-    ----------
-    machine, versions : dict
-        As in results of the benchmark.
-    settings : dict
-        What decides about cells and sizes: `seed`, `threads`, `sizes` (empty: `LADDER` and two more) and `only` (shell
-        patterns; empty: all cells).
-    started : str
-        When it was begun.
-    seconds : float
-        How long it took, all sittings together.
-    timings : dict
-        For each cell its timings by log2 of the elements.
-    failed : dict
-        Why a cell could not be measured: wrong results, an exception, a process that ended.
-    refused : dict
-        How the results of a peer differ from the reference's, or how it failed, by its name, the cell's and the size,
-        where it has no time but that of a second measurement.
-    """
+    """A scan: the machine, how it was made, what was measured and what failed; machine and versions as in `Results`."""
 
     machine: dict[str, Any]
     versions: dict[str, str]
+    # what decides about cells and sizes: `seed`, `threads`, `sizes` (empty: `LADDER` and two more) and `only` (shell
+    # patterns; empty: all cells)
     settings: dict[str, Any]
     started: str
-    seconds: float = 0.0
-    timings: dict[Cell, dict[int, Timings]] = field(default_factory=dict)
-    failed: dict[Cell, str] = field(default_factory=dict)
+    seconds: float = 0.0  # of all sittings together
+    timings: dict[Cell, dict[int, Timings]] = field(default_factory=dict)  # by log2 of the elements
+    failed: dict[Cell, str] = field(default_factory=dict)  # wrong results, an exception, a process that ended
+    # how the results of a peer differ from the reference's, or how it failed, by its name, the cell's and the size,
+    # where it has no time but that of a second measurement
     refused: dict[str, str] = field(default_factory=dict)
 
     def __contains__(self, cell: Cell) -> bool:
@@ -154,5 +138,4 @@ def _picoseconds(seconds: float | None) -> float | None:
 
 def stored() -> dict[Path, Scan]:
     """Return the scans next to this file, those that were begun last first."""
-    found = {path: read(path) for path in STORED.glob("*.json*")}
-    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
+    return compressed.stored(STORED, read)

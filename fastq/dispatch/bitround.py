@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from fastq.dispatch import cache
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute
-from fastq.dispatch.planner import kernel_args, kernel_for, store_mode, tiled
+from fastq.dispatch.planner import kernel_args, store_mode, tiled
 from fastq.dispatch.spec import PLAIN
-from fastq.dispatch.strides import arrange, extents, is_plain_out, result_of
+from fastq.dispatch.strides import arrange, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import BitPairOperands, BitRoundOperands
 from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRounding
@@ -66,8 +67,7 @@ def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
 def _launch_of(asked: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
     """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
     plan = _plan(asked, x, out)
-    nbytes_of, lowest = extents(x, out, nbytes)
-    launch = _with_table(asked, bind(plan.checked(Checks((*nbytes_of, 0, 0), lowest=lowest))))
+    launch = _with_table(asked, bind(plan, Checks.of(x, out, nbytes)))
     execute_for = functools.partial(_execute, asked)
     return BoundLaunch(
         _refuse_nothing, _with_table(asked, bind(plan)), launch, execute_for=execute_for, strides=x.strides
@@ -92,12 +92,12 @@ def _with_table(asked: BitRounding, launch: Execute) -> Execute:
 
 def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> LaunchPlan:
     """Plan to round arrays like these, in place or in tiles."""
-    view = arrange(x, out, ARRAY).view(x, out, asked.dtype)
+    view = arrange(x, out, ARRAY, asked.dtype)
     bits, size, kept = np.dtype(f"i{asked.dtype.itemsize}"), math.prod(view.shape), asked.keepbits
     dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
     op, kinds = "granular_bitround" if kept is None else "bitround", BitRoundOperands(bits, bits, bits)
-    kernel = kernel_for("traversal.elements.elements", kinds, op, arithmetic)
+    kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
     args = kernel_args(view.layout, size=dropped, streaming=streaming)
     operands, threads = (X, OUT, SCALE, NONE, NONE), threadpool.threads_for(size)
@@ -156,10 +156,10 @@ def _size(dtype: np.dtype[Any]) -> int:
 
 def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execute, int]:
     """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
-    view = arrange(x, following, ARRAY, given=True).view(x, following, dtype, reads=True)
+    view = arrange(x, following, ARRAY, given=True, reads=True)
     bits, size = np.dtype(f"i{dtype.itemsize}"), math.prod(view.shape)
     threads = threadpool.threads_for(size)
-    kernel = kernel_for("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
+    kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
     args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))
     plan = plan_launch(kernel, (X, OUT, SUMS, NONE, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
     return bind(tiled(plan, view, (bits, bits), writes=False)), threads

@@ -96,7 +96,8 @@ def call(
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
-            return holder.call(Call.of(operation, (x, y, a, b), qparams, options, types, shape)._replace(noise=noise))
+            named = OPERATIONS[operation].options(*options)
+            return holder.call(Call(operation, (x, y, a, b), qparams, named, types, shape, noise))
         x = as_array(x, OPERATIONS[operation].operands[0])
     recent = plans.recent
     try:
@@ -105,7 +106,7 @@ def call(
     except Exception:  # an object that is not hashable or can't be inspected: validation explains the error
         key = plan = None
     if plan is None:
-        plan = _resolve(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
+        plan = _resolve(Call(operation, (x, y, a, b), qparams, OPERATIONS[operation].options(*options), types, shape))
         if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
     return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
@@ -121,11 +122,6 @@ class Call(NamedTuple):
     types: tuple[type, ...]
     shape: Any
     noise: Noise | None = None
-
-    @classmethod
-    def of(cls, operation: str, operands: Any, qparams: Any, options: Any, types: Any, shape: Any) -> Call:
-        """Return the arguments of `call` with the options by their names."""
-        return cls(operation, operands, qparams, OPERATIONS[operation].options(*options), types, shape)
 
     def made(self) -> Any:
         """Make the call."""

@@ -129,7 +129,7 @@ def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversi
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
-    spec, values = spec_of("fake", request, True), kind if kind in _RESULTS else request.compute
+    spec, values = spec_of("fake", request, True), kind if kind in _RESULTS else request.coding.compute
     scale, qtype = from_dtype(spec.range_scheme.scale_dtype), str(request.qtype)
     conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
     return _checked(conversion, x, out)

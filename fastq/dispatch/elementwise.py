@@ -53,8 +53,8 @@ def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point
 def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
     compute = values.check_input(x.dtype)
-    params, request = _values_by_qparams(call, x)
-    bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
+    rules, params, request = _values_by_qparams(call, x, compute)
+    bound = _by_qparams("quantize", call, rules, params, request, codes_result(x, params.dtype, out))
 
     @in_standard_mode
     def launch(
@@ -73,29 +73,33 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
 
 def fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    params, request = _values_by_qparams(call, x)
-    return _by_qparams("fake", call, params, request, result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x))
+    of_values = _values_by_qparams(call, x, values.check_input(x.dtype))
+    return _by_qparams("fake", call, *of_values, result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x))
 
 
-def _values_by_qparams(call: Call, x: Array) -> tuple[QParams, values.Request]:
-    """Return parameters that are ready for values, and the request."""
-    params = checked_qparams(call.qparams, x.shape, values.check_input(x.dtype))
-    return params, values.by_qparams(x.dtype, x.ndim, params, call.options)
+def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, values.Request]:
+    """Return the rules for parameters, parameters that are ready for values, and the request."""
+    rules = rules_of(call.qparams, compute)
+    params = checked_qparams(call.qparams, x.shape, compute, rules)
+    return rules, params, values.by_qparams(x.dtype, x.ndim, params, call.options)
 
 
 def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
     shape, compute = call.shape, call.qparams.compute_dtype
-    params = checked_qparams(call.qparams, shape, compute)
+    rules = rules_of(call.qparams, compute)
+    params = checked_qparams(call.qparams, shape, compute, rules)
+    request = values.of_qparams(params, len(shape), compute)
     check_stored_codes(codes, params.dtype, shape)
     wanted = values.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _by_qparams("dequantize", call, params, values.of_qparams(params, len(shape), compute), result)
+    return _by_qparams("dequantize", call, rules, params, request, result)
 
 
-def _by_qparams(op: str, call: Call, params: QParams, request: values.Request, result: Result) -> BoundCall:
+def _by_qparams(
+    op: str, call: Call, rules: ParameterRules, params: QParams, request: values.Request, result: Result
+) -> BoundCall:
     """Return what launches an operation by its QParams, `params` where they are in the compute type."""
-    rules = rules_of(params, request.compute)
     return _bound(spec_of(op, request), request, call, rules, given_by(params), result)
 
 

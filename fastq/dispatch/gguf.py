@@ -113,10 +113,10 @@ def _bound(
     if not blocks:
         return lambda data, out, importance: result.new() if out is None else out
     plain = is_plain(data) and is_plain_out(target)
-    plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes))
+    plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes, _UINT8))
     launch, by_copies = never_fits, functools.partial(_by_copies, plan)
     if plain and target is out:
-        launch = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
+        launch = bind(plan, Checks((data.nbytes, result.nbytes, importance_bytes, 0)))
     execute = by_copies if plain else _in_tiles(task, plan, data, target) or by_copies
     refuse = functools.partial(_refuse, task, plan, blocks)
     settle = BoundLaunch(refuse, execute, launch, execute_for=lambda *_: by_copies, strides=data.strides).settle

@@ -14,7 +14,7 @@ from fastq.dispatch.copies import packer, unpacker
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extents
+from fastq.dispatch.strides import View, arrange, arrange_packed, copy_if_overlapping
 from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
@@ -106,7 +106,7 @@ class Launcher(NamedTuple):
     """A way to run an operation with given parameters: on arrays as they are, in tiles, or through codes in bytes."""
 
     plan: LaunchPlan
-    arrangement: Arrangement
+    view: View
     draws: bool  # whether it gets `Noise` in place of sums
     codes: CodesInBytes | None = None
 
@@ -118,7 +118,7 @@ class Launcher(NamedTuple):
         """
         if self.codes is not None:
             checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
-        launch, arranged, others = bind(self.plan.checked(checks)), self.arrangement.to_kernel, self.others
+        launch, arranged, others = bind(self.plan, checks), self.view.to_kernel, self.others
 
         def launch_drawing(x: Array, out: Array, scale: Array, zero_point: Array, *noise: Noise) -> int:
             return launch(x, out, scale, zero_point, *others(*noise))
@@ -128,7 +128,7 @@ class Launcher(NamedTuple):
         def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Any) -> int:
             return in_order(x, out, arranged(scale), arranged(zero_point), *sums)
 
-        execute = in_order if in_c_order and not self.arrangement.parameter_order else launch_arranged
+        execute = in_order if in_c_order and not self.view.parameter_order else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
     def bound_to(
@@ -147,23 +147,21 @@ class Launcher(NamedTuple):
         """
         if given.tensor_scale or not pass_as_they_are(rules, scale, zero_point, given):
             return never_fits
-        sizes, lowest = extents(x, out, nbytes)
-        qtype, in_kernel = rules.qtype, in_bits(given)
-        checks = Checks(
-            (*sizes, given.scale.nbytes, given.zero_point.nbytes),
-            in_kernel.scale.dtype,
-            rules.may_be_negative,
-            in_kernel.zero_point.dtype,
-            (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
-            (given.scale.dtype.type, given.zero_point.dtype.type),
-            lowest,
-            rules.may_be_zero,
+        qtype, in_kernel, (signed, zero) = rules.qtype, in_bits(given), rules.allowed
+        checks = Checks.of(
+            *(x, out, nbytes, given.scale.nbytes, given.zero_point.nbytes),
+            scale=in_kernel.scale.dtype,
+            signed=signed,
+            zero_point=in_kernel.zero_point.dtype,
+            codes=(qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
+            scalars=(given.scale.dtype.type, given.zero_point.dtype.type),
+            zero=zero,
         )
         return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
 
     def others(self, *sums: Any) -> tuple[Any, ...]:
         """Return the operands after zero points: sums as they are, or what kernels draw random numbers by."""
-        return (words_of(sums[0], self.arrangement.shape, self.arrangement.order),) if self.draws else sums
+        return (words_of(sums[0], self.view.shape, self.view.order),) if self.draws else sums
 
     def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Any) -> int:
         """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
@@ -171,7 +169,7 @@ class Launcher(NamedTuple):
         execute: Execute = functools.partial(run, plan)
         if self.codes is not None:
             execute = self.codes.through(execute)
-        to_kernel = self.arrangement.to_kernel
+        to_kernel = self.view.to_kernel
         return execute(x, out, to_kernel(scale), to_kernel(zero_point), *self.others(*sums))
 
 
@@ -190,21 +188,21 @@ def launcher(
     `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
     `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
     """
-    dtypes, packed_format = tuple(map(native, dtypes)), spec.packed_format
+    dtypes, packed_format, reads = tuple(map(native, dtypes)), spec.packed_format, spec.op == "compare"
     if packed_format is not None:
         operand = X if spec.op == "dequantize" else OUT
         packed = out if operand == OUT else x
-        arrangement = arrange_packed(shape, granularity, packed, packed_format.group)
-        if arrangement is None:
+        view = arrange_packed(shape, granularity, packed, packed_format.group)
+        if view is None:
             codes = np.empty(shape, packed_format.unpacked_dtype)
             x, out = (x, codes) if operand == OUT else (codes, out)
             kinds = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
             unpacked = launcher(spec.unpacked, granularity, x, out, shape, kinds, plan, scale_order)
             return unpacked._replace(codes=_codes(spec, packed_format, operand, packed, codes))
+        view = view.of(x, out, dtypes[1], reads)
     else:
-        arrangement = arrange(x, out, granularity, given=True, scale_order=scale_order)
-    view = arrangement.view(x, out, dtypes[1], reads=spec.op == "compare")
-    return Launcher(plan(spec, view, *dtypes), arrangement, spec.draws)
+        view = arrange(x, out, granularity, dtypes[1], given=True, reads=reads, scale_order=scale_order)
+    return Launcher(plan(spec, view, *dtypes), view, spec.draws)
 
 
 def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array | None, codes: Array) -> CodesInBytes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
+from fastq.dispatch.spec import CodeRange, OpSpec
 from fastq.dispatch.strides import Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
@@ -37,11 +37,14 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-_NOISY = X, OUT, SCALE, ZERO, SUMS  # operands of kernels that round at random, by the type that replaces sums
+# operands of kernels with parameters, by whether they round at random: the keys of random numbers replace sums
+PARAMETERS = {False: VALUES, True: (X, OUT, SCALE, ZERO, SUMS)}
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
 # depend on this number, so it is not a tuning constant
 ERRORS_CHUNK = 1 << 16
+
+_NO_NUMBERS = (0,) * len(ARG_NAMES)
 
 threadpool.when_changed(plans.clear)
 
@@ -53,41 +56,23 @@ def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float
     """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`."""
     bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
     fields = vars(layout) | bounds | {"tensor": 1.0, "repeat": 1, "chunk": ERRORS_CHUNK} | numbers
-    return np.array([tuple([fields.get(name, 0) for name in ARG_NAMES])], KERNEL_ARGS)
-
-
-def kernel_for(loop: str, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
-    """Return the address of a loop, by its name below `fastq.kernels`, for an arithmetic and options of a kernel."""
-    rule, code_format, scale_format = arithmetic
-    return kernel_address(loop, operands, op, rule=rule, code=code_format, scale_format=scale_format, **options)
+    return np.array([tuple(map(fields.get, ARG_NAMES, _NO_NUMBERS))], KERNEL_ARGS)
 
 
 def element_types(
-    spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero_point: np.dtype[Any]
-) -> ElementOperands:
+    spec: OpSpec, src: ElementType, dst: ElementType, scale: ElementType, zero_point: np.dtype[Any]
+) -> ElementOperands | NoisyOperands:
     """Return what the pointers of an operation point to, from the dtypes of its arrays."""
     op, code_format, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
-    return ElementOperands(
-        (code_format or src if op == "dequantize" else src),
-        (code_format or dst if op in ("quantize", "compare") else dst),
-        scale_format or scale,
-        zero_point,
-    )
-
-
-def with_noise(spec: OpSpec, kinds: ElementOperands) -> tuple[Any, tuple[int, int, int, int, int]]:
-    """Return what the pointers of a kernel point to, and its operands: with random numbers where it draws them."""
-    return (NoisyOperands(*kinds, np.dtype(np.int64)), _NOISY) if spec.draws else (kinds, VALUES)
+    src = code_format or src if op == "dequantize" else src
+    dst = code_format or dst if op in ("quantize", "compare") else dst
+    kinds = src, dst, scale_format or scale, zero_point
+    return NoisyOperands(*kinds, np.dtype(np.int64)) if spec.draws else ElementOperands(*kinds)
 
 
 def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
     """Return a plan for scales in units of one for the whole array, which is known only now; 0: of none."""
     return plan.with_args(tensor=tensor) if tensor else plan
-
-
-def owned_units(layout: Layout) -> int:
-    """Return of how many elements chunks are multiples, so that no block is in two of them."""
-    return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
 def enough_for_all(parts: int, threads: int) -> bool:
@@ -124,19 +109,13 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
     loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
-    pointers, operands = with_noise(spec, kinds)
-    kernel = kernel_for(loop.function, pointers, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
-    args = kernel_args(
-        layout,
-        spec.code_range,
-        streaming=store_mode(size, *kinds[:2], layout, row=loop.row, codes=spec.op == "quantize"),
-        outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
-        repeat=loop.repeat,
-    )
+    kernel = kernel_address(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
+    large, codes = outgrows_cache(size, *kinds[:2]), spec.op == "quantize"
+    streaming = store_mode(size, *kinds[:2], layout, row=loop.row, codes=codes) if large else 0
+    args = kernel_args(layout, spec.code_range, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
-    plan = plan_launch(
-        kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
-    )
+    how: dict[str, Any] = {"chunk_multiple": WHOLE_BYTES, "backward": backward, "status_mask": status_mask}
+    plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threads, **how)
     return tiled(plan, view, kinds[:2])
 
 
@@ -227,19 +206,14 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 # like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
-def outgrows_cache(nbytes: int) -> bool:
-    """Return whether operands of this many bytes in all outgrow the cache."""
-    return nbytes >= tuning.current().stream_from
+def outgrows_cache(size: int, *kinds: ElementType) -> bool:
+    """Return whether `size` elements of each type together outgrow the cache."""
+    return size * sum(map(bits_of, kinds)) // 8 >= tuning.current().stream_from
 
 
 def stores_past_cache(codes: bool) -> bool:
     """Return whether results that outgrow the cache are stored past it: values are, codes where that is faster."""
     return tuning.current().stream_codes or not codes
-
-
-def bytes_of(size: int, *kinds: ElementType) -> int:
-    """Return the whole bytes that `size` elements of each type take together."""
-    return size * sum(map(bits_of, kinds)) // 8
 
 
 def store_mode(
@@ -263,7 +237,7 @@ def store_mode(
     Without a layout loops see to it themselves that no line is shared: `repack` has one run, `blocks` stages as many
     blocks as it computes side by side, `block_columns` asks for each unit whether rows begin on lines.
     """
-    if not (outgrows_cache(bytes_of(size, src, dst)) and stores_past_cache(codes)):
+    if not (outgrows_cache(size, src, dst) and stores_past_cache(codes)):
         return 0
     if layout is None:
         return STRAIGHT

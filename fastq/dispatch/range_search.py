@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import planner
-from fastq.dispatch.planner import RUNS, kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
+from fastq.dispatch.planner import RUNS, kernel_args, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
 from fastq.engine.runtime import threadpool
@@ -17,6 +17,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.values import Request
@@ -40,7 +41,7 @@ class RangeSearch:
     """
 
     def __init__(self, x: Array, spec: OpSpec, request: Request) -> None:
-        granularity, compute, method = request.granularity, request.compute, request.search
+        granularity, compute, method = request.granularity, request.coding.compute, request.search
         assert method is not None
         self.axis = granularity.kept[0] if granularity.block_size else None
         self.order, self.granularity = _parts_first(x, granularity), granularity
@@ -68,7 +69,7 @@ class RangeSearch:
         scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
-        kernel = kernel_for(
+        kernel = kernel_address(
             RUNS,
             operands,
             "fake",
@@ -82,7 +83,7 @@ class RangeSearch:
         table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
         tried = {"candidates": candidates, "stages": self.stages}
         args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
-        unit = owned_units(layout) if whole else 1
+        unit = layout.unit if whole else 1
         how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
         plan = plan_launch(kernel, (X, LO, HI, SCALE, SUMS), args, view.size, self.threads, **how)
         return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
@@ -183,5 +184,5 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     block = min(granularity.block_size or length, length)
     if length % block == 0:
         rows, length = 1, rows * length
-    blocks = -(-length // block)
-    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks)
+    blocks, unit = -(-length // block), block if rows == 1 else length
+    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)

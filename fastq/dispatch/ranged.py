@@ -15,19 +15,21 @@ from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
 from fastq.dispatch.noise import words_of
 from fastq.dispatch.range_search import RangeSearch
-from fastq.dispatch.reduction import Extremes, NanParts, PairReduction, accumulator_of, plan_minmax
+from fastq.dispatch.reduction import Extremes, NanParts, accumulator_of, plan_minmax
 from fastq.dispatch.refusal import refuse_range
 from fastq.dispatch.spec import Arithmetic, OpSpec, spec_of
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     BLOCK_SIZES,
     COLUMN_BYTES,
     COLUMN_REGISTERS,
     DRAWN_TOGETHER,
     ElementOperands,
+    NoisyOperands,
     RangeOperands,
 )
 from fastq.kernels.status import HAS_INFINITE_RANGE
@@ -98,10 +100,9 @@ class _Work(NamedTuple):
     spec: OpSpec
     result: strides.Result | None = None  # None: only parameters are requested
 
-    @property
-    def refuse(self) -> Callable[..., None]:
-        """A function that raises the error of a status."""
-        return functools.partial(refuse_range, nan=self.request.nan)
+    def refuse(self, status: int, *operands: Any) -> None:
+        """Raise the error of a status."""
+        refuse_range(status, *operands, nan=self.request.nan)
 
     def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
         """Return what does it: in one launch if that can be, else in steps."""
@@ -112,33 +113,36 @@ class _Work(NamedTuple):
             shape = shape_of_ranges(x.shape, request.granularity)
             return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
         apart = request.search is not None or self.result is None
-        where = None if apart else self.arranged(x, target)
-        ranged = None if where is None else self.plan(where, x, target, one_pass=not where.is_in_order(x))
-        if where is not None and ranged is not None:
-            return self.filled(self.at_once(where, ranged, x, target), where, begin=ranged.begin)
+        view = None if apart else self.seen(x, target)
+        if view is not None and self.result is not None:
+            kinds = native(x.dtype), self.result.dtype
+            plan = functools.partial(plan_ranged, self.spec, src=kinds[0], dst=kinds[1], draws=request.stochastic)
+            # two passes had better go through x each in its own way
+            if (ranged := plan(view, one_pass=not (view.direct or view.is_in_order(x)))) is not None:
+                return self.filled(self.at_once(plan, view, ranged, x, target), view, begin=ranged.begin)
         choice = ParameterChoice(x, request, self.spec)
         if self.result is not None:
-            return self.filled(self.in_steps(choice, x, target), choice.arrangement)
+            return self.filled(self.in_steps(choice, x, target), choice.view)
         launch = BoundLaunch(self.refuse, choice.execute, choice.launch or choice.execute)
-        return self.filled(launch, choice.arrangement, begin=choice.reduce.plan.begin if choice.launch else tuple)
+        return self.filled(launch, choice.view, begin=choice.reduce.plan.begin if choice.launch else tuple)
 
     def filled(
         self,
         bound: BoundLaunch,
-        where: strides.Arrangement | None = None,
+        view: strides.View | None = None,
         shape: tuple[int, ...] = (),
         begin: Callable[[], tuple[Any, ...]] = tuple,
     ) -> Callable[..., Quantized]:
         """Return what launches on new parameters, and returns them with the result.
 
-        A closure, which takes half the time of a method; `where` is how kernels see parameters, `shape` theirs. `begin`
+        A closure, which takes half the time of a method; `view` is how kernels see parameters, `shape` theirs. `begin`
         makes the operands after these; noise comes last, after a scale of the array and importance, or None.
         """
         request, scheme, qtype = self.request, self.spec.range_scheme, self.request.qtype
-        shape = shape if where is None else where.layout.shape
+        shape = shape if view is None else view.layout.shape
         own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
         own_zero, has_tensor = qtype.storage if qtype.element else None, qtype.has_tensor_scale
-        arranged = None if where is None or where.order is None else where.from_kernel
+        arranged = None if view is None or view.order is None else view.from_kernel
         new: Callable[[], Any] = type(None) if self.result is None else self.result.new
         new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
         new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
@@ -169,54 +173,54 @@ class _Work(NamedTuple):
 
     # --- at once ------------------------------------------------------------------------------------------------------
 
-    def arranged(self, x: Array, out: Array | None) -> strides.Arrangement | None:
+    def seen(self, x: Array, out: Array | None) -> strides.View | None:
         """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
-        packed, granularity = self.spec.packed_format, self.request.granularity
-        if packed is not None:
-            return strides.arrange_packed(x.shape, granularity, out, packed.group)
-        return strides.arrange(x, out, granularity)
-
-    def plan(
-        self, where: strides.Arrangement, x: Array, out: Array | None, one_pass: bool = False
-    ) -> RangedPlan | None:
-        """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
         assert self.result is not None
-        dst = self.result.dtype
-        return plan_ranged(self.spec, where.view(x, out, dst), native(x.dtype), dst, one_pass, self.request.stochastic)
+        packed, granularity = self.spec.packed_format, self.request.granularity
+        if packed is None:
+            return strides.arrange(x, out, granularity, self.result.dtype)
+        view = strides.arrange_packed(x.shape, granularity, out, packed.group)
+        return None if view is None else view.of(x, out)
 
-    def at_once(self, where: strides.Arrangement, ranged: RangedPlan, x: Array, out: Array | None) -> BoundLaunch:
+    def at_once(
+        self,
+        plan: Callable[[strides.View], RangedPlan | None],
+        view: strides.View,
+        ranged: RangedPlan,
+        x: Array,
+        out: Array | None,
+    ) -> BoundLaunch:
         """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
 
         NaN and infinities are refused by the reports of kernels; the driver refuses output that shares memory with x.
         """
 
         def in_order(x: Array, out: Array, *parameters: Array) -> int:
-            x = where.in_order(x)  # a copy without gaps may have longer rows, too long for a tile
+            x = view.in_order(x)  # a copy without gaps may have longer rows, too long for a tile
             target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of that
-            ranged = self.plan(where, x, target)
+            ranged = plan(view.of(x, target))
             assert ranged is not None  # of memory that goes through no tiles
-            status = self.executing(where, ranged, x)(x, target, *parameters)
+            status = self.executing(view, ranged, x)(x, target, *parameters)
             out[...] = target
             return status
 
         def execute_for(source: Array, out: Array) -> Execute:
-            ranged = self.plan(where, source, out)
-            return in_order if ranged is None else self.executing(where, ranged, source)
+            ranged = plan(view.of(source, out))
+            return in_order if ranged is None else self.executing(view, ranged, source)
 
         assert self.result is not None
-        execute = self.executing(where, ranged, x)
-        nbytes, lowest = strides.extents(x, out, self.result.nbytes)
-        bound: Execute = driver.bind(ranged.plan.checked(driver.Checks((*nbytes, 0, 0), lowest=lowest)))
+        execute = self.executing(view, ranged, x)
+        bound: Execute = driver.bind(ranged.plan, driver.Checks.of(x, out, self.result.nbytes))
 
         def launch_drawing(*operands: Any) -> int:
-            return bound(*operands[:4], *ranged.operands(where, operands[-1]))
+            return bound(*operands[:4], *ranged.operands(view, operands[-1]))
 
         launch = launch_drawing if self.request.stochastic else bound
         if self.request.qtype.has_tensor_scale:  # new memory is shared with nothing
             launch = execute if out is None else driver.never_fits
         return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
 
-    def executing(self, where: strides.Arrangement, ranged: RangedPlan, source: Array) -> Execute:
+    def executing(self, view: strides.View, ranged: RangedPlan, source: Array) -> Execute:
         """Return what runs a plan on arrays with the strides of a source, a result and parameters that it writes."""
         tensor_of = TensorScale(source, self.request) if self.request.qtype.has_tensor_scale else None
 
@@ -233,7 +237,7 @@ class _Work(NamedTuple):
             if tensor_of is not None and tensor is not None:
                 status = tensor_of(x, tensor)
                 plan = planner.with_tensor(plan, float(tensor))
-            return status | driver.run(plan, x, out, scale, zero_point, *ranged.operands(where, noise))
+            return status | driver.run(plan, x, out, scale, zero_point, *ranged.operands(view, noise))
 
         return execute
 
@@ -244,11 +248,11 @@ class _Work(NamedTuple):
         (request, spec, result), scheme = self, self.spec.range_scheme
         assert result is not None
         dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
-        order = choice.arrangement.parameter_order or tuple(range(x.ndim))
+        order = choice.view.parameter_order or tuple(range(x.ndim))
         plan: Callable[..., driver.LaunchPlan] = functools.partial(planner.plan_elementwise, backward=True)
         given = spec.given.drawn if request.stochastic else spec.given
         way = launcher(given, request.granularity, x, out, x.shape, dtypes, plan, order)
-        from_kernel = choice.arrangement.from_kernel
+        from_kernel = choice.view.from_kernel
 
         def execute(
             x: Array,
@@ -267,11 +271,11 @@ class _Work(NamedTuple):
             inner = self.in_steps(anew, x, out).execute
 
             def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
-                layout = anew.arrangement.layout.shape
+                layout = anew.view.layout.shape
                 own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
                 status = inner(x, out, *own, *others)
                 for given, chosen in zip((scale, zero_point), own, strict=True):
-                    from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
+                    from_kernel(given)[...] = anew.view.from_kernel(chosen)
                 return status
 
             return execute
@@ -297,29 +301,23 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
     )
     loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
-    kernel = planner.kernel_for(
-        f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
-    )
+    kernel = kernel_address(f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
     args, threads = planner.kernel_args(strides.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
     return driver.plan_launch(kernel, operands, args, count, threads)
 
 
 class RangedPlan(NamedTuple):
-    """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
+    """A launch plan that takes parameters from ranges and quantizes."""
 
     plan: driver.LaunchPlan
-    reduction: PairReduction | None
+    # a function that returns the operands after zero points: minima and maxima, if there are two passes
+    begin: Callable[[], tuple[Array | None, ...]] = tuple
 
-    @property
-    def begin(self) -> Callable[[], tuple[Array | None, ...]]:
-        """A function that returns the operands after zero points: minima and maxima, if there are two passes."""
-        return self.reduction.begin if self.reduction else tuple
-
-    def operands(self, where: strides.Arrangement, noise: Noise | None) -> tuple[Array | None, ...]:
+    def operands(self, view: strides.View, noise: Noise | None) -> tuple[Array | None, ...]:
         """Return the operands after zero points: the keys of random numbers replace sums."""
         begun = self.begin()
-        return begun if noise is None else (words_of(noise, where.shape, where.order), *begun[1:])
+        return begun if noise is None else (words_of(noise, view.shape, view.order), *begun[1:])
 
 
 def plan_ranged(
@@ -333,7 +331,7 @@ def plan_ranged(
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
     fused = _plan_fused(spec.drawn if draws else spec, view, src, dst, one_pass)
     if fused is not None:
-        return RangedPlan(fused, None)
+        return RangedPlan(fused)
     marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
     if one_pass or marks_blocks:
         return None
@@ -342,10 +340,10 @@ def plan_ranged(
     second = planner.plan_elementwise(given, view, src, dst, *kinds, backward=True)
     reduction = plan_minmax(view, spec.nan, src)
     ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
-    return RangedPlan(reduction.plan.then(ranges, second), reduction)
+    return RangedPlan(reduction.plan.then(ranges, second), reduction.begin)
 
 
-def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
+def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands) -> int:
     """Return the bytes of a number of the type that a kernel computes in."""
     if arithmetic.rule.compute:
         return np.dtype(arithmetic.rule.compute).itemsize
@@ -358,8 +356,9 @@ def _plan_fused(
     spec: OpSpec, view: strides.View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
 ) -> driver.LaunchPlan | None:
     """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
-    (shape, layout, memory), tuned, block = view, tuning.current(), view.layout.block
-    size, unit, scheme = math.prod(shape), planner.owned_units(layout), spec.range_scheme
+    shape, layout, memory = view[:3]
+    block, unit, scheme, tuned = layout.block, layout.unit, spec.range_scheme, tuning.current()
+    size = math.prod(shape)
     threads = threadpool.threads_for(size)
     kinds = planner.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(spec.arithmetic, kinds)
@@ -367,7 +366,7 @@ def _plan_fused(
     # rows that fill no register are taken as one in two passes (decision D29), unless there are fewer elements in all
     # than half a row of such
     narrow = layout.inner < width // COLUMN_REGISTERS and block * layout.inner >= planner.FEWEST // 2
-    if few or narrow or block * width > tuned.fused_block or not layout.owned:
+    if few or narrow or block * width > tuned.fused_block or not unit:
         return None
     if planner.has_short_runs(layout, spec.op, *kinds[:3]):
         return None
@@ -378,7 +377,7 @@ def _plan_fused(
     if layout.inner > 1:
         row_bytes = layout.inner * bits_of(kinds.src) // 8
         aliased = block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
-        far_apart = block > tuned.fused_rows and planner.outgrows_cache(4 * planner.bytes_of(size, src))
+        far_apart = block > tuned.fused_rows and planner.outgrows_cache(4 * size, src)
         if aliased or far_apart or memory != strides.NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
@@ -388,11 +387,11 @@ def _plan_fused(
         way = "traversal.blocks.blocks", layout.parameters, {"size": block}, whole, ()
     else:
         options["together"] = planner.runs_together(layout, *kinds[:3])
-    (pointers, operands), (loop, units, how, together, stored) = planner.with_noise(spec, kinds), way
-    kernel = planner.kernel_for(loop, pointers, spec.op, spec.arithmetic, **options)
+    loop, units, how, together, stored = way
+    kernel = kernel_address(loop, kinds, spec.op, spec.arithmetic, **options)
     streaming = planner.store_mode(size, *kinds[:2], *stored, codes=spec.op == "quantize")
     args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
-    plan = driver.plan_launch(kernel, operands, args, units, threads, **how)
+    plan = driver.plan_launch(kernel, planner.PARAMETERS[spec.draws], args, units, threads, **how)
     return planner.tiled_if_fits(plan, shape, memory, kinds[:2], refuse_rereads=refuse_rereads, **together)
 
 
@@ -405,7 +404,7 @@ class TensorScale:
     def __init__(self, x: Array, request: Request) -> None:
         row = request.qtype.float_format
         assert row is not None
-        self.compute = request.compute
+        self.compute = request.coding.compute
         self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
         self.reduce = Extremes(x, ARRAY, request.nan)
 
@@ -432,10 +431,10 @@ class ParameterChoice:
         where, scale_format = request.granularity, spec.arithmetic.scale_format
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
         self.reduce = Extremes(x, where, request.nan)
-        self.arrangement = self.reduce.arrangement
+        self.view = self.reduce.view
         self.search = None if request.search is None else RangeSearch(x, spec, request)
-        accumulator = self.reduce.dtype if self.search is None else request.compute
-        self.plan = plan_parameters(spec, accumulator, self.arrangement.layout.parameters)
+        accumulator = self.reduce.dtype if self.search is None else request.coding.compute
+        self.plan = plan_parameters(spec, accumulator, self.view.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
         self.nan_parts = NanParts(x, where) if marks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
@@ -459,7 +458,7 @@ class ParameterChoice:
         lo, hi, seen = self.reduce(x)
         status |= seen
         if self.search is not None and not status:
-            order = self.arrangement
+            order = self.view
             low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
         status |= driver.run(planner.with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import bytes_of, kernel_args, kernel_for, loop_of, outgrows_cache, owned_units, tiled
+from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, tiled
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
 from fastq.engine.runtime import threadpool
@@ -19,6 +19,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
 from fastq.requests.values import as_real, ranges_of
@@ -56,7 +57,7 @@ def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
         new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
     reduce = Extremes(x, where, nan, operands)
-    as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
+    as_they_are, arranged = reduce.dtype == dtype and reduce.view.order is None, reduce.view.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
         lo, hi, status = reduce(x)
@@ -74,8 +75,8 @@ class Extremes:
 
     def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
-        self.arrangement = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.arrangement.view(x), nan, native(x.dtype), operands=operands)
+        self.view = arrange(x, None, granularity, reads=True)
+        self.plan = plan_minmax(self.view, nan, native(x.dtype), operands=operands)
         self.launch = bind(self.plan.plan)
 
     @property
@@ -94,9 +95,8 @@ class NanParts:
     """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of 1 for NaN, else 0."""
 
     def __init__(self, x: Array, granularity: Granularity) -> None:
-        arrangement = arrange(x, None, granularity, reads=True)
-        memory = StridedOperands(Memory(arrangement.turned(x).strides, x.dtype))
-        view = arrangement.view(x)._replace(memory=memory)
+        view = arrange(x, None, granularity, reads=True)
+        view = view._replace(memory=StridedOperands(Memory(view.turned(x).strides, x.dtype)))
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
@@ -166,21 +166,21 @@ def plan_minmax(
     threads = _threads_to_reduce(size)
     tuned = tuning.current()
     accumulator = accumulator_of(dtype)
-    loop, count, owned = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, owned_units(layout)
-    alone = layout.owned and planner.enough_for_all(size // owned, threads)
+    loop, count, unit = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, layout.unit
+    alone = unit > 0 and planner.enough_for_all(size // unit, threads)
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = "traversal.columns.column_ranges" if wide else loop.function
-    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
-    stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
+    kernel = kernel_address(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
+    stride, large = count if slots > 1 else 0, outgrows_cache(size, dtype)
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
     mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
-    unit, chunk, together = size // units, chunk if threads > 1 else 0, owned if alone and threads > 1 else 1
-    how: dict[str, Any] = {"size": unit, "chunk_multiple": together, "chunk": chunk, "status_mask": mask}
+    chunk, together = chunk if threads > 1 else 0, unit if alone and threads > 1 else 1
+    how: dict[str, Any] = {"size": size // units, "chunk_multiple": together, "chunk": chunk, "status_mask": mask}
     reduce = plan_launch(kernel, (X, LO, HI, NONE, NONE), args, units, threads, **how)
     reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
@@ -191,6 +191,6 @@ def plan_minmax(
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
     """Plan to merge the partial results of slots, each with a number of minima and maxima."""
-    kernel = kernel_for("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
+    kernel = kernel_address("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
     args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

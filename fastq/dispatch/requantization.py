@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, nothing
-from fastq.dispatch.planner import bytes_of, kernel_args, loop_of, outgrows_cache, store_mode, tiled
-from fastq.dispatch.strides import NO_LAYOUT, Arrangement, arrange, codes_result, extents
+from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, store_mode, tiled
+from fastq.dispatch.strides import NO_LAYOUT, View, arrange, codes_result
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (
@@ -78,46 +78,42 @@ class _Launcher(NamedTuple):
     """A way to requantize arrays: as they are, or in tiles."""
 
     plan: LaunchPlan
-    arrangement: Arrangement
+    view: View
     channels: int
 
     @classmethod
     def of(cls, asked: RequantizeRequest, acc: Array, out: Array | None, kinds: tuple[Any, Any]) -> _Launcher:
         """Choose how, by metadata alone; out is None for a result in the memory order of acc."""
-        arrangement = arrange(acc, out, asked.where, given=True)
-        view, layout = arrangement.view(acc, out, asked.qtype.storage), arrangement.layout
+        view = arrange(acc, out, asked.where, asked.qtype.storage, given=True)
+        layout = view.layout
         elements, words = (SUMS, asked.qtype.storage), (_WORDS, _WORDS)
         how = asked.row.arithmetic, "" if asked.bias is None else asked.bias.name, asked.row.below
         operands = ChannelOperands(*kinds, asked.bias or SUMS, *words)
         kernel = requantize_address("body.requantize.channels", operands, *how)
         channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
         loop, size = loop_of(layout, "requantize", *elements), acc.size
-        args = kernel_args(
-            layout,
-            asked.codes,
-            streaming=store_mode(size, *elements, layout, row=loop.row, codes=True),
-            outgrows_cache=outgrows_cache(bytes_of(size, *elements)),
-            repeat=loop.repeat,
-        )
+        large = outgrows_cache(size, *elements)
+        streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
+        args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
         kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
         threads = threadpool.threads_for(size)
         plan = plan_launch(kernel, (X, OUT, LO, HI, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
-        return cls(channels.then(tiled(plan, view, elements)), arrangement, asked.channels)
+        return cls(channels.then(tiled(plan, view, elements)), view, asked.channels)
 
     def _words(self) -> tuple[Array, Array]:
         return np.empty(self.channels, _WORDS), np.empty(self.channels, _WORDS)
 
     def execute(self, acc: Array, out: Array, factors: Array, zero_point: Array, bias: Array | None) -> int:
         """Run on valid arrays, with numbers that are ready."""
-        in_order = self.arrangement.to_kernel
+        in_order = self.view.to_kernel
         biases = None if bias is None else in_order(bias)
         return driver.run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
 
     def bound(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
         """Return what runs on arrays and numbers as callers give them, once they pass checks."""
-        if self.arrangement.parameter_order:
+        if self.view.parameter_order:
             return never_fits
-        launch, new = bind(self.plan.checked(checks)), functools.partial(np.empty, self.channels, _WORDS)
+        launch, new = bind(self.plan, checks), functools.partial(np.empty, self.channels, _WORDS)
         fill_factors, fill_biases = (self._filling(each) for each in (factors, bias))
 
         def launch_all(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
@@ -139,15 +135,13 @@ def _as_it_is(numbers: Any) -> Any:
 
 
 def _checks(asked: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
-    (nbytes_acc, nbytes_out), lowest = extents(acc, out, nbytes)
     factors, zero_point, _ = ready
-    return Checks(
-        (nbytes_acc, nbytes_out, factors.nbytes, zero_point.nbytes),
+    return Checks.of(
+        *(acc, out, nbytes, factors.nbytes, zero_point.nbytes),
         scale=factors.dtype,
         zero_point=zero_point.dtype,
         codes=(int(asked.qtype.qmin), int(asked.qtype.qmax)),
         scalars=(factors.dtype.type, zero_point.dtype.type),
-        lowest=lowest,
         zero=True,
     )
 

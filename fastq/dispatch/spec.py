@@ -57,12 +57,7 @@ class OpSpec:
     nan: str = "raise"  # what to do with NaN
     range_scheme: RangeScheme = GIVEN  # the method for parameters from ranges; `GIVEN` if they are given
     draws: bool = False  # whether codes are rounded at random
-
-    @property
-    def packed_format(self) -> StorageFormat | None:
-        """The storage of codes that share bytes, where such are read or written, else None."""
-        codes = self.arithmetic.code_format
-        return codes if codes is not None and codes.packed and self.op != "fake" else None
+    packed_format: StorageFormat | None = None  # the storage of codes that share bytes, where such are read or written
 
     @cached_property
     def in_bytes(self) -> OpSpec:
@@ -82,7 +77,7 @@ class OpSpec:
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), draws=True)
 
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
-        return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format))
+        return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format), packed_format=None)
 
     @cached_property
     def given(self) -> OpSpec:
@@ -105,17 +100,19 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     The latter rounds as in the convention: for stochastic rounding it gives only parameters.
     """
     coding, qtype, symmetric, half = request.coding, request.qtype, request.symmetric, request.half
-    scale, zero_point = coding.row.scale_dtype(request.compute), coding.row.zero_point_dtype(qtype, request.compute)
-    rule, range_scheme = rule_of(coding, qtype, request.compute, scale)._replace(half=half.operations), GIVEN
+    rule, range_scheme = rule_of(coding, qtype)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
-        written = _BYTE if qtype.scale_element else scale, _BYTE if qtype.element else zero_point
+        written = _BYTE if qtype.scale_element else coding.scale, _BYTE if qtype.element else coding.zero_point
         range_scheme = RangeScheme(name, *written)
-    spec = OpSpec(op, Arithmetic(rule, *_storages(qtype, request.saturate)), coding.codes, request.nan, range_scheme)
-    return spec.drawn if request.stochastic and not by_range else spec
+    codes, scales = _storages(qtype, request.saturate)
+    packed = codes if qtype.packed and op != "fake" else None
+    arithmetic, draws = Arithmetic(rule, codes, scales), request.stochastic and not by_range
+    spec = OpSpec(op, arithmetic, coding.codes, request.nan, range_scheme, packed_format=packed)
+    return spec.drawn if draws else spec
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:
@@ -133,8 +130,8 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
     return codes, scales
 
 
-def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
-    """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
+def rule_of(coding: Coding, qtype: QType) -> Rule:
+    """Return the arithmetic of a convention with given parameters."""
     row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
@@ -145,13 +142,13 @@ def rule_of(coding: Coding, qtype: QType, compute: np.dtype[Any], scale: np.dtyp
         lowest=row.offset_code == "lowest" and zero == "offset",
         middle=row.decode == "middle" and counts,
         signed=row.signed_scale,
-        compute="" if scale == compute else compute.name,
+        compute="" if coding.scale == coding.compute else coding.compute.name,
     )
 
 
 def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
     """Return the arithmetic with which a convention takes parameters from a range."""
-    row, codes, clamped = coding
+    row, codes, clamped = coding[:3]
     if qtype.codebook:
         return RangeRule(floor=0.0, degenerate=0.0)
     return RangeRule(
@@ -165,7 +162,7 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
         signed=row.symmetric_extreme == "signed" and symmetric,
-        fits=symmetric and row.divisor == "steps" and codes == qtype.code_range(True),
+        fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
         from_highest=row.zero_point_end == "highest",
         rounding="" if row.zero_point == "float" else row.zero_point_rounding,
         rounds_quotient=row.zero_point_rounded == "quotient",

@@ -39,11 +39,8 @@ class Layout:
     kept: int
     shape: tuple[int, ...]  # shape of scale and zero point
     parameters: int = 1  # number of parameter sets
-
-    @property
-    def owned(self) -> bool:
-        """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
-        return self.kept == self.outer
+    # elements of which chunks are multiples, so that no block is in two of them; 0 if blocks share parameters
+    unit: int = 0
 
 
 NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
@@ -55,39 +52,27 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
 
     This happens if more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
     """
-    parameters, size, kept = granularity.parameter_shape(shape), math.prod(shape), granularity.axes or ()
-    if math.prod(parameters) == 1:
-        return Layout(1, size, 1, size, 1, NEVER, 1, parameters)
-    if granularity.block_size:
-        (axis,) = kept
-        outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-        return _in_blocks(outer, length, inner, min(granularity.block_size, length), parameters)
-    groups: list[tuple[bool, int]] = []
-    for axis, size in enumerate(shape):  # neighbouring axes of the same kind together
-        if size > 1:  # axes of one element belong to either kind
-            before = groups.pop() if groups and groups[-1][0] == (axis in kept) else (False, 1)
-            groups.append((axis in kept, before[1] * size))
-    return _in_channels(groups, parameters)
-
-
-def _in_blocks(outer: int, length: int, inner: int, block: int, shape: tuple[int, ...]) -> Layout:
+    parameters, block = granularity.parameter_shape(shape), granularity.block_size
+    if (count := math.prod(parameters)) == 1:
+        size = math.prod(shape)
+        return Layout(1, size, 1, size, 1, NEVER, 1, parameters, unit=size)
+    # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
+    groups, at, named = [1] * 5, 0, granularity.axes or ()
+    for axis in range(len(shape) - 1, -1, -1):
+        is_kept = (axis in named) != bool(block)  # blocks run along the one axis that is named
+        if shape[axis] > 1 or (block and not is_kept):  # other axes of one element belong to either kind
+            at += is_kept == at % 2
+            if at == len(groups):
+                return None
+            groups[at] *= shape[axis]
+    inner, length, kept, reduced, first = groups
+    outer, block = first * reduced * kept, min(block or length, length)
+    if reduced > 1:
+        return Layout(outer, length, inner, block, 1, reduced * kept, kept, parameters, count)
     if length % block == 0:
         outer, length = 1, outer * length
-    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, shape, math.prod(shape))
-
-
-def _in_channels(groups: list[tuple[bool, int]], shape: tuple[int, ...]) -> Layout | None:
-    inner = groups.pop()[1] if groups[-1][0] else 1
-    length = groups.pop()[1] if groups else 1
-    first_kept = groups.pop(0)[1] if len(groups) == 3 or (groups and groups[0][0]) else 1
-    reduced = groups.pop(0)[1] if groups else 1
-    kept = groups.pop(0)[1] if groups else 1
-    if groups:
-        return None
-    if reduced == 1:
-        return _in_blocks(first_kept * kept, length, inner, length, shape)
-    outer, cycle = first_kept * reduced * kept, reduced * kept
-    return Layout(outer, length, inner, length, 1, cycle, kept, shape, math.prod(shape))
+    unit = (block if outer == 1 else length) * inner
+    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, parameters, count, unit)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -115,14 +100,6 @@ class StridedOperands(NamedTuple):
 NOT_STRIDED = StridedOperands()
 
 
-class View(NamedTuple):
-    """Arrays as kernels see them."""
-
-    shape: tuple[int, ...]  # shape of the values, axes in the order in which they are visited
-    layout: Layout  # the granularity in that order
-    memory: StridedOperands = NOT_STRIDED  # which of source and result go through tiles
-
-
 def memory_of(x: Array, writes: bool = False) -> Memory | None:
     """Return the memory of an array, None where kernels can read it, or write it, in C order as it is."""
     return None if (is_plain_out if writes else is_plain)(x) else Memory(x.strides, x.dtype)
@@ -137,18 +114,6 @@ def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, .
     for axis in reversed(order):
         strides[axis], step = step, step * like.shape[axis]
     return Memory(tuple(strides[axis] for axis in view_order or range(like.ndim)), dtype)
-
-
-def extents(x: Array, out: Array | None, result_nbytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the bytes of x and of out, and those from the first element of each to its lowest one; see `Checks`."""
-    (low_x, nbytes_x), (low_out, nbytes_out) = _extent_of(x), (0, result_nbytes) if out is None else _extent_of(out)
-    return (nbytes_x, nbytes_out), (low_x, low_out)
-
-
-def _extent_of(x: Array) -> tuple[int, int]:
-    """Return the bytes from the first element of an array to its lowest one, and from there to its end."""
-    low, high = np.lib.array_utils.byte_bounds(x)
-    return low - x.__array_interface__["data"][0], high - low
 
 
 def is_plain(x: Array | None) -> bool:
@@ -176,14 +141,15 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
 # --- arrangements -----------------------------------------------------------------------------------------------------
 
 
-class Arrangement(NamedTuple):
-    """The view of an array for kernels."""
+class View(NamedTuple):
+    """Arrays as kernels see them."""
 
-    order: tuple[int, ...] | None  # axes from the slowest to the fastest in that view; None: as they are
-    direct: bool  # whether memory is contiguous in that order, so that kernels can work on it in place
-    layout: Layout  # the granularity in that view
-    shape: tuple[int, ...]  # shape of the values in that view
-    parameter_order: tuple[int, ...] = ()  # axes of scale and zero point in that view; empty: as they are
+    shape: tuple[int, ...]  # shape of the values, axes in the order in which they are visited
+    layout: Layout  # the granularity in that order
+    memory: StridedOperands = NOT_STRIDED  # which of source and result go through tiles
+    order: tuple[int, ...] | None = None  # axes from the slowest to the fastest; None: as they are
+    direct: bool = False  # whether memory is contiguous in that order, so that kernels can work on it in place
+    parameter_order: tuple[int, ...] = ()  # axes of scale and zero point in that order; empty: as they are
     packs: bool = False  # whether codes that share bytes are read or written, which are in C order
 
     def turned(self, x: Array) -> Array:
@@ -193,10 +159,10 @@ class Arrangement(NamedTuple):
     def is_in_order(self, x: Array) -> bool:
         """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
         seen = self.turned(x)
-        return self.direct or is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
+        return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
 
-    def view(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
-        """Return how kernels see a source, and a result of a dtype, to be made in the memory order of x without out.
+    def of(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
+        """Return this view of a source, and of a result of a dtype, to be made in the memory order of x without out.
 
         With `reads` out is read too; without a dtype there is no result.
         """
@@ -205,7 +171,7 @@ class Arrangement(NamedTuple):
             made = memory_of(self.turned(out), writes=not reads)
         elif dtype is not None and not self.packs:
             made = memory_of_result(x, dtype, self.order)
-        return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x)), made))
+        return self._replace(memory=StridedOperands(memory_of(self.turned(x)), made))
 
     def in_order(self, x: Array) -> Array:
         """Return an array on which kernels can work in place in this view: as it is, or a copy."""
@@ -246,48 +212,51 @@ def arrange(
     x: Array,
     out: Array | None,
     granularity: Granularity,
+    dtype: np.dtype[Any] | None = None,
     given: bool = False,
     reads: bool = False,
     scale_order: tuple[int, ...] | None = None,
-) -> Arrangement:
+) -> View:
     """Choose the order of axes in which kernels visit x, and out if there is one: only their memory counts.
 
+    A result of a `dtype` is made in the memory order of x without out; with `reads` nothing is written to x or out.
     The first order that fits is taken: the memory order of out (of x if there is no out, or if given parameters go with
     wider elements of x in long rows, so that the narrower array is transposed), C order, kept axes first. The memory
     order is passed over where a loop in C order is faster: see `_is_faster`.
 
-    Where x is only read (`reads`), a repeated axis is the slowest, so that it is read in the rows that it has.
-    `scale_order` are the axes of contiguous given scales, slowest first.
+    Where x is read alone, a repeated axis is the slowest, so that it is read in the rows that it has. `scale_order` are
+    the axes of contiguous given scales, slowest first.
     """
     in_c_order = make_layout(x.shape, granularity)
-    if in_c_order is not None and is_plain(x) and is_plain(out):
-        return Arrangement(None, is_plain_out(out), in_c_order, x.shape)
-    natural, kept, arrangement = tuple(range(x.ndim)), granularity.kept, None
+    if in_c_order is not None and is_plain(x) and is_plain_out(out):
+        return View(x.shape, in_c_order, direct=True)
+    natural, kept, alone = tuple(range(x.ndim)), granularity.kept, reads and out is None
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
-    in_memory = memory_order(x if out is None or leads else out, reads)
+    in_memory = memory_order(x if out is None or leads else out, alone)
+    view: View | None = None
     for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in kept))):
         direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
-        arrangement = _arranged(x.shape, granularity, order, direct)
-        if arrangement is None:
+        view = _in_order(x.shape, granularity, order, direct)
+        if view is None:
             continue
         if order == natural or in_c_order is None:
             break
-        if _is_faster(arrangement, in_c_order, granularity.block_size, x.itemsize, given, reads, scale_order):
+        if _is_faster(view, in_c_order, granularity.block_size, x.itemsize, given, alone, scale_order):
             break
-    assert arrangement is not None  # kept axes in front always have a layout
-    return arrangement
+    assert view is not None  # kept axes in front always have a layout
+    return view if view.direct else view.of(x, out, dtype, reads)
 
 
 def _is_faster(
-    arrangement: Arrangement,
+    view: View,
     in_c_order: Layout,
     block_size: int,
     itemsize: int,
     given: bool,
-    reads: bool,
+    alone: bool,
     scale_order: tuple[int, ...] | None,
 ) -> bool:
-    """Whether a loop over a layout is faster than one in C order, both tile by tile if not direct.
+    """Whether a loop over a view is faster than one in C order, both tile by tile if not direct.
 
     Blocks along the last axis are visited in C order, unless another one has long rows and, where parameters are not
     given, lets kernels work in place; or it does, elements of a block follow each other, and given scales lie in that
@@ -295,21 +264,21 @@ def _is_faster(
 
     Decisions D36 and D54 have the figures.
     """
-    layout = arrangement.layout
+    layout = view.layout
     if not block_size or in_c_order.inner > 1:
-        return not _has_short_rows(layout, itemsize, reads) or _has_short_rows(in_c_order, itemsize, reads)
+        return not _has_short_rows(layout, itemsize, alone) or _has_short_rows(in_c_order, itemsize, alone)
     if layout.inner == 1:  # to transpose given parameters of blocks of 32 takes as long as to copy their runs to tiles
-        return arrangement.direct and (not given or scale_order == arrangement.parameter_order)
+        return view.direct and (not given or scale_order == view.parameter_order)
     long = layout.inner >= SHORT_ROW or (layout.inner >= SHORT_TOGETHER and layout.inner * layout.block >= TOGETHER)
-    return long and (arrangement.direct or given)
+    return long and (view.direct or given)
 
 
-def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
+def _has_short_rows(layout: Layout, itemsize: int, alone: bool) -> bool:
     """Whether neighbours have parameters of their own in rows too short for a loop over them, few of them alike.
 
     Rows of 8 elements, or of fewer in 32 bytes, are long enough to be converted, twice as many to be reduced.
     """
-    least = 16 if reads else 8
+    least = 16 if alone else 8
     apart = layout.outer > 1 or layout.blocks > 1
     return layout.block < MANY and apart and 1 < layout.inner < least and layout.inner * itemsize < 4 * least
 
@@ -319,27 +288,27 @@ def _has_long_rows(x: Array) -> bool:
     return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= MOST_ROW
 
 
-def memory_order(x: Array, reads: bool = False) -> tuple[int, ...]:
+def memory_order(x: Array, alone: bool = False) -> tuple[int, ...]:
     """Return axes from the slowest to the fastest in memory: the order of results that NumPy calls "K".
 
-    In that an axis along which x repeats itself is the fastest; with `reads` it is the slowest.
+    In that an axis along which x repeats itself is the fastest; with `alone` it is the slowest.
     """
-    strides = [abs(stride) for stride in x.strides]
-    return tuple(sorted(range(x.ndim), key=lambda axis: (bool(strides[axis]) and reads, -strides[axis])))
+    keys = [(bool(stride) and alone, -abs(stride)) for stride in x.strides]
+    return tuple(sorted(range(x.ndim), key=keys.__getitem__))
 
 
 def order_without_gaps(x: Array) -> tuple[int, ...] | None:
     """Return axes from the slowest to the fastest in memory, None where that has gaps."""
+    if is_plain(x):
+        return tuple(range(x.ndim))
     order = memory_order(x)
     return order if is_plain(x.transpose(order)) else None
 
 
-def _arranged(
-    shape: tuple[int, ...], granularity: Granularity, order: tuple[int, ...], direct: bool
-) -> Arrangement | None:
+def _in_order(shape: tuple[int, ...], granularity: Granularity, order: tuple[int, ...], direct: bool) -> View | None:
     if order == tuple(range(len(shape))):
         layout = make_layout(shape, granularity)
-        return None if layout is None else Arrangement(None, direct, layout, shape)
+        return None if layout is None else View(shape, layout, direct=direct)
     turned = tuple([shape[axis] for axis in order])
     layout = make_layout(turned, granularity.in_order(order))
     if layout is None:
@@ -348,12 +317,10 @@ def _arranged(
     if len(layout.shape) > 1:
         axes = granularity.parameter_axes(len(shape))
         parameter_order = tuple(axes.index(axis) for axis in order if axis in axes)
-    return Arrangement(order, direct, layout, turned, parameter_order)
+    return View(turned, layout, NOT_STRIDED, order, direct, parameter_order)
 
 
-def arrange_packed(
-    shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int
-) -> Arrangement | None:
+def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int) -> View | None:
     """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
 
     So every row and every run of one parameter begins on a whole byte, with one for each `group` of codes.
@@ -366,7 +333,7 @@ def arrange_packed(
         starts += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
     if any(start % group for start in starts):
         return None
-    return Arrangement(None, True, layout, shape, packs=True)
+    return View(shape, layout, direct=True, packs=True)
 
 
 def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
+from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, equal, is_a, shown
 from fastq.system.lazy import cached_property
@@ -232,8 +233,6 @@ class Convention:
 
     def under(self, symmetric: bool, part: str) -> Convention:
         """Return the row with the variants for a scheme and parameters of an "array", of "channels" or of "blocks"."""
-        if not self.variants:
-            return self
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
@@ -261,7 +260,7 @@ class Convention:
             return qtype.qmin // 2, qtype.qmax // 2
         if self.reserves_fill:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
-        return qtype.code_range(symmetric and (self.narrow == "all" or qtype.format in self.narrow))
+        return qtype.ranges[symmetric and (self.narrow == "all" or qtype.format in self.narrow)]
 
     def rounded_to(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
@@ -270,13 +269,10 @@ class Convention:
         scale = self.stored_type if self.stored_type in _HALVES else scale
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
-    def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type of scales for values of a compute type."""
-        return np.dtype(np.float64) if self.stored_type == "float64" else compute
-
-    def zero_point_dtype(self, qtype: QType, compute: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type of zero points for values of a compute type."""
-        return qtype.storage if self.zero_point == "integer" else self.scale_dtype(compute)
+    def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """Return the types of scales and of zero points for values of a compute type."""
+        scale = np.dtype(np.float64) if self.stored_type == "float64" else compute
+        return scale, qtype.storage if self.zero_point == "integer" else scale
 
     @cached_property
     def signed_scale(self) -> bool:
@@ -290,22 +286,30 @@ class Coding(NamedTuple):
     row: Convention  # its fields as they are in that scheme
     parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
     codes: tuple[float, float]  # the first and the last code in use
+    compute: np.dtype[Any]  # the type to compute in
+    scale: np.dtype[Any]  # the types of scales and zero points
+    zero_point: np.dtype[Any]
 
 
-@functools.lru_cache(1024)
-def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
-    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
-    row = convention.under(symmetric, kind)
+_under = functools.lru_cache(256)(Convention.under)
+
+
+def coding_of(
+    convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
+) -> Coding:
+    """Return a format under a convention, for parameters along an axis of values of a compute type."""
+    row = _under(convention, symmetric, kind_of(axis, block_size)) if convention.variants else convention
     parameters = row.parameter_range(qtype, symmetric)
-    return Coding(row, parameters, (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters)
+    codes = (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters
+    return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))
 
 
-def checked_coding(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+def checked_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
     """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
     if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
         raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
     convention.check_format(qtype)
-    coding = coding_of(convention, qtype, symmetric, kind)
+    coding = coding_of(convention, qtype, symmetric, *others)
     if not coding.parameters[0] < coding.parameters[1]:
         raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
     return coding

@@ -41,7 +41,7 @@ class Granularity(NamedTuple):
         """Return the shape of scale and zero point, for an array of a shape."""
         axes = self.axes or ()
         if not self.block_size:
-            return tuple([shape[a] for a in axes])
+            return tuple(map(shape.__getitem__, axes))
         axis = axes[0]
         return (*shape[:axis], -(-shape[axis] // self.block_size), *shape[axis + 1 :])
 

@@ -134,12 +134,16 @@ class QType:
 
         Float codes and those in blocks with their own scales are always symmetric.
         """
-        given: object = symmetric
-        is_symmetric = given if type(given) is bool else as_bool(given, "symmetric")
+        return self.ranges[as_bool(symmetric, "symmetric")]
+
+    @cached_property
+    def ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The full range of codes, and the symmetric one, as `code_range` returns them."""
         if self.float_format is not None:
-            return -self.float_format.max, self.float_format.max
+            return ((-self.float_format.max, self.float_format.max),) * 2
         half = (1 << (self.bits - 1)) - 1
-        return (self.middle - half, self.middle + half) if is_symmetric or self.block_size else (self.qmin, self.qmax)
+        symmetric = self.middle - half, self.middle + half
+        return symmetric if self.block_size else (self.qmin, self.qmax), symmetric
 
     def __str__(self) -> str:
         return self.name

@@ -307,7 +307,7 @@ def _by_numbers(
     request = request.placed(name, shape, given.scale.shape, given.scale.size)
     given = given.reshaped(request.granularity.parameter_shape(shape))
     where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
-    computed = None if given.scale.dtype == request.compute else request.compute
+    computed = None if given.scale.dtype == request.coding.compute else request.coding.compute
     params = unfilled(given.scale.dtype, given.zero_point.dtype, *where, computed)
     return request, params.with_values(given.scale, given.zero_point)
 

@@ -45,10 +45,11 @@ class RangeParameters:
         if qtype.codebook:
             scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), request.half.scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
-        row, codes, _ = request.coding
+        row, codes = request.coding[:2]
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
-        scale = finite_scale(scale, row.scale_dtype(lo.dtype)) if finite else scale.astype(row.scale_dtype(lo.dtype))
-        zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
+        scale_dtype, zero_point_dtype = row.dtypes(qtype, lo.dtype)
+        scale = finite_scale(scale, scale_dtype) if finite else scale.astype(scale_dtype)
+        zero_point = zero_point.astype(zero_point_dtype)
         return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
 
 

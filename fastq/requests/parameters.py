@@ -44,14 +44,10 @@ class ParameterRules(NamedTuple):
     decodes: bool = False
 
     @property
-    def may_be_negative(self) -> bool:
-        """Whether scales may be negative."""
-        return self.convention.signed_scale or self.qtype.codebook is not None
-
-    @property
-    def may_be_zero(self) -> bool:
-        """Whether scales may be 0."""
-        return self.decodes or self.qtype.codebook is not None
+    def allowed(self) -> tuple[bool, bool]:
+        """Whether scales may be negative, and whether they may be 0."""
+        of_table = self.qtype.codebook is not None
+        return self.convention.signed_scale or of_table, self.decodes or of_table
 
     def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
         """Return parameters in the dtypes that kernels read."""
@@ -79,7 +75,7 @@ class ParameterRules(NamedTuple):
         """Return zero points in the dtype that kernels read, for prepared scales."""
         qtype, row, shape = self.qtype, self.convention, scale.shape
         if zero_point is None:
-            return np.zeros(shape, row.zero_point_dtype(qtype, scale.dtype))
+            return np.zeros(shape, row.dtypes(qtype, scale.dtype)[1])
         are_codes = row.zero_point == "integer" and qtype.has_zero_point
         is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
         if is_number and qtype.qmin <= zero_point <= qtype.qmax:
@@ -119,7 +115,7 @@ class ParameterRules(NamedTuple):
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
-        return self.convention.zero_point_dtype(qtype, scale)
+        return self.convention.dtypes(qtype, scale)[1]
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -135,7 +131,7 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
 
     A value that becomes infinite when it is rounded to that type is refused, too, or one that becomes an invalid 0.
     """
-    compute, signed, zero = rules.scale_dtype, rules.may_be_negative, rules.may_be_zero
+    compute, (signed, zero) = rules.scale_dtype, rules.allowed
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given, ready = _scale_in(scale, rules)
@@ -171,10 +167,11 @@ def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
 def _all_finite_from(least: float, scale: Array) -> bool:
     """Return whether all scales are finite and at least a number, in pieces that keep temporaries in the cache."""
     flat = scale.reshape(-1)  # a copy if strided; scales are
-    return all(
-        bool(np.min(piece) >= least and np.max(piece) < np.inf)  # also false for NaN, which both propagate
-        for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
-    )
+    for k in range(0, flat.size, 65536):
+        piece = flat[k : k + 65536]
+        if not (np.min(piece) >= least and np.max(piece) < np.inf):  # nor of NaN, which both propagate
+            return False
+    return True
 
 
 def _as_own_scale(given: Array, rules: ParameterRules) -> Array:
@@ -260,12 +257,14 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     """Return the rules for the numbers of some parameters, for values of a compute type."""
     row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, row.scale_dtype(compute), params.block_size)
+    return ParameterRules(params.dtype, row, row.dtypes(params.dtype, compute)[0], params.block_size)
 
 
-def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
+def checked_qparams(
+    params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules | None = None
+) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
-    rules = rules_of(params, compute)
+    rules = rules or rules_of(params, compute)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)
     wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)

@@ -156,7 +156,6 @@ class Request(NamedTuple):
     axis: Axis  # the caller's axis, which may count from the end, for arrays of another rank
     granularity: Granularity  # the elements that share a parameter; the array, if there is one parameter
     coding: Coding  # the code format as the convention uses it
-    compute: DType  # the type to compute in
     nan: str = "raise"  # as the caller gave them
     saturate: bool = True
     half: HalfPrecision = conventions.UNROUNDED  # dtypes of half precision to which results of operations are rounded
@@ -167,9 +166,8 @@ class Request(NamedTuple):
     @property
     def rules(self) -> ParameterRules:
         """The rules for parameters."""
-        row = as_convention(self.convention)
-        dtype = row.scale_dtype(self.compute)
-        return ParameterRules(self.qtype, row, dtype, self.granularity.block_size, self.decodes)
+        row, block_size = as_convention(self.convention), self.granularity.block_size
+        return ParameterRules(self.qtype, row, self.coding.scale, block_size, self.decodes)
 
     @property
     def searches_ends_apart(self) -> bool:
@@ -179,12 +177,11 @@ class Request(NamedTuple):
     @property
     def template(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
-        qtype, row = self.qtype, self.coding.row
+        qtype, coding = self.qtype, self.coding
         own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
-        scale = own or row.scale_dtype(self.compute)
-        computed = None if own is not None or scale == self.compute else self.compute
+        computed = None if own is not None or coding.scale == coding.compute else coding.compute
         where = self.axis, self.granularity.block_size, self.symmetric, self.convention, computed
-        return unfilled(scale, row.zero_point_dtype(qtype, scale), qtype, *where)
+        return unfilled(own or coding.scale, coding.zero_point, qtype, *where)
 
     def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
         """Return the request for raw parameters of a shape: one number belongs to the whole array.
@@ -203,9 +200,8 @@ class Request(NamedTuple):
             where = granularity(axis, block_size, len(shape), name)
             if is_known and scale != where.parameter_shape(shape):
                 raise ValueError(_misfit(scale, shape, axis, where))
-        row, coding = as_convention(self.convention), self.coding
-        if row.variants:
-            coding = coding_of(row, self.qtype, False, kind_of(where.axes, where.block_size))
+        row = as_convention(self.convention)
+        coding = coding_of(row, self.qtype, False, where.axes, where.block_size, self.coding.compute)
         return self._replace(axis=axis, granularity=where, coding=coding)
 
 
@@ -252,6 +248,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
+    nan = check_nan(options.nan, qtype)
     saturate = arguments.as_bool(options.saturate, "saturate")
     symmetric = arguments.as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
@@ -259,17 +256,17 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     axis = arguments.as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
-    block_size = arguments.as_block_size(options.block_size, axis) or arguments.as_block_size(qtype.block_size, axis)
-    if qtype.block_size and block_size != qtype.block_size:
+    block_size = arguments.as_block_size(options.block_size, axis)
+    if qtype.block_size and arguments.as_block_size(block_size or qtype.block_size, axis) != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
-    kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
-    coding, half, nan = checked_coding(row, qtype, always, kind), row.rounded_to(dtype), check_nan(options.nan, qtype)
+    block_size, always = qtype.block_size or block_size, symmetric or bool(qtype.element or qtype.block_size)
+    where, row = granularity(axis, block_size, ndim), as_convention(options.convention)
+    coding, half = checked_coding(row, qtype, always, where.axes, block_size, compute), row.rounded_to(dtype)
     if search is not None:
-        search = search.resolved(qtype, coding.row, always, kind, block_size, weighed)
+        search = search.resolved(qtype, coding.row, always, kind_of(where.axes, block_size), block_size, weighed)
         if search.signs == 2:
             coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
-    how = coding, compute, nan, saturate, half, search
+    how = coding, nan, saturate, half, search
     stochastic = _is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
 
@@ -328,7 +325,7 @@ def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
     """Return the request to decode by prepared parameters, for values of a compute type."""
     where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     scheme = params.dtype, params.convention, params.symmetric, params.axis
-    return Request(*scheme, where, coding_of_parameters(params), compute)
+    return Request(*scheme, where, coding_of_parameters(params, compute))
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------
@@ -351,8 +348,8 @@ def by_numbers(
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
-    coding, stochastic = coding_of(row, qtype, False, "array"), _is_stochastic(options.rounding, row, qtype)
-    return Request(qtype, options.convention, False, axis, where, coding, compute, *how, stochastic=stochastic)
+    coding, stochastic = coding_of(row, qtype, False, None, 0, compute), _is_stochastic(options.rounding, row, qtype)
+    return Request(qtype, options.convention, False, axis, where, coding, *how, stochastic=stochastic)
 
 
 def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: ValuesOptions) -> Request:
@@ -366,8 +363,8 @@ def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: 
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     kind = wanted if row.stored_type == "float64" else scale
     compute = compute_dtype(kind) if kind is not None and is_real(kind) else _FLOAT32
-    coding = coding_of(row, qtype, False, "array")
-    return Request(qtype, options.convention, False, axis, where, coding, compute, decodes=True)
+    coding = coding_of(row, qtype, False, None, 0, compute)
+    return Request(qtype, options.convention, False, axis, where, coding, decodes=True)
 
 
 # --- ranges and errors ------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -
 def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
     """Raise ValueError if the scale of an element is one that `dequantize` refuses."""
     given = as_array(p.scale, "parameters")[(*where, ...)]
-    kept = coding_of_parameters(p).row.scale_dtype(p.compute_dtype)
+    kept = coding_of_parameters(p).scale
     with np.errstate(over="ignore"):
         scale = given.astype(kept)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):

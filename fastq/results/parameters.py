@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.granularity import Axis, kind_of
+from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import arguments, lazy
 from fastq.system.arguments import as_array, as_axis, as_block_size, as_bool, as_dtype, between, is_lazy, native, shown
@@ -225,18 +225,18 @@ def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[
     return q
 
 
-def coding_of_parameters(p: QParams) -> Coding:
-    """Return the code format of some parameters as their convention uses it."""
-    return _coding(p, p.axis)
-
-
-def _coding(p: QParams, axis: Axis) -> Coding:
-    return coding_of(as_convention(p.convention), p.dtype, p.symmetric, kind_of(axis, p.block_size))
+def coding_of_parameters(p: QParams, compute: np.dtype[Any] | None = None) -> Coding:
+    """Return the code format of some parameters as their convention uses it, for values of their compute type."""
+    row = as_convention(p.convention)
+    return coding_of(row, p.dtype, p.symmetric, p.axis, p.block_size, compute or p.compute_dtype)
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
     """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
-    before, after = (_coding(p, each).row for each in (p.axis, axis))
+    row = as_convention(p.convention)
+    before, after = (
+        coding_of(row, p.dtype, p.symmetric, each, p.block_size, p.compute_dtype).row for each in (p.axis, axis)
+    )
     return p.convention if before == after else before
 
 

@@ -18,9 +18,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
+from operator import call
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -120,11 +121,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let no thread fork meanwhile, and no signal cut the block."""
+    # a fork that waits for what is held may have taken `_importing` before
+    with Held(), nullcontext() if any(map(call, _held_here)) else _importing:
+        yield
+
+
 @functools.cache
 def module(name: str) -> ModuleType:
-    """Import a module; no thread forks meanwhile, and no signal cuts it."""
-    with Held():
-        if any(is_held() for is_held in _held_here):  # as a fork waits for, which may have taken `_importing` before
-            return import_module(name)
-        with _importing:
-            return import_module(name)
+    """Import a module, undisturbed."""
+    with undisturbed():
+        return import_module(name)

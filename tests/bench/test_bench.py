@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 cases, command, data, gate, machine, moves = map(
-    part, ["cases", "command", "data", "gate", "machine", "roofline.moves"]
+    part, ["cases", "command", "data", "gate", "machine", "peers.roofline"]
 )
 peers, report, results, rounds, show = map(part, ["peers", "report", "results", "rounds", "show"])
 checkout, verify, worker = map(part, ["checkout", "verify", "worker"])
@@ -54,18 +54,18 @@ def test_other_names_are_refused(name):
 def arrays_of(case):
     """The input of the case, and the results of the reference."""
     work = case.work
-    x = np.zeros(case.shape, data.dtype_of(work.dtype) if work.dtype != "int8" else np.int8)
+    x = np.zeros(case.shape, part("calls").dtype_of(work.dtype) if work.dtype != "int8" else np.int8)
     if work.operation == "minmax":
         return [x], []
     if work.operation == "bitround":
-        return [x], [reference.bitround(x, keepbits=data.KEEPBITS)]
-    scales = [data.qparams(case).scale] if work.symmetric and "quantize" in work.operation else []
+        return [x], [reference.bitround(x, keepbits=part("calls").KEEPBITS)]
+    scales = [given.scale] if work.symmetric and (given := data.operands(case).qparams) else []
     if work.operation in ("quantize_linear", "fake_quantize", "fake_quantize_range"):
         return [x, *scales], [x if "fake" in work.operation else reference.quantize_linear(x, 1.0, None, work.code)]
     if work.operation == "dequantize_linear":
         return [x.astype(work.code), *scales], [x]
     if work.operation == "dequantize":
-        return [data.packed(case), *scales], [x]
+        return [data.operands(case).first, *scales], [x]
     q = reference.quantize(x, work.code, **data.granularity(case)) if "pack" not in work.operation else None
     if work.operation == "quantize":
         return [x], [q.codes, q.scale, q.zero_point]
@@ -157,7 +157,7 @@ def flipped(codes, count=1, by=1):
     ],
 )
 def test_differences_from_the_reference(change, within, wrong):
-    codes = reference.quantize_linear(data.x(LINEAR), data.scale("int8"), data.zero_point("int8"), "int8")
+    codes = reference.quantize_linear(data.operands(LINEAR).first, data.scale("int8"), data.zero_point("int8"), "int8")
     assert verify.differences(LINEAR, {"codes": change(codes)}, within) == wrong
 
 
@@ -167,7 +167,7 @@ def test_results_that_name_nothing_are_wrong():
 
 def test_a_large_array_is_compared_to_its_end():
     case = cases.Case(cases.Work("quantize_linear"), data.PERIOD + 1)
-    codes = reference.quantize_linear(data.x(case), data.scale("int8"), data.zero_point("int8"), "int8")
+    codes = reference.quantize_linear(data.operands(case).first, data.scale("int8"), data.zero_point("int8"), "int8")
     assert codes.shape == case.shape
     assert verify.differences(case, {"codes": codes}, verify.EXACT) == ""
     codes[-1, -1] ^= 1
@@ -221,11 +221,11 @@ def test_given_scales_are_those_of_the_reference(case, peer):
 
 @pytest.mark.parametrize("case", SCALES_GIVEN, ids=lambda case: case.work.name)
 def test_given_scales_differ_and_fit_float16(case):
-    scale = data.qparams(case).scale
+    o = data.operands(case)
+    scale = o.qparams.scale
     assert len(np.unique(scale.astype(np.float32))) > 1
     assert scale.dtype != np.float32 or (scale == scale.astype(np.float16)).all()
-    shape = np.broadcast_shapes(data.scales_of(case).shape, data.grouped(data.x(case), case).shape)
-    assert shape == data.grouped(data.x(case), case).shape
+    assert np.broadcast_shapes(o.beside[0].shape, o.grouped_shape) == o.grouped_shape
     data.forget()
 
 
@@ -588,14 +588,14 @@ def test_a_second_thread_is_shown_with_what_memory_allows(one, two, roofline):
     rows[1] |= {"roofline": roofline} if roofline else {}
     made = results.Results({}, {}, {}, "", sections={"scaling": rows})
     shown = f"{one / roofline:.2f}" if roofline else "-"
-    assert part("report").scaling(made).endswith(f"| {one / two:.2f} | {shown} |")
+    assert part("report").PARTS["scaling"](made).endswith(f"| {one / two:.2f} | {shown} |")
 
 
 def test_the_roofline_is_shown_beside_its_own_time_with_one_thread():
     case = cases.Case(cases.Work("minmax"), 20).name
     seconds = {1: (4.0, 3.0), 2: (2.5, 1.5), 4: (2.0, 1.0)}
     rows = [{"case": case, "threads": n, "best": ours, "roofline": copy} for n, (ours, copy) in seconds.items()]
-    shown = part("report").scaling(results.Results({}, {}, {}, "", sections={"scaling": rows}))
+    shown = part("report").PARTS["scaling"](results.Results({}, {}, {}, "", sections={"scaling": rows}))
     assert shown.endswith(" | 1.60 | 2.67 | 2.00 | 2.00 | 4.00 | 3.00 |")
 
 
@@ -658,7 +658,7 @@ def test_compressed_results_that_are_damaged_are_refused(measured, tmp_path):
 
 @pytest.mark.parametrize(("text", "sizes"), [("18", (18,)), ("12,18", (12, 18)), ("10-16:2,20", (10, 12, 14, 16, 20))])
 def test_sizes(text, sizes):
-    assert command.Sizes().convert(text, None, None) == sizes
+    assert part("options").Sizes().convert(text, None, None) == sizes
 
 
 @pytest.mark.parametrize(

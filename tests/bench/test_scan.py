@@ -24,7 +24,7 @@ arrays, calls, command = map(part, ["scan.arrays", "scan.calls", "scan.command"]
 judge, measure, page, plain = map(part, ["scan.judge", "scan.measure", "scan.page", "scan.plain"])
 agreement, peers = map(part, ["scan.agreement", "scan.peers"])
 run, show, store = map(part, ["scan.run", "scan.show", "scan.store"])
-views = part("scan.views")
+call_of, results_of = part("calls").call_of, part("calls").results_of
 report, worker = map(part, ["report", "worker"])
 Timings = store.Timings
 CELL = Cell("quantize", "int8", "rows", "float32")
@@ -71,7 +71,7 @@ def test_the_grid_names_only_valid_calls():
     for cell in COVERING:
         operands, wrong = calls.ready(cell, 10)
         assert operands.shape == cell.shape(10)
-        assert wrong(calls.call_of(reference, cell, operands)()) == "", cell.name
+        assert wrong(call_of(reference, operands)()) == "", cell.name
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ MOVED = [
 @pytest.mark.parametrize("cell", MOVED, ids=lambda cell: cell.name)
 def test_bytes_moved_are_those_of_the_arrays(cell):
     o = calls.ready(cell, 12)[0]
-    results = calls.results_of(calls.call_of(reference, cell, o)())
+    results = results_of(call_of(reference, o)())
     made = [each for name, each in results.items() if name not in calls.PARAMETERS or o.qparams is None]
     read = o.first.nbytes + (o.qparams.nbytes if o.qparams else 0)
     written = sum(np.asarray(each).nbytes for each in made) if cell.work != "minmax" else 0
@@ -194,7 +194,7 @@ def test_results_of_a_large_array_are_those_of_its_piece_repeated(cell):
     assert cell.valid
     operands, wrong = calls.ready(cell, grid.PIECE + 1)
     assert np.prod(operands.shape) > 1.9 * 2**grid.PIECE
-    result = calls.call_of(reference, cell, operands)()
+    result = call_of(reference, operands)()
     assert wrong(result) == ""
 
 
@@ -208,7 +208,7 @@ def spoiled(array):
 @pytest.mark.parametrize("log2", [12, grid.PIECE + 1])
 def test_a_result_that_is_wrong_at_its_end_is_found(cell, log2):
     operands, wrong = calls.ready(cell, log2)
-    result = calls.call_of(reference, cell, operands)()
+    result = call_of(reference, operands)()
     if isinstance(result, fastq.QuantizedArray):
         scale = dataclasses.replace(result.qparams, scale=spoiled(result.scale))
         for codes, qparams in ((spoiled(result.codes), result.qparams), (result.codes, scale)):
@@ -224,7 +224,7 @@ def test_a_result_that_is_wrong_at_its_end_is_found(cell, log2):
 def test_measures_that_are_wrong_are_found():
     cell = Cell("compare", out="none")
     operands, wrong = calls.ready(cell, 12)
-    result = calls.call_of(reference, cell, operands)()
+    result = call_of(reference, operands)()
     assert wrong(dataclasses.replace(result, mse=result.mse * 1.001)).startswith("measures: ")
     assert wrong(dataclasses.replace(result, clipped=result.clipped + 1)).startswith("clipped: ")
 
@@ -233,7 +233,7 @@ def test_measures_that_are_wrong_are_found():
 def test_codes_at_random_and_counts_that_are_wrong_are_found(work):
     cell = Cell(work, "none" if work == "bit_information" else "int8", "rows", out="none")
     operands, wrong = calls.ready(cell, grid.PIECE + 1)
-    result = calls.call_of(reference, cell, operands)()
+    result = call_of(reference, operands)()
     assert wrong(result) == ""
     if isinstance(result, np.ndarray):
         assert wrong(result ^ np.int8(64)) == "result: not next to the reference's"
@@ -243,10 +243,8 @@ def test_codes_at_random_and_counts_that_are_wrong_are_found(work):
 
 
 def test_what_is_wrong_is_not_timed(monkeypatch):
-    call_of = measure.call_of
-
-    def off(api, cell, operands):
-        call = call_of(api, cell, operands)
+    def off(api, operands):
+        call = call_of(api, operands)
         return lambda: spoiled(call())
 
     cell = Cell("dequantize").name
@@ -280,8 +278,8 @@ RIVALLED = [
 def test_the_plain_expression_does_the_same_work(cell):
     """It may round at the last bit of a scale otherwise: codes are within one, values within a step."""
     operands = calls.ready(cell, 12)[0]
-    right = calls.results_of(calls.call_of(reference, cell, operands)())
-    got = plain.numpy_expression(cell, operands)()
+    right = results_of(call_of(reference, operands)())
+    got = plain.numpy_expression(operands)()
     if cell.work == "minmax":
         assert all((np.ravel(a) == np.ravel(b)).all() for a, b in zip(got, right.values(), strict=True))
         return
@@ -299,7 +297,7 @@ def interpreted():
     """The loops in plain Python, so that nothing is compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numba.config, "DISABLE_JIT", True)
-        for name in ("scan.loops", "scan.loop_calls"):  # which calls the loops of the first one
+        for name in ("peers.loops", "peers.naive_numba"):  # which calls the loops of the first one
             spec = importlib.util.find_spec(f"{PACKAGE}.{name}")
             module = importlib.util.module_from_spec(spec)
             patch.setitem(sys.modules, spec.name, module)
@@ -310,12 +308,12 @@ def interpreted():
 def check_loop(loops, cell, log2=10):
     """Compare what a loop makes with the reference; whether there is one."""
     o, right = calls.with_results(cell, log2)
-    loop = loops.numba_loop(cell, o)
+    loop = loops.numba_loop(o) if cell.is_plain else None
     if loop is None:
         return False
     got = loop()
     if cell.work in ("choose_qparams", "minmax"):
-        got = in_the_order_of_the_reference(cell, o, got)
+        got = in_the_order_of_the_reference(loops, o, got)
     elif cell.work.startswith("compare"):
         got = [np.array(got)]
     else:
@@ -325,12 +323,10 @@ def check_loop(loops, cell, log2=10):
     return True
 
 
-def in_the_order_of_the_reference(cell, o, got):
+def in_the_order_of_the_reference(loops, o, got):
     """Parameters that a loop has in the order of memory."""
-    first, shared = arrays.grouped(cell, o.first)
-    shape = [1 if a in shared else n for a, n in enumerate(first.shape)]
-    count = np.arange(np.prod(shape))
-    places = views.loop_view([first], shared).parameters(count, shape).ravel()
+    count = np.arange(np.prod(o.shape_of_parameters)).reshape(o.shape_of_parameters)
+    places = loops.loop_view([o.grouped(o.first)], o.shared).parameters(count).ravel()
     return [each.ravel()[np.argsort(places)] for each in got]
 
 
@@ -383,7 +379,7 @@ COMPILED_LOOPS = [
 @pytest.mark.slow("compiles plain loops of Numba, a second or two each")
 @pytest.mark.parametrize("cell", COMPILED_LOOPS, ids=lambda cell: f"{cell.work}, {cell.granularity}")
 def test_compiled_loops_do_the_same_work(cell):
-    assert check_loop(part("scan.loop_calls"), cell, 12)
+    assert check_loop(part("peers.naive_numba"), cell, 12)
 
 
 def test_plain_ways_are_left_out_where_they_are_not_simple():
@@ -394,7 +390,7 @@ def test_plain_ways_are_left_out_where_they_are_not_simple():
     ]
     for cell in (*odd, Cell("gguf.quantize", "Q8_0"), CELL._replace(dtype="bfloat16")):
         operands = calls.ready(cell, 12)[0]
-        assert [way(cell, operands) for way in (plain.numpy_expression, plain.numba_loop, plain.copyto)] == [None] * 3
+        assert [way(cell, operands) for way in plain.BASELINES.values()] == [None] * 3
     assert plain.copyto(CELL._replace(layout="gaps"), calls.ready(CELL._replace(layout="gaps"), 12)[0])
 
 

@@ -59,11 +59,11 @@ def cells_of(name):
         yield from itertools.chain.from_iterable(map(cells_of_loops, peer.takes["work"]))
 
 
-def prepared(name, cell, o):
+def prepared(name, o):
     """The work made ready by a peer, torch's uncompiled: that takes a second, and is the compiler's affair."""
     if name == "torch":
-        return part("scan.torch_functions").prepared(cell, o, lambda function: function)
-    return peers.PEERS[name].prepared(cell, o)
+        return part("peers.torch_compile").prepared(o, lambda function: function)
+    return peers.PEERS[name].prepared(o)
 
 
 def check(name, every):
@@ -73,13 +73,12 @@ def check(name, every):
     for cell in cells[::every]:
         log2 = size_of_whole_blocks(cell) or 12
         o, right = calls.with_results(cell, log2)
-        made = prepared(name, cell, o)
+        made = prepared(name, o)
         if made is not None:
             made.call()
             found[cell.work] += 1
-            wrong += [
-                (cell.name, why) for why in [agreement.disagreement(cell, right, log2, made.results(), ties)] if why
-            ]
+            why = agreement.disagreement(cell, right, log2, [*made.results().values()], ties)
+            wrong += [(cell.name, why)] if why else []
     return found, wrong
 
 
@@ -141,7 +140,7 @@ WRONG = [
 def test_a_wrong_peer_is_refused(cell, name, log2):
     right = calls.with_results(cell, log2)[1]
     axis, times = grid.GRANULARITIES[cell.granularity].growing_axis, grid.GRANULARITIES[cell.granularity].times(log2)
-    made = part("scan.arrays").repeated(right[name], times, axis)
+    made = part("calls").repeated(right[name], times, axis)
     assert agreement.disagreement(cell, right, log2, [made]) == ""
     spoiled = made.copy()
     last = np.moveaxis(spoiled, axis, 0)[-right[name].shape[axis] :]  # the last piece
@@ -189,11 +188,11 @@ def test_a_peer_that_is_wrong_is_not_timed(monkeypatch):
     """As one that multiplies by a scale that is a thousandth too large."""
     measure, cell = part("scan.measure"), Cell("dequantize", "int8", "rows")
 
-    def made(self, cell, o):
-        if cell.granularity == "ragged blocks":
+    def made(self, o):
+        if o.ragged:
             return None
-        values = part("scan.plain").numpy_expression(cell, o)() * np.float32(self.process == "right" or 1.001)
-        return peers.Prepared(lambda: None, lambda: (values.reshape(o.shape),))
+        values = part("scan.plain").numpy_expression(o)() * np.float32(self.process == "right" or 1.001)
+        return peers.Runner(lambda: None, lambda: {"values": values.reshape(o.shape)})
 
     monkeypatch.setattr(peers.Peer, "prepared", made)
     assert measure.timed_by_peer("ggml", cell.name, 12, 0.01) == {"wrong": "not the reference's"}
@@ -220,6 +219,6 @@ def test_values_have_nan_where_it_is_taken(dtype):
 def test_calls_say_convention_and_nan():
     cell = Cell("quantize by convention", "int8", "rows", convention="torch", nan="zero")
     o = calls.with_results(cell, 12)[0]
-    assert calls.call_of(calls.reference, cell, o).keywords.items() >= {("convention", "torch"), ("nan", "zero")}
+    assert part("calls").call_of(calls.reference, o).keywords.items() >= {("convention", "torch"), ("nan", "zero")}
     given = calls.with_results(cell._replace(work="quantize given by convention"), 12)[0]
     assert "torch" in str(given.qparams.convention)

@@ -159,8 +159,8 @@ def test_unknown_sizes_and_empty_chunks():
     lazy = da.from_array(X, chunks=(20, 160))[da.from_array(rows, chunks=20)]
     q = fastq.quantize(lazy, "int8", axis=1)
     same_result(q.compute(), reference.quantize(X[rows], "int8", axis=1))
-    packed = fastq.quantize(lazy, "int4", axis=1, block_size=32).compute()
-    same_result(packed, reference.quantize(X[rows], "int4", axis=1, block_size=32))
+    packed = fastq.quantize(lazy, "uint4", axis=1, block_size=32).compute()
+    same_result(packed, reference.quantize(X[rows], "uint4", axis=1, block_size=32))
     assert packed.shape == X[rows].shape
     empty = chunked(chunks=((40, 0, 56), (160,)))
     same_result(fastq.quantize(empty, "int8").compute(), reference.quantize(X, "int8"))

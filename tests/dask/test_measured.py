@@ -13,8 +13,8 @@ SHAPE = 64, 96
 X = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 X[3, 5] = 0
 SCHEMES = [
-    {"dtype": "int8"},
-    {"dtype": "uint8", "axis": 0},
+    {"dtype": "uint8"},
+    {"dtype": "int8", "axis": 0},
     {"dtype": "int4", "axis": -1, "block_size": 32},
     {"dtype": "uint3", "axis": 1},
     {"dtype": "mxfp4"},

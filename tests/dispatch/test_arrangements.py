@@ -75,6 +75,6 @@ def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     assert MOST_ROW > 64
     x = np.zeros((4096 // columns, columns), np.float32)
     request = by_range(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
-    view = arrange(x, None, request.granularity).view(x, None, np.dtype(np.int8))
+    view = arrange(x, None, request.granularity, np.dtype(np.int8))
     plan = ranged.plan_ranged(spec_of("quantize", request, True), view, x.dtype, np.dtype(np.int8))
-    assert 1 + (plan.reduction is not None) == passes
+    assert 1 + (plan.begin is not tuple) == passes

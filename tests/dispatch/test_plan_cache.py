@@ -585,7 +585,7 @@ def test_scales_in_the_memory_of_a_transposed_result(where):
         np.testing.assert_array_equal(out, right)
 
 
-@pytest.mark.parametrize("code", ["int4", "uint3"])
+@pytest.mark.parametrize("code", ["uint4", "int3"])
 def test_packed_rows_in_the_memory_of_the_array(code):
     """Rows of 33 codes end within a byte and go through codes one in a byte; NaN is counted before they are written."""
     x = np.random.default_rng(9).standard_normal((5, 33)).astype(np.float32)

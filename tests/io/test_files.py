@@ -432,7 +432,7 @@ def test_rows_of_the_table(tmp_path, checkpoint, tensors):
 )
 def test_choice_of_tensors(tmp_path, checkpoint, tensors, choice, quantized):
     out = tmp_path / "q.safetensors"
-    quantize_to(checkpoint, out, Scheme("int8"), choice)
+    quantize_to(checkpoint, out, Scheme("uint4", axis=-1, block_size=16), choice)
     source = open_source(out)
     assert set(from_metadata(source.metadata)) == quantized
     for name in set(tensors) - quantized:

@@ -240,7 +240,7 @@ def test_each_matrix_has_the_importance_of_its_columns(model, tmp_path, way):
         np.testing.assert_array_equal(np.float32(found[name].qparams.scale), np.float32(scale), err_msg=name)
 
 
-@pytest.mark.slow("compiles kernels of each scheme", quick=lambda scheme: scheme in ("W8A16", "W4A16_ASYM"))
+@pytest.mark.slow("compiles kernels of each scheme", quick=lambda scheme: scheme == "W4A16_ASYM")
 @pytest.mark.parametrize("scheme", ["W8A16", "W8A8", "W4A16_ASYM", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16"])
 def test_importance_lessens_the_weighed_error(model, tmp_path, scheme):
     # contract 27.5
@@ -368,8 +368,7 @@ def test_any_granularity_takes_the_importance_of_columns(tmp_path, options):
     x, importance = RNG.standard_normal((6, 64)).astype(np.float32), columns(64)
     np.save(tmp_path / "w.npy", x)
     path = plain(tmp_path / "i.npz", {"w": importance})
-    dtype = [] if "--dtype" in options else ["--dtype", "int4"]
-    run("quantize", tmp_path / "w.npy", tmp_path / "out.safetensors", *dtype, *options, "--imatrix", path)
+    run("quantize", tmp_path / "w.npy", tmp_path / "out.safetensors", *options, "--imatrix", path)
     found, p = fastq.load(tmp_path / "out.safetensors")["w"], fastq.load(tmp_path / "out.safetensors")["w"].qparams
     how = {"axis": p.axis, "block_size": p.block_size} if p.dtype.name != "nvfp4" else {"axis": p.axis}
     how |= {"range": "mse", "importance": np.broadcast_to(importance, x.shape)}
@@ -381,7 +380,7 @@ def test_schemes_of_a_file_say_which_ranges_are_searched_for(tmp_path):
     x = {name: RNG.standard_normal((4, 64)).astype(np.float32) for name in "ab"}
     save_file(x, tmp_path / "in.safetensors")
     path = plain(tmp_path / "i.npz", {name: columns(64) for name in x})
-    scheme = {"dtype": "int4", "axis": 1, "block_size": 32, "symmetric": True, "convention": "onnx"}
+    scheme = {"dtype": "int8", "axis": 1, "block_size": 32, "symmetric": True, "convention": "onnx"}
     for ranges, code in ((("mse", "minmax"), 0), (("minmax", "minmax"), 1)):
         held = [{"name": name, "scheme": scheme | {"range": way}} for name, way in zip("ab", ranges, strict=True)]
         (tmp_path / "like.json").write_text(json.dumps({"tensors": held}))
@@ -392,5 +391,5 @@ def test_schemes_of_a_file_say_which_ranges_are_searched_for(tmp_path):
     found = fastq.load(tmp_path / "out.safetensors")  # of the first run
     for name, importance in (("a", columns(64)), ("b", None)):
         options = SEARCHED | {"range": "mse" if name == "a" else "minmax"}
-        expected = fastq.reference.quantize(x[name], "int4", importance=importance, **options)
+        expected = fastq.reference.quantize(x[name], "int8", importance=importance, **options)
         np.testing.assert_array_equal(found[name].codes, expected.codes)

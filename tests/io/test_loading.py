@@ -117,7 +117,7 @@ REFUSED = {
 COMMANDS = {
     "inspect": lambda path: ("inspect", path),
     "compare": lambda path: ("compare", path, path, "--every"),
-    "suggest": lambda path: ("suggest", path),
+    "suggest": lambda path: ("suggest", path, "--sqnr", "1"),  # of GGUF the smallest type, which no search makes
     "quantize": lambda path: ("quantize", path, "out.safetensors"),
     "dequantize": lambda path: ("dequantize", path, "out.safetensors"),
     "convert": lambda path: ("convert", path, "out", "--scheme", "W8A8"),
@@ -126,9 +126,6 @@ COMMANDS = {
 }
 
 
-@pytest.mark.slow(
-    "compiles searches of all types", quick=lambda command, path: (command, path) != ("suggest", "plain.gguf")
-)
 @pytest.mark.parametrize("path", WEIGHTS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_every_file_or_says_which_does(here, command, path):

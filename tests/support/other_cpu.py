@@ -22,7 +22,8 @@ binding.Target.from_default_triple = classmethod(lambda cls: cls.from_triple(TRI
 
 import numpy as np
 
-from fastq.engine.jit import compile as jit
+from fastq.engine import jit
+from fastq.engine.jit.compile import _name
 from fastq.engine.jit.options import jit_enabled
 from fastq.engine.jit.pipeline import compile_library
 from fastq.engine.runtime import boundary, threadpool
@@ -35,11 +36,11 @@ places = itertools.count(1)
 def compiled(function, result, *arguments):
     with jit_enabled():
         library = compile_library(getattr(function, "py_func", function), result, arguments)
-    listings.append((jit._name(function, arguments), library.get_llvm_str(), library.get_asm_str()))
-    return jit.Compiled(next(places), False)
+    listings.append((_name(function, arguments), library.get_llvm_str(), library.get_asm_str()))
+    return next(places)
 
 
-jit.c_function = compiled
+jit.kernel = compiled
 boundary.python_function = lambda module, name: lambda *operands: 0  # the status of a launch
 threadpool.pool_for = lambda threads: np.zeros(1, np.int64)
 

@@ -95,22 +95,26 @@ def before_a_page(array):
     return placed
 """
 
-# after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded
+# after it, `hits` says of each kernel and driver whether it was loaded, or compiled
 HITS = """
 from fastq.engine.jit import compile as jit
 
-compiled = []
+compiled, loaded = [], []
 
-def recorded(function):
-    def call(*args, **options):
-        compiled.append(function(*args, **options))
-        return compiled[-1]
-    return call
+def compile_library(*kernel, right=jit.compile_library):
+    compiled.append(kernel)
+    return right(*kernel)
 
-jit.c_function = recorded(jit.c_function)
+def load_or_compile(*kernel, right=jit._load_or_compile):
+    before = len(compiled)
+    address = right(*kernel)
+    loaded.append(int(len(compiled) == before))
+    return address
+
+jit.compile_library, jit._load_or_compile = compile_library, load_or_compile
 
 def hits():
-    return [int(c.loaded) for c in compiled]
+    return loaded
 """
 
 

@@ -17,24 +17,16 @@ import ctypes
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.engine.code.stored import SOURCES, code_folder
+from fastq.engine.code.stored import SOURCES, are_default, code_folder, leading_file, stored_or_compiled
 from fastq.system import cpu, lazy, tuning
-from fastq.system.atomic import replacing
 
 FOLDER = Path(__file__).parents[2] / "machine_code"
-# Settings of Numba that change machine code, by their names in its `config`. If one is in the environment, all is
-# compiled.
-SETTINGS = (
-    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
-    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
-)
 
 
 class Recipe(NamedTuple):
@@ -51,8 +43,7 @@ class Recipe(NamedTuple):
 
     def compiled(self) -> int:
         """Return the address of code that is compiled now, or was compiled for this CPU."""
-        with lazy.Held():  # over all that this imports
-            return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
+        return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
 
 
 def _plain(value: Any) -> Any:
@@ -63,39 +54,34 @@ def _plain(value: Any) -> Any:
 
 
 _recording: dict[str, Recipe] | None = None  # by their names, if a library will be made
-_made: set[str] | None = None  # names of works that are compiled for exactly this CPU, and their place
+_native = False  # whether code is compiled for exactly this CPU, also where the package has some
 _known: list[Any] = []  # what `shipped_or_compiled` returned
-_recipes: dict[int, Recipe] = {}  # of functions that came with the package, by their addresses
+_recipes: dict[int, Recipe] = {}  # of functions in use, by their addresses
 
 
 def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
     """Make a function that takes the arguments of one that compiles machine code, and returns its address as that does.
 
-    It calls the other one only for code that did not come with the package. Arguments are plain data, whose
-    representations say all of it.
+    It calls the other one only for code that is neither in a library of the package nor on disk. Arguments are plain
+    data, whose representations say all of it.
     """
 
     @functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
     def address(*arguments: Any) -> int:
-        return find(Recipe(module, name, arguments))
+        recipe = Recipe(module, name, arguments)
+        symbol = recipe.symbol
+        if _recording is not None:
+            _recording[symbol] = recipe
+            return 1
+        leading = leading_file(symbol)
+        library = None if _native or (leading and leading.path.exists()) else _library()
+        shipped = ctypes.cast(getattr(library, symbol, 0), ctypes.c_void_p).value
+        found = shipped or stored_or_compiled(leading, recipe.compiled, _native)
+        _recipes[found] = recipe
+        return found
 
     _known.append(address)
     return address
-
-
-def find(recipe: Recipe) -> int:
-    """Return the address of machine code: that of the library in use, else of compiled code."""
-    if _recording is not None:
-        _recording[recipe.symbol] = recipe
-        return 1
-    if _made is not None:
-        _made.add(recipe.symbol)
-    library = None if _made is not None or recipe.symbol in _native() else _library()
-    with contextlib.suppress(AttributeError):  # of None, and of a library that lacks the function
-        address = ctypes.cast(getattr(library, recipe.symbol), ctypes.c_void_p).value or 0
-        _recipes[address] = recipe
-        return address
-    return recipe.compiled()
 
 
 def record() -> dict[str, Recipe]:
@@ -105,28 +91,21 @@ def record() -> dict[str, Recipe]:
     return _recording
 
 
-def shipped_functions() -> dict[int, Recipe]:
-    """Return the functions that came with the package and are in use, by their addresses."""
+def found_functions() -> dict[int, Recipe]:
+    """Return the functions in use, by their addresses."""
     return _recipes
 
 
 def header(content: bytes) -> dict[str, Any]:
     """Return what has to be as it was where a library of this content was made."""
-    return {"content": hashlib.sha256(content).hexdigest(), "sources": _sources(), "layout": object.__basicsize__}
-
-
-def _sources() -> str:
-    """Return a digest of all sources that kernels may import."""
-    sources = [(name, source.checksum) for name, source in sorted(SOURCES.read.items())]
-    return hashlib.sha256(repr(sources).encode()).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
+    return {"content": digest, "sources": SOURCES.checksum, "layout": object.__basicsize__}
 
 
 @functools.cache
 def _library() -> ctypes.PyDLL | None:
     """Load the library of the best level of this CPU that there is; None where none fits."""
-    if any(f"NUMBA_{name.removesuffix('_DEFAULT')}" in os.environ for name in SETTINGS):
-        return None
-    for level in cpu.levels():
+    for level in cpu.levels() if are_default() else ():
         path = FOLDER / level.name
         with contextlib.suppress(OSError, ValueError):  # no such file, or it is damaged
             if json.loads(Path(f"{path}.json").read_text()) == header(path.read_bytes()):
@@ -155,33 +134,13 @@ def use_native() -> Iterator[None]:
 
     This process and later ones of this user then use it until an upgrade; what nobody asked for is that of the library.
     """
-    global _made
-    note = _note()
-    if note is None:
+    global _native
+    if code_folder() is None:
         raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
-    _made = set()
     for each in _known:
         each.cache_clear()
+    _native = True
     try:
         yield
     finally:
-        made, _made = _made, None
-        _native.cache_clear()  # other processes may have noted theirs meanwhile
-        with replacing(note, mode=0o600) as file:
-            file.write("\n".join(sorted(made | _native())).encode())
-        _native.cache_clear()
-
-
-@functools.cache
-def _native() -> frozenset[str]:
-    """Return the names of the works that this user had compiled for exactly this CPU."""
-    note = _note()
-    with contextlib.suppress(OSError, ValueError):
-        return frozenset(note.read_text().split() if note else ())
-    return frozenset()
-
-
-def _note() -> Path | None:
-    """Return the file that has these names: it lies with the user's machine code and counts for these sources only."""
-    folder = code_folder()
-    return folder and folder / f"native.{_sources()[:16]}"
+        _native = False

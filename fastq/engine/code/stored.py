@@ -8,17 +8,23 @@ file that another user owns or may write to, or a folder within one. Root, whom 
 
 A part of the key is a digest of the sources that a kernel is made from: the module of the function, those of its
 argument types, all that they import within the package, and the compiler and the vector type, without comments,
-docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept next to the machine
+docstrings and assertions. Python parses them in two tenths of a second, so what that gives is kept next to the machine
 code, under a checksum of all sources. Sources are read when this module is imported, before nearly all of them are: an
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
+
+It takes Numba to know that key, whose import takes longer than all else. So a second, small file leads to the first.
+What is asked of that one is known without Numba: the name of the function in a library, a checksum of all sources, and
+what else decides machine code where Numba's settings are its own.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -26,10 +32,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
-from fastq.system import lazy
+from fastq.system import cpu, lazy
 from fastq.system.atomic import replacing
 
 # --- the folder -------------------------------------------------------------------------------------------------------
@@ -43,7 +48,8 @@ def code_folder() -> Path | None:
     for folder in _candidates():
         with contextlib.suppress(OSError):
             if not refusal(folder):
-                _make(folder)
+                for each in reversed((folder, *folder.parents)):  # private, whatever the umask is
+                    each.mkdir(0o700, exist_ok=True)
                 if os.access(folder, os.W_OK) or any(folder.iterdir()):
                     return folder
     return None
@@ -65,13 +71,6 @@ def _user_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _make(folder: Path) -> None:
-    """Make a folder and its missing parents, private whatever the umask is."""
-    if not folder.exists():
-        _make(folder.parent)
-        folder.mkdir(0o700, exist_ok=True)
 
 
 def refusal(folder: Path) -> str:
@@ -147,6 +146,7 @@ class CachedFile:
 
     def __init__(self, folder: Path, name: str, key: bytes) -> None:
         self.path, self._key = folder / f"{name}.{key.hex()[:16]}.code", key
+        self._reference = key + name.encode()
 
     def load(self) -> bytes | None:
         """Return what was saved; None where there is no such file, or it is damaged, another's or not trusted."""
@@ -165,6 +165,16 @@ class CachedFile:
             with replacing(self.path, mode=0o600) as file:
                 file.write(hashlib.sha256(content).digest() + content)
 
+    def lead_to(self, file: CachedFile, digest: bytes) -> None:
+        """Save where another file of the folder is, under a digest of what has to be the same for it to be right."""
+        self.save(digest + file._reference)
+
+    def follow(self, digest: bytes) -> CachedFile | None:
+        """Return the file that this one leads to under a digest, None where there is none."""
+        found = self.load() or b""
+        key, name = found[_DIGEST : 2 * _DIGEST], found[2 * _DIGEST :].decode()
+        return CachedFile(self.path.parent, name, key) if found[:_DIGEST] == digest else None
+
 
 @functools.cache
 def tell_user(*, also_in_pipes: bool = False) -> None:
@@ -180,6 +190,108 @@ def tell_user(*, also_in_pipes: bool = False) -> None:
 # what is called before something is compiled, the last one; a command with a bar shows it there
 told: list[Callable[[], None]] = [tell_user]
 
+# --- in memory --------------------------------------------------------------------------------------------------------
+
+ENTRY = "fastq_kernel"  # the name of the function in a file
+in_use: dict[int, CachedFile] = {}  # files by the addresses of their functions in memory
+_engines: list[Any] = []  # machine code lives as long as its engine
+
+
+def in_memory(code: bytes) -> int:
+    """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
+    with lazy.undisturbed():
+        binding = lazy.module("llvmlite.binding")
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
+        manager = {"0": False, "1": True}.get(os.environ.get("NUMBA_USE_LLVMLITE_MEMORY_MANAGER", ""))
+        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, manager)
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        _engines.append(engine)
+        return int(engine.get_function_address(ENTRY))
+
+
+# --- found without Numba ---------------------------------------------------------------------------------------------
+
+# settings of Numba that change machine code, by their names in its `config`; where one is set, Numba is asked
+SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
+    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
+)
+_VARIABLES = frozenset(f"NUMBA_{name.removesuffix('_DEFAULT')}" for name in SETTINGS)  # the same in the environment
+
+
+def leading_file(symbol: str) -> CachedFile | None:
+    """Return the file that leads to the code of a function of this name, once there is some; None without a folder."""
+    folder = code_folder()
+    key = repr((symbol, SOURCES.checksum, sys.implementation.cache_tag, cpu.facts().get("flags")))
+    return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest()) if folder else None
+
+
+def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], is_wanted: bool) -> int:
+    """Return the address of code that a file leads to, else of code that Numba finds or compiles.
+
+    The file leads to that from now on; if it is wanted it exists then, even if Numba has to be asked again.
+    """
+    global _usual
+    with lazy.Held():  # over all imports, and LLVM's work
+        machine = _machine() if leading and _are_usual() else b""
+        if leading and machine and (file := leading.follow(machine)):
+            # brought there by another thread, or by a call that was interrupted after that
+            address = next((address for address, each in [*in_use.items()] if each.path == file.path), 0)
+            if not address and (code := file.load()):
+                in_use[address := in_memory(code)] = file
+            if address:
+                return address
+        address = compiled()
+        if leading and machine and address in in_use:
+            _usual = _settings()
+            leading.lead_to(in_use[address], machine)
+        elif leading and is_wanted:
+            leading.save(b"")  # later processes ask Numba
+        return address
+
+
+def _are_usual() -> bool:
+    """Whether Numba has, or would have, its own settings, and sources are as they were read."""
+    unchanged = all(map(Source.is_unchanged, SOURCES.read.values()))
+    return unchanged and _settings() == _usual and are_default()
+
+
+_usual: list[Any] = []  # Numba's settings when it was imported here
+
+
+def _settings() -> list[Any]:
+    """Return the settings that Numba has, if it was imported; where other code did that, they may be any."""
+    config = sys.modules.get("numba.core.config")
+    return [*map(vars(config).get, SETTINGS)] if config else []
+
+
+def are_default() -> bool:
+    """Whether no setting that changes machine code is in the environment, or in the file that Numba reads."""
+    given = {*os.environ}
+    with contextlib.suppress(OSError):
+        words = re.findall(r"\w+", Path(".numba_config.yaml").read_text(errors="replace"))
+        given |= {f"NUMBA_{word.upper()}" for word in words}
+    return _VARIABLES.isdisjoint(given)
+
+
+@functools.cache
+def _machine() -> bytes:
+    """Return a digest of what else decides machine code, this CPU and versions; nothing where it is not known."""
+    binding, numba = lazy.module("llvmlite.binding"), importlib.util.find_spec("numba")
+    version = features = ""
+    with contextlib.suppress(OSError):  # it is in no file
+        version = Path(str(numba and numba.origin)).with_name("_version.py").read_text()
+    with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
+        features = binding.get_host_cpu_features().flatten()
+    made_by = version, lazy.module("llvmlite").__version__, object.__basicsize__
+    made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
+    is_release = "version_json" in version  # else it is code that asks git
+    return hashlib.sha256(repr((made_by, made_for)).encode()).digest() if is_release else b""
+
+
 # --- the digest of sources --------------------------------------------------------------------------------------------
 
 _ROOMS = ("formats", "engine", "kernels", "system")  # of the package; kernels import from no other
@@ -193,12 +305,14 @@ class Source(NamedTuple):
     modified: tuple[int, ...]
     checksum: str
 
+    def is_unchanged(self) -> bool:
+        """Whether it was not edited since it was read, or imported."""
+        with contextlib.suppress(OSError):
+            return _modified(self.path) == self.modified
+        return False
 
-class Code(NamedTuple):
-    """The result of parsing a source: a digest of its code, and the names that it may import from the package."""
 
-    digest: str
-    imports: list[str]
+Code = tuple[str, list[str]]  # what parsing a source gives: a digest, and names that it may import from the package
 
 
 def _modified(path: Path) -> tuple[int, ...]:
@@ -217,6 +331,8 @@ class Sources:
     def __init__(self, package: Path) -> None:
         self.package, self.codes = package, dict[str, Code]()
         self.read = dict(self._read())
+        checksums = sorted((name, source.checksum) for name, source in self.read.items())
+        self.checksum = hashlib.sha256(repr(checksums).encode()).hexdigest()  # of all of them
 
     def _read(self) -> Iterator[tuple[str, Source]]:
         for path in sorted(path for room in _ROOMS for path in (self.package / room).rglob("*.py")):
@@ -232,37 +348,32 @@ class Sources:
         imported.
         """
         inside = f"{self.package.name}."
-        always = tuple(f"{inside}{each}" for each in _ALWAYS)
-        roots = {each for each in self.read if f"{each}.".startswith(tuple(f"{each}." for each in always))}
+        always = tuple(f"{inside}{each}." for each in _ALWAYS)
+        roots = {each for each in self.read if f"{each}.".startswith(always)}
         roots |= {each for each in modules if each.startswith(inside)}
         if not self.read or not roots <= self.read.keys():
             return None
         try:
             names = sorted(self._reached(roots, folder))
-            if any(_modified(self.read[name].path) != self.read[name].modified for name in names):
-                return None
         except (OSError, SyntaxError):
             return None
-        return hashlib.sha256(repr([(name, self.codes[name].digest) for name in names]).encode()).digest()
+        if not all(self.read[name].is_unchanged() for name in names):
+            return None
+        return hashlib.sha256(repr([(name, self.codes[name][0]) for name in names]).encode()).digest()
 
     def _reached(self, roots: set[str], folder: Path) -> set[str]:
         """Return modules and all that they import, with the packages that they are in; those not known are parsed."""
-        file = self._file(folder)
-        self.codes = self.codes or {name: Code(*row) for name, row in json.loads(file.load() or b"{}").items()}
+        key = hashlib.sha256(f"{sys.implementation.cache_tag} {self.checksum}".encode()).digest()
+        file = CachedFile(folder, "sources", key)
+        self.codes = self.codes or json.loads(file.load() or b"{}")
         known, reached, ahead = len(self.codes), set[str](), _with_packages(roots)
         while ahead := (ahead & self.read.keys()) - reached:
             reached |= ahead
             self.codes |= {each: _parse(self.read[each], self.package.name) for each in ahead - self.codes.keys()}
-            ahead = _with_packages(imported for each in ahead for imported in self.codes[each].imports)
+            ahead = _with_packages(imported for each in ahead for imported in self.codes[each][1])
         if len(self.codes) > known:
             file.save(json.dumps(self.codes).encode())
         return reached
-
-    def _file(self, folder: Path) -> CachedFile:
-        """Return the file of the parsed sources."""
-        read = [(name, source.checksum) for name, source in self.read.items()]
-        key = hashlib.sha256(repr((sys.implementation.cache_tag, read)).encode()).digest()
-        return CachedFile(folder, "sources", key)
 
 
 def _with_packages(names: Iterable[str]) -> set[str]:
@@ -277,41 +388,21 @@ def _parse(source: Source, package: str) -> Code:
     # the names of a docstring may be among the imports, which then costs a compilation too many
     imports = re.findall(rf"\b(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode())
     named = {f"{module}.{name}" if module else name for module, names in imports for name in _NAME.findall(names)}
-    code = compile(_without_lines(content), "", "exec", dont_inherit=True, optimize=2)
-    digest = hashlib.sha256(repr(code_parts(code)).encode())
-    return Code(digest.hexdigest(), sorted(each for each in named if each.startswith(f"{package}.")))
+    tree = ast.parse(content)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not _is_idle(each)]  # type: ignore[attr-defined]
+    digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return digest, sorted(each for each in named if each.startswith(f"{package}."))
 
 
 _NAME = re.compile(r"[\w.]+")
 
 
-def _without_lines(content: bytes) -> Any:
-    """Return sources to compile, which from Python 3.13 on makes a constant of the line that a class begins at."""
-    if not hasattr(Sources, "__firstlineno__") or b"class " not in content:
-        return content
-    import ast  # 5 ms
-
-    tree = ast.parse(content)
-    for each in ast.walk(tree):
-        if isinstance(each, ast.ClassDef):
-            each.lineno = 1
-            for decorator in each.decorator_list:
-                decorator.lineno = 1
-    return tree
-
-
-def code_parts(code: CodeType) -> tuple[object, ...]:
-    """Return what tells apart compiled code, without its lines."""
-    names = code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_flags
-    table = getattr(code, "co_exceptiontable", b"")  # from Python 3.11 on
-    return code.co_code, *names, table, [_constant(each) for each in code.co_consts]
-
-
-def _constant(value: object) -> object:
-    """Return a constant as one whose representation is the same in all processes."""
-    if isinstance(value, CodeType):
-        return value.co_name, *code_parts(value)
-    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+def _is_idle(statement: ast.stmt) -> bool:
+    """Whether a statement is an assertion, or a constant as docstrings are."""
+    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return constant or isinstance(statement, ast.Assert)
 
 
 SOURCES = Sources(Path(__file__).parents[2])

@@ -1,6 +1,6 @@
 """Compile functions with Numba once, keep their machine code on disk, and call them by address."""
 
-from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
+from fastq.engine.jit.compile import Listing, functions_in_memory, kernel, listing
 from fastq.engine.jit.constants import Constants
 from fastq.engine.jit.functions import intrinsic, njit, overload, traced
 from fastq.engine.jit.options import OPTIONS, TARGET
@@ -10,7 +10,6 @@ __all__ = [
     "TARGET",
     "Constants",
     "Listing",
-    "c_function",
     "functions_in_memory",
     "intrinsic",
     "kernel",

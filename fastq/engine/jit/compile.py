@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import llvmlite
 import numba
-from llvmlite import binding
 from numba import types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
-from fastq.engine.code.shipped import SETTINGS, shipped_functions
-from fastq.engine.code.stored import CachedFile, file_of, told
+from fastq.engine.code.shipped import found_functions
+from fastq.engine.code.stored import SETTINGS, SOURCES, CachedFile, file_of, in_memory, in_use, told
 from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
-from fastq.engine.jit.pipeline import ENTRY, compile_library
+from fastq.engine.jit.pipeline import compile_library
 from fastq.system.lazy import Held
 
 
@@ -77,65 +76,43 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Compiled(NamedTuple):
-    """A function that can be called by its address."""
-
-    address: int
-    loaded: bool  # not compiled now
+_functions: dict[tuple[Callable[..., Any], Any, tuple[Any, ...]], int] = {}  # addresses
 
 
-_functions: dict[tuple[Callable[..., Any], Any, tuple[Any, ...]], Compiled] = {}
-
-
-def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Compiled:
-    """Compile a function as a C function of these Numba types, or load it, once.
+def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
+    """Compile a function as a C function of these Numba types, or load it, once; return its address.
 
     To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
     that it knows before.
     """
     key = getattr(function, "py_func", function), result, arguments  # of a function of `njit`
-    compiled = _functions.get(key)
-    if compiled is None:
+    address = _functions.get(key)
+    if address is None:
         with Held(), global_compiler_lock:  # a signal within LLVM's work would leave half of it
-            compiled = _functions.get(key)  # by another thread, meanwhile
-            if compiled is None:
-                compiled = _functions[key] = _load_or_compile(*key)
-    return compiled
+            address = _functions.get(key)  # by another thread, meanwhile
+            if address is None:
+                address = _functions[key] = _load_or_compile(*key)
+    return address
 
 
 def functions_in_memory() -> int:
     """Return how many compiled functions this process has, which stay until it ends."""
-    return len(_functions) + len(shipped_functions())
+    return len({*_functions.values(), *found_functions()})
 
 
-def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
+def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> int:
     file = _file(function, result, arguments)
-    code = saved = file.load() if file else None
+    code = file.load() if file else None
     if code is None:
         told[-1]()
         with jit_enabled(), _without_collection():
             code = compile_library(function, result, arguments).machine_code()
         if file:
             file.save(code)
-    return Compiled(_address_of(code), saved is not None)
-
-
-_engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
-
-
-def _address_of(code: bytes) -> int:
-    """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
-    machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, config.USE_LLVMLITE_MEMORY_MANAGER)
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _engines.append(engine)
-    return int(engine.get_function_address(ENTRY))
-
-
-def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
-    """Return the address of `c_function`."""
-    return c_function(function, result, *arguments).address
+    address = in_memory(code)
+    if file and function.__module__ in SOURCES.read:  # those of others are in no checksum
+        in_use[address] = file
+    return address
 
 
 class Listing(NamedTuple):
@@ -150,9 +127,9 @@ class Listing(NamedTuple):
 @functools.cache
 def listing(address: int) -> Listing:
     """Return the origin of the function of `kernel` at an address; it is compiled once more, for this CPU."""
-    if shipped := shipped_functions().get(address):
-        address = shipped.compiled()
-    function, result, arguments = next(key for key, compiled in _functions.items() if compiled.address == address)
+    if found := found_functions().get(address):
+        address = found.compiled()
+    function, result, arguments = next(key for key, known in _functions.items() if known == address)
     with jit_enabled():
         library = compile_library(function, result, arguments)
         name, types_of = _name(function, arguments), ", ".join(map(str, arguments))

@@ -18,6 +18,7 @@ from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typing import make_concrete_template
 from numba.core.typing.templates import AbstractTemplate
 
+from fastq.engine.code.stored import ENTRY
 from fastq.engine.jit.options import OPTIONS, jit_enabled
 from fastq.engine.jit.tracing import signature_of, traced_or_none
 from fastq.system import lazy
@@ -302,9 +303,6 @@ class Emitted(types.Function):  # type: ignore[misc]
 
 
 register_model(Emitted)(models.OpaqueModel)
-
-
-ENTRY = "fastq_kernel"  # what linkers see of a kernel
 
 
 def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Any:

@@ -47,6 +47,12 @@ class Checks(NamedTuple):
     lowest: tuple[int, int] = (0, 0)  # of x and out, bytes from the first element to the lowest one: 0 or less
     zero: bool = False  # whether scales may be 0 too
 
+    @classmethod
+    def of(cls, x: Array, out: Array | None, nbytes: int, scales: int = 0, zeros: int = 0, **others: Any) -> Checks:
+        """Return checks of x, of out or a result of `nbytes`, and the bytes of scales and zero points."""
+        (low_x, nbytes_x), (low_out, nbytes_out) = _extent_of(x), (0, nbytes) if out is None else _extent_of(out)
+        return cls((nbytes_x, nbytes_out, scales, zeros), lowest=(low_x, low_out), **others)
+
     def with_new(self, operand: int, nbytes: int) -> Checks:
         """Return checks in which one of x and out is new memory without gaps."""
         sizes, lowest = list(self.nbytes), list(self.lowest)
@@ -61,6 +67,12 @@ class Checks(NamedTuple):
         size = self.zero_point.itemsize if self.zero_point is not None else 0
         zero = size, self.zero_point in _FLOATS, *self.codes, id(zero_type) if zero_type else 0
         return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
+
+
+def _extent_of(x: Array) -> tuple[int, int]:
+    """Return the bytes from the first element of an array to its lowest one, and from there to its end."""
+    low, high = np.lib.array_utils.byte_bounds(x)
+    return low - x.__array_interface__["data"][0], high - low
 
 
 class Tiles(NamedTuple):
@@ -115,10 +127,6 @@ class LaunchPlan(NamedTuple):
         plan.launches["args"] = [_address(of, each) for of, each in zip(args, tiles, strict=True)]
         return plan
 
-    def checked(self, checks: Checks) -> LaunchPlan:
-        """Return this plan with checks of its operands."""
-        return self._replace(words=np.concatenate((checks.head(len(self.args)), self.words[HEAD_WORDS:])))
-
     @property
     def kernels(self) -> list[int]:
         """Addresses of the functions that it launches, tilers and what they call among them."""
@@ -168,12 +176,14 @@ def _driver() -> Callable[..., int]:
     return python_function("fastq.engine.runtime.drive", "drive")
 
 
-def bind(plan: LaunchPlan) -> Callable[..., int]:
-    """Return a function that launches a plan on operands, as long as threads do not change.
+def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
+    """Return a function that launches a plan on operands that pass checks, as long as threads do not change.
 
     It takes ndarrays of exactly that type, contiguous, or None, in the order X, OUT, SCALE, ZERO, SUMS, LO, HI; a scale
     or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was done.
     """
+    if checks is not None:
+        plan = plan._replace(words=np.concatenate((checks.head(len(plan.args)), plan.words[HEAD_WORDS:])))
     for kernels in _recordings:
         kernels += plan.kernels
     if _planning.on:  # the plan is kept for other threads too, which launch it

@@ -18,9 +18,9 @@ import pytest
 TESTS = Path(__file__).parents[2]
 
 # files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: files of some
-# rooms, except those whose tests run for long or in other processes, and a name that two files have
+# rooms, except those whose tests run for long or in other processes
 _ROOMS = "dispatch", "formats", "kernels", "layouts", "operations", "reference", "results"
-_NOT_THESE = {"compiled", "magnitudes", "other_cpu", "overlap", "properties", "quotient", "works"}
+_NOT_THESE = {"compiled", "other_cpu", "overlap", "properties", "quotient", "works"}
 _OTHERS = (
     "bit_layouts",
     "driver",

@@ -84,15 +84,15 @@ class Kernels:
     """Notes the kernels that are asked for; traces how each is compiled, in a process of its own, once."""
 
     def __init__(self, traces=True):
-        from fastq.engine.jit import compile as jit
+        from fastq.engine import jit
 
         TRACES.mkdir(parents=True, exist_ok=True)
-        self.jit, self.asked, self.traced, self.traces = jit, set(), {}, traces
+        self.jit, self.asked, self.traced, self.traces = jit.compile, set(), {}, traces
         self.seconds = 0.0  # that traces took
-        self.whole = jit.c_function
-        jit.c_function = self._c_function
+        self.whole = jit.kernel
+        jit.kernel = self._kernel
 
-    def _c_function(self, function, result, *arguments):
+    def _kernel(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
         self.asked.add(name)
         function, tracing = getattr(function, "py_func", function), sys.gettrace()
@@ -241,23 +241,22 @@ class _Stub:
     """Stands for compiled functions, to learn which ones a case needs; nothing is computed."""
 
     def __init__(self):
-        from fastq.engine.jit import compile as jit
+        from fastq.engine import jit
         from fastq.engine.runtime import driver, threadpool
 
         self.features = {}
         self.asked = set()
-        jit.c_function = self._c_function
-        self.compiled = jit.Compiled
+        jit.kernel = self._kernel
         # where `driver.bind` looks for them: other modules have `bind` itself
         driver._driver = lambda: lambda *operands: 0
         threadpool.pool_for = lambda threads: None
 
-    def _c_function(self, function, result, *arguments):
+    def _kernel(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
         self.asked.add(name)
         if name not in self.features:
             self.features[name] = _features(arguments)
-        return self.compiled(len(self.features) << 12, True)
+        return len(self.features) << 12
 
 
 def _features(arguments):

@@ -221,10 +221,10 @@ def test_edit_of_a_kernel_source_changes_results(tmp_path):
         return run(code, setup=SETUP + HITS, package=package, NUMBA_CACHE_DIR=cache)
 
     assert result() == "1 0 0\n"
-    edit(formulas, "    rint,\n", "    floor as rint,\n")
+    edit(formulas, '"rint" if', '"floor" if')
     assert result() == "0 0 1\n"  # the driver does not use formulas
     assert result() == "0 1 1\n"
-    edit(formulas, "    floor as rint,\n", "    rint,\n")
+    edit(formulas, '"floor" if', '"rint" if')
     assert result() == "1 1 1\n"
 
 
@@ -416,10 +416,10 @@ def test_every_kind_of_damage(tmp_path):
     def loads():
         "Whether the kernel was loaded; it works anyway."
         jit._functions.clear()
-        compiled = jit.c_function(double, int64, types.CPointer(int64), int64)
-        run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(compiled.address)
+        address = jit.kernel(double, int64, types.CPointer(int64), int64)
+        run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(address)
         assert run(ctypes.addressof(ctypes.c_int64(40)), 2) == 42
-        return compiled.loaded
+        return hits()[-1]
 
     assert not loads()
     path, = Path({str(tmp_path)!r}).rglob("tiny.*.code")
@@ -436,10 +436,7 @@ def test_every_kind_of_damage(tmp_path):
         assert loads()
     print(len(damaged))
     """
-    assert (
-        run(code, setup=SETUP + "from fastq.engine.jit import compile as jit\n", NUMBA_CACHE_DIR=tmp_path / "cache")
-        == "50\n"
-    )
+    assert run(code, setup=SETUP + HITS, NUMBA_CACHE_DIR=tmp_path / "cache") == "50\n"
 
 
 # While it compiles

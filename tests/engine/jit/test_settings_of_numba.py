@@ -75,7 +75,6 @@ def test_code_of_the_package_is_used_only_where_a_setting_changes_none(monkeypat
     name, _, value = setting.partition("=")
     monkeypatch.setenv(name, value)
     asked = []
-    monkeypatch.setattr(shipped, "_native", lambda: frozenset())
     monkeypatch.setattr(shipped.cpu, "levels", lambda: asked.append(name) or [])
     assert shipped._library.__wrapped__() is None
     assert bool(asked) == (name in ANY_CODE)

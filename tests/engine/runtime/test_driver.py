@@ -100,8 +100,7 @@ def launch(kernel):
         scale, zero = (checks.get(name) for name in ("scale", "zero_point"))
         nbytes = 4 * SIZE, SIZE, scale.itemsize if scale else 0, zero.itemsize if zero else 0
         scalars = tuple(each and each.type for each in (scale, zero))
-        whole = plan_launch(kernel, VALUES, None, SIZE, 1).checked(Checks(nbytes, scalars=scalars, **checks))
-        bound = bind(whole)
+        bound = bind(plan_launch(kernel, VALUES, None, SIZE, 1), Checks(nbytes, scalars=scalars, **checks))
         return lambda scale=None, zero_point=None, x=X, out=OUT: bound(x, out, scale, zero_point)
 
     return make
@@ -207,7 +206,7 @@ def test_what_is_launched_is_recorded():
 
 def test_checks_leave_other_words_as_they_are(kernel):
     before = plan_launch(kernel, VALUES, None, SIZE, 1)
-    after = before.checked(Checks((1, 2, 3, 4), F4, True, I1, (-8, 7), (np.float32, np.int8), (-5, -6)))
+    after = bind(before, Checks((1, 2, 3, 4), F4, True, I1, (-8, 7), (np.float32, np.int8), (-5, -6))).plan
     fields = after.words[: driver.HEAD.itemsize // 8].view(driver.HEAD)[0]
     names = (
         "scale_size",

@@ -162,6 +162,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow("compiles kernels of its own", quick=lambda name, **_: name != "MXFP8A16")
 @pytest.mark.parametrize(("name", "tensors", "message"), REFUSED)
 def test_parts_that_do_not_fit_are_refused_by_name(stored, tmp_path, name, tensors, message):
     folder, _ = stored(name, tensors)

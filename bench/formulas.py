@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .grid import NO_FORMAT
-from .views import PlainInputs
+from .calls import NO_FORMAT, Operands
 
 MEASURES = 8  # sums, maxima and counts of `measures_of`
 Tensor = Any
@@ -23,12 +22,12 @@ class Rule(NamedTuple):
     highest: int = 0
 
 
-def rule_of(inputs: PlainInputs) -> Rule:
+def rule_of(o: Operands) -> Rule:
     """Return the rule of a work; codes that are floats have a symmetric scheme."""
-    if inputs.cell.format == NO_FORMAT:
-        return Rule(inputs.shared, False)
-    symmetric = inputs.symmetric or bool(inputs.qtype.element)
-    return Rule(inputs.shared, symmetric, *map(int, inputs.qtype.code_range(symmetric)))
+    if o.code == NO_FORMAT:
+        return Rule(o.shared, False)
+    symmetric = o.symmetric or bool(o.qtype.element)
+    return Rule(o.shared, symmetric, *map(int, o.qtype.code_range(symmetric)))
 
 
 def ranges_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
@@ -41,7 +40,7 @@ def parameters_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
         scale = xp.amax(xp.abs(x), axis=rule.axes, keepdims=True) / (steps / 2)
         return xp.where(scale == 0, 1, scale), xp.full_like(scale, (rule.lowest + rule.highest) / 2)
     lo, hi = ranges_of(xp, x, rule)
-    lo, hi = xp.clip(lo, max=0), xp.clip(hi, min=0)
+    lo, hi = xp.clip(lo, None, 0), xp.clip(hi, 0, None)
     scale = xp.where(hi == lo, 1, (hi - lo) / steps)
     return scale, xp.clip(xp.round(rule.lowest - lo / scale), rule.lowest, rule.highest)
 
@@ -77,3 +76,11 @@ def measures_of(xp: Any, exact: Tensor, values: Tensor, clipped: Tensor | None) 
     return xp.stack(
         (squares, xp.sum(error), xp.sum(relative), power, xp.max(error), xp.max(relative), counted, outside)
     )
+
+
+# function -> what becomes of an element
+ELEMENTS = {
+    **dict.fromkeys(("quantize", "quantize_linear", "requantize"), encode),
+    **dict.fromkeys(("dequantize", "dequantize_linear"), decode),
+    "fake_quantize": encode_and_decode,
+}

@@ -35,6 +35,16 @@ def is_clipped(x, scale, zero, lowest, highest):
 
 
 @njit
+def round_bits(word, dropped, one, lowest, highest):
+    return (word + (((one << dropped) - one + (word >> dropped & one)) >> one)) >> dropped << dropped
+
+
+@njit
+def unpack_code(code, scale, offset, gap, nan):
+    return nan if code == gap else code * scale + offset
+
+
+@njit
 def keep(value, scale, zero, lowest, highest):
     return value
 
@@ -99,26 +109,14 @@ def find_ranges_of_groups(x, low, high, lows, highs):
         lows[g], highs[g] = lo, hi
 
 
-@njit(parallel=True)
-def find_parameters_of_groups(x, low, high, symmetric, lowest, highest, scale, zero):
-    real = scale.dtype.type
-    for g in prange(x.shape[0]):
-        lo, hi = low, high
-        for i in range(x.shape[1]):
-            lo, hi = min(lo, x[g, i]), max(hi, x[g, i])
-        scale[g], zero[g] = from_range(real(lo), real(hi), symmetric, lowest, highest)
-
-
 # --- four axes, from one index of the first to another ----------------------------------------------------------------
 
 
 @njit
 def start(i, low, high, lows, highs):
     """Make ranges those of no elements."""
-    for j in range(lows.shape[1]):
-        for k in range(lows.shape[2]):
-            for n in range(lows.shape[3]):
-                lows[i, j, k, n], highs[i, j, k, n] = low, high
+    lows[i, :, :, :] = low
+    highs[i, :, :, :] = high
 
 
 @njit
@@ -143,11 +141,9 @@ def widen(first, end, x, place, lows, highs):
 def choose(i, lows, highs, symmetric, lowest, highest, scale, zero):
     """Take parameters from ranges."""
     real = scale.dtype.type
-    for j in range(scale.shape[1]):
-        for k in range(scale.shape[2]):
-            for n in range(scale.shape[3]):
-                lo, hi = real(lows[i, j, k, n]), real(highs[i, j, k, n])
-                scale[i, j, k, n], zero[i, j, k, n] = from_range(lo, hi, symmetric, lowest, highest)
+    lo, hi, s, z = lows[i].ravel(), highs[i].ravel(), scale[i].ravel(), zero[i].ravel()
+    for n in range(s.size):
+        s[n], z[n] = from_range(real(lo[n]), real(hi[n]), symmetric, lowest, highest)
 
 
 def each(element: Any) -> Any:
@@ -176,14 +172,7 @@ def each(element: Any) -> Any:
 
 
 @njit(parallel=True)
-def find_ranges(x, low, high, lows, highs):
-    for i in prange(len(x)):
-        start(i, low, high, lows, highs)
-        widen(i, i + 1, x, i, lows, highs)
-
-
-@njit(parallel=True)
-def find_ranges_of_slices(x, starts, low, high, lows, highs):
+def find_ranges(x, starts, low, high, lows, highs):
     """Find ranges that go on along the first axis, of each slice of it."""
     for s in prange(len(lows)):
         start(s, low, high, lows, highs)
@@ -191,10 +180,8 @@ def find_ranges_of_slices(x, starts, low, high, lows, highs):
 
 
 @njit(parallel=True)
-def find_parameters(x, low, high, symmetric, lowest, highest, lows, highs, scale, zero):
-    for i in prange(len(x)):
-        start(i, low, high, lows, highs)
-        widen(i, i + 1, x, i, lows, highs)
+def find_parameters(lows, highs, symmetric, lowest, highest, scale, zero):
+    for i in prange(len(scale)):
         choose(i, lows, highs, symmetric, lowest, highest, scale, zero)
 
 
@@ -231,7 +218,16 @@ def measured(value: Any, outside: Any) -> Any:
     @njit
     def part(first, end, x, other, scale, zero, lowest, highest):
         real = scale.dtype.type
-        squares, errors, relatives, power, most, most_relative, counted, clipped = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0
+        squares, errors, relatives, power, most, most_relative, counted, clipped = (
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+        )
         for i in range(first, end):
             for j in range(x.shape[1]):
                 for k in range(x.shape[2]):
@@ -250,22 +246,12 @@ def measured(value: Any, outside: Any) -> Any:
                             counted += 1
                         if outside(real(x[i, j, k, n]), s, z, lowest, highest):
                             clipped += 1
-        return squares, errors, relatives, power, most, most_relative, counted, clipped
+        return np.array((squares, errors, relatives, power, most, most_relative, counted, clipped))
 
     @njit(parallel=True)
-    def loop(starts, x, other, scale, zero, lowest, highest):
-        squares, errors, relatives, power, most, most_relative, counted, clipped = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0
-        for i in prange(len(starts) - 1):
-            a, b, c, d, e, f, g, h = part(starts[i], starts[i + 1], x, other, scale, zero, lowest, highest)
-            squares += a
-            errors += b
-            relatives += c
-            power += d
-            most = max(most, e)
-            most_relative = max(most_relative, f)
-            counted += g
-            clipped += h
-        return squares, errors, relatives, power, most, most_relative, counted, clipped
+    def loop(starts, x, other, scale, zero, lowest, highest, found):
+        for s in prange(len(found)):
+            found[s] = part(starts[s], starts[s + 1], x, other, scale, zero, lowest, highest)
 
     return loop
 
@@ -292,27 +278,6 @@ def unpack_pairs(packed, sign, codes):
 
 
 @njit(parallel=True)
-def round_bits(words, dropped, rounded):
-    one = words.dtype.type(1)
-    for i in prange(words.shape[0]):
-        for j in range(words.shape[1]):
-            for k in range(words.shape[2]):
-                word = words[i, j, k]
-                half = ((one << dropped) - one + (word >> dropped & one)) >> one
-                rounded[i, j, k] = (word + half) >> dropped << dropped
-
-
-@njit(parallel=True)
-def unpack_codes(codes, scale, offset, gap, values):
-    real = values.dtype.type
-    for i in prange(codes.shape[0]):
-        for j in range(codes.shape[1]):
-            for k in range(codes.shape[2]):
-                code = codes[i, j, k]
-                values[i, j, k] = real(np.nan) if code == gap else real(code) * scale + offset
-
-
-@njit(parallel=True)
 def keep_signs(x, nothing, packed):
     for i in prange(packed.shape[0]):
         for j in range(packed.shape[1]):
@@ -333,7 +298,7 @@ ELEMENTS = {
     "dequantize": decode,
     "dequantize_linear": decode,
 }
-WITH_GIVEN = {element: with_given(element) for element in (encode, encode_and_decode, decode)}
+WITH_GIVEN = {element: with_given(element) for element in (encode, encode_and_decode, decode, round_bits, unpack_code)}
 WITH_OWN = {element: with_own(element) for element in (encode, encode_and_decode)}
 GROUPS_WITH_GIVEN = {element: groups_with_given(element) for element in WITH_GIVEN}
 GROUPS_WITH_OWN = {element: groups_with_own(element) for element in WITH_OWN}

@@ -6,6 +6,7 @@ what multiplying by the reciprocal of the scale does; one with arithmetic of its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from fastq import QuantizedArray, reference
 
 from . import data
-from .calls import SCALE, Array, Results, call_of, results_of
+from .calls import SCALE, Array, Operands, Results, call_of, results_of
 from .cases import OPERATIONS, Case
 
 EXACT = 0.0  # every byte
@@ -40,22 +41,19 @@ def expected(case: Case) -> Results:
     result = call_of(reference, o)()
     found = named(result, case)
     if isinstance(result, QuantizedArray):
-        found |= {"values": reference.dequantize(result), "step": _spread(result.qparams.scale, case)}
+        found |= {"values": reference.dequantize(result), "step": _spread(replace(o, qparams=result.qparams))}
         if case.work.symmetric:  # says nothing
             del found["zero_point"]
     elif "values" in found:
         own = reference.choose_qparams(o.first, o.code) if o.function == "fake_quantize" else None
         p = o.qparams or own
-        found["step"] = SCALE if p is None else _spread(p.scale, case)
+        found["step"] = SCALE if p is None else _spread(replace(o, qparams=p))
     return found
 
 
-def _spread(scales: Array, case: Case) -> Array:
-    """The scale of each element, or an array that broadcasts to that."""
-    scales = scales.astype(np.float32)
-    if case.work.granularity == "rows":
-        return scales[:, None]
-    return np.repeat(scales, case.shape[1] // scales.shape[1], axis=1) if scales.ndim == 2 else scales
+def _spread(o: Operands) -> Array:
+    """The scale of each element."""
+    return np.broadcast_to(o.beside[0].astype(np.float32), o.grouped_shape).reshape(o.shape)
 
 
 def differences(case: Case, results: Results, within: float) -> str:
@@ -89,8 +87,7 @@ def _bytes_of(array: Array) -> bytes:
 def _step(name: str, right: Results, wanted: Array) -> Any:
     """What one code makes in the result, element by element or as one number."""
     if name == "values":
-        step = np.asarray(right["step"], np.float64)
-        return step if step.size == 1 else np.broadcast_to(step, wanted.shape).ravel()
+        return np.broadcast_to(np.asarray(right["step"], np.float64), wanted.shape).ravel()
     return np.abs(wanted.ravel().astype(np.float64)) * 1e-4 if name in ("scale", "lo", "hi") else 1.0
 
 

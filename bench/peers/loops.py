@@ -115,10 +115,8 @@ def find_ranges_of_groups(x, low, high, lows, highs):
 @njit
 def start(i, low, high, lows, highs):
     """Make ranges those of no elements."""
-    for j in range(lows.shape[1]):
-        for k in range(lows.shape[2]):
-            for n in range(lows.shape[3]):
-                lows[i, j, k, n], highs[i, j, k, n] = low, high
+    lows[i, :, :, :] = low
+    highs[i, :, :, :] = high
 
 
 @njit
@@ -143,11 +141,9 @@ def widen(first, end, x, place, lows, highs):
 def choose(i, lows, highs, symmetric, lowest, highest, scale, zero):
     """Take parameters from ranges."""
     real = scale.dtype.type
-    for j in range(scale.shape[1]):
-        for k in range(scale.shape[2]):
-            for n in range(scale.shape[3]):
-                lo, hi = real(lows[i, j, k, n]), real(highs[i, j, k, n])
-                scale[i, j, k, n], zero[i, j, k, n] = from_range(lo, hi, symmetric, lowest, highest)
+    lo, hi, s, z = lows[i].ravel(), highs[i].ravel(), scale[i].ravel(), zero[i].ravel()
+    for n in range(s.size):
+        s[n], z[n] = from_range(real(lo[n]), real(hi[n]), symmetric, lowest, highest)
 
 
 def each(element: Any) -> Any:

@@ -14,11 +14,10 @@ import numpy as np
 from .. import data
 from ..calls import SCALE, ZERO_POINT
 from ..cases import OPERATIONS, Case
-from ..roofline.moves import Kernel
 from . import Builders, Runner, own_threads
-from .roofline import moved
+from .roofline import Kernel, moved
 
-SOURCE = Path(__file__).parents[1] / "roofline" / "roofline.c"
+SOURCE = Path(__file__).with_name("roofline.c")
 # bytes; it starts its threads at each call, 30 us
 PARALLEL_FROM = 1 << 21
 # the loops of roofline.c, in its order

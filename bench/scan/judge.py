@@ -9,8 +9,8 @@ from statistics import median
 from typing import NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
+from ..peers.roofline import PARALLEL_FROM
 from ..results import geometric_mean
-from ..roofline.moves import PARALLEL_FROM
 from .grid import LAYOUTS, Cell
 from .store import Scan, Timings
 

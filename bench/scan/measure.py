@@ -13,7 +13,7 @@ from ..calls import ALIGNMENT, call_of
 from ..cases import Pass
 from ..data import room
 from ..peers import Runner, own_threads
-from ..roofline.moves import PARALLEL_FROM, kernel, nearest_lines
+from ..peers.roofline import PARALLEL_FROM, kernel, nearest_lines
 from ..timing import sampled, settle
 from .agreement import disagreement
 from .calls import ready, with_results

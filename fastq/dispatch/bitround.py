@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import cache
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute
-from fastq.dispatch.planner import kernel_args, kernel_for, store_mode, tiled
+from fastq.dispatch.planner import kernel_args, store_mode, tiled
 from fastq.dispatch.spec import PLAIN
 from fastq.dispatch.strides import arrange, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
@@ -21,6 +21,7 @@ from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPl
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import BitPairOperands, BitRoundOperands
 from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRounding
@@ -96,7 +97,7 @@ def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True)
     dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
     op, kinds = "granular_bitround" if kept is None else "bitround", BitRoundOperands(bits, bits, bits)
-    kernel = kernel_for("traversal.elements.elements", kinds, op, arithmetic)
+    kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
     args = kernel_args(view.layout, size=dropped, streaming=streaming)
     operands, threads = (X, OUT, SCALE, NONE, NONE), threadpool.threads_for(size)
@@ -158,7 +159,7 @@ def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execu
     view = arrange(x, following, ARRAY, given=True, reads=True)
     bits, size = np.dtype(f"i{dtype.itemsize}"), math.prod(view.shape)
     threads = threadpool.threads_for(size)
-    kernel = kernel_for("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
+    kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
     args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))
     plan = plan_launch(kernel, (X, OUT, SUMS, NONE, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
     return bind(tiled(plan, view, (bits, bits), writes=False)), threads

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.planner import COPY, kernel_args, kernel_for, store_mode, tiled_if_fits
+from fastq.dispatch.planner import COPY, kernel_args, store_mode, tiled_if_fits
 from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
 from fastq.system.arguments import native
@@ -94,10 +95,10 @@ def plan_repack(
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
-        kernel = kernel_for("body.repack.repack_elements", kinds, op, nan=nan)
+        kernel = kernel_address("body.repack.repack_elements", kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return tiled_if_fits(plan, shape, memory, kinds)
-    kernel = kernel_for("body.repack.repack", kinds, op, nan=nan)
+    kernel = kernel_address("body.repack.repack", kinds, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
     bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
     return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.elementwise import given_by
 from fastq.dispatch.launch import BoundLaunch, Launcher, in_bits, launcher
-from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, kernel_for, loop_of, tiled
+from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, loop_of, tiled
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import View, order_without_gaps
@@ -20,6 +20,7 @@ from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
@@ -35,7 +36,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
-    kernel = kernel_for(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
+    kernel = kernel_address(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
     operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import RUNS, enough_for_all, kernel_args, kernel_for, tiled
+from fastq.dispatch.planner import RUNS, enough_for_all, kernel_args, tiled
 from fastq.dispatch.reduction import identities
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, View, memory_of, memory_order
@@ -17,6 +17,7 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, SUMS, LaunchPlan, X, bind, plan_launch
 from fastq.formats.granularity import granularity
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import LEAST_EXPONENT, PARTIALS, HistogramOperands
 from fastq.requests.values import check_input
 from fastq.results import Histogram
@@ -81,7 +82,7 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
     slots = 1 if alone else threads
     partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
-    kernel = kernel_for(
+    kernel = kernel_address(
         RUNS, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
     )
     stride = parts if slots > 1 else 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
+from fastq.dispatch.spec import CodeRange, OpSpec
 from fastq.dispatch.strides import Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
@@ -57,12 +57,6 @@ def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float
     bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
     fields = vars(layout) | bounds | {"tensor": 1.0, "repeat": 1, "chunk": ERRORS_CHUNK} | numbers
     return np.array([tuple(map(fields.get, ARG_NAMES, _NO_NUMBERS))], KERNEL_ARGS)
-
-
-def kernel_for(loop: str, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
-    """Return the address of a loop, by its name below `fastq.kernels`, for an arithmetic and options of a kernel."""
-    rule, code_format, scale_format = arithmetic
-    return kernel_address(loop, operands, op, rule=rule, code=code_format, scale_format=scale_format, **options)
 
 
 def element_types(
@@ -115,7 +109,7 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
     loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
-    kernel = kernel_for(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
+    kernel = kernel_address(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
     large, codes = outgrows_cache(size, *kinds[:2]), spec.op == "quantize"
     streaming = store_mode(size, *kinds[:2], layout, row=loop.row, codes=codes) if large else 0
     args = kernel_args(layout, spec.code_range, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)

@@ -22,6 +22,7 @@ from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     BLOCK_SIZES,
     COLUMN_BYTES,
@@ -99,10 +100,9 @@ class _Work(NamedTuple):
     spec: OpSpec
     result: strides.Result | None = None  # None: only parameters are requested
 
-    @property
-    def refuse(self) -> Callable[..., None]:
-        """A function that raises the error of a status."""
-        return functools.partial(refuse_range, nan=self.request.nan)
+    def refuse(self, status: int, *operands: Any) -> None:
+        """Raise the error of a status."""
+        refuse_range(status, *operands, nan=self.request.nan)
 
     def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
         """Return what does it: in one launch if that can be, else in steps."""
@@ -301,9 +301,7 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
     )
     loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
-    kernel = planner.kernel_for(
-        f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
-    )
+    kernel = kernel_address(f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
     args, threads = planner.kernel_args(strides.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
     return driver.plan_launch(kernel, operands, args, count, threads)
@@ -390,7 +388,7 @@ def _plan_fused(
     else:
         options["together"] = planner.runs_together(layout, *kinds[:3])
     loop, units, how, together, stored = way
-    kernel = planner.kernel_for(loop, kinds, spec.op, spec.arithmetic, **options)
+    kernel = kernel_address(loop, kinds, spec.op, spec.arithmetic, **options)
     streaming = planner.store_mode(size, *kinds[:2], *stored, codes=spec.op == "quantize")
     args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
     plan = driver.plan_launch(kernel, planner.PARAMETERS[spec.draws], args, units, threads, **how)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import kernel_args, kernel_for, loop_of, outgrows_cache, tiled
+from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, tiled
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
 from fastq.engine.runtime import threadpool
@@ -19,6 +19,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
+from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
 from fastq.requests.values import as_real, ranges_of
@@ -171,7 +172,7 @@ def plan_minmax(
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = "traversal.columns.column_ranges" if wide else loop.function
-    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
+    kernel = kernel_address(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
     stride, large = count if slots > 1 else 0, outgrows_cache(size, dtype)
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
@@ -190,6 +191,6 @@ def plan_minmax(
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
     """Plan to merge the partial results of slots, each with a number of minima and maxima."""
-    kernel = kernel_for("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
+    kernel = kernel_address("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
     args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

@@ -19,20 +19,18 @@ def kernel_address(
     loop: str,
     operands: Any,
     op: str,
+    arithmetic: tuple[Rule, StorageFormat | None, StorageFormat | None] = (ONNX, None, None),
     *,
     nan: str = "raise",
     range_scheme: str = "",
     block: int = 0,
     together: bool = True,
-    rule: Rule = ONNX,
-    code: StorageFormat | None = None,
-    scale_format: StorageFormat | None = None,
     norm: float = 2.0,
     lanes_each: int = 1,
 ) -> int:
     """Return the address of a loop, by its name below `fastq.kernels`, for operands and what `KernelSpec` says.
 
-    Operands say what the pointers point to, in the named tuple that the loop gets; formats of codes and scales are
-    named where a dtype does not say them.
+    Operands say what the pointers point to, in the named tuple that the loop gets; the arithmetic is a rule, and the
+    formats of codes and scales where a dtype does not say them.
     """
-    return _kernel(loop, operands, op, rule, code, scale_format, nan, range_scheme, block, together, norm, lanes_each)
+    return _kernel(loop, operands, op, *arithmetic, nan, range_scheme, block, together, norm, lanes_each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,19 @@ def noise_of(rounding: object, rng: Any) -> Noise | None:
     return Noise(_key_of_seed(rng) if type(rng) is int else _key_of(rng))
 
 
+def _is_deep(seed: object, most: int = 8) -> bool:
+    """Return whether sequences in sequences have no end, or nearly so: NumPy goes on until the stack is full."""
+    return (
+        isinstance(seed, Collection)
+        and not isinstance(seed, str)
+        and (most == 0 or any(_is_deep(each, most - 1) for each in seed))
+    )
+
+
 def _key_of(rng: Any) -> int:
     try:
+        if _is_deep(rng):
+            raise TypeError("lists in lists")
         words = np.random.default_rng(rng).bit_generator.random_raw(2).tolist()
     except Exception as error:  # not a seed, or a caller's own bit generator
         raise TypeError(

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 cases, command, data, gate, machine, moves = map(
-    part, ["cases", "command", "data", "gate", "machine", "roofline.moves"]
+    part, ["cases", "command", "data", "gate", "machine", "peers.roofline"]
 )
 peers, report, results, rounds, show = map(part, ["peers", "report", "results", "rounds", "show"])
 checkout, verify, worker = map(part, ["checkout", "verify", "worker"])

@@ -301,9 +301,9 @@ WEIGHED = {"range": "mse", "importance": np.ones(4)}
 AT_RANDOM = {"rounding": "stochastic", "rng": 3}
 METHODS = {"percentile": 99.9, "quantized_bins": 16, "grid": 3}
 
-# Good arguments by the name of what is called, perhaps with what sets a call apart from others of that; those that a
-# kernel makes are made by a test: what two workers import would compile it twice. Of these calls all parameters are
-# tried, of which the others have their defaults, but for APART, which have calls of their own
+# Good arguments by the name of a call, perhaps with a word that sets it apart from other calls of its function. Those
+# that a kernel makes are made by a test: what two workers import would compile it twice. All parameters of these calls
+# are tried, others than these with their defaults, except APART, which have calls of their own
 APART = "importance", "rounding", "rng"
 WHOLE = {
     **{key: {"x": X, "dtype": "int8", "axis": 0} for key in ("quantize", "fake_quantize", "choose_qparams")},
@@ -407,7 +407,12 @@ NAMED = {
 }
 # arguments that may also be wrong together with a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
-PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}
+PARTNERS |= {
+    ("layouts.from_tensors", "dtype"): "qzeros",
+    ("NestedScale", "quantized"): "shape",
+    ("BitInformation", "dtype"): "counts",
+}
+PARTNERS |= {("io.load_imatrix", "path"): "importance matrix"}  # as the commands call it, whose errors these are
 PARTNERS |= {("quantize, mse", "block_size"): "importance"}  # blocks have weights along their axis
 
 # what is done with classes and methods, where that is more than to call them

@@ -14,7 +14,7 @@ def write(path, text):
 
 
 class Kept:
-    """Attributes with what they are at first, which are kept in a file if there is a path."""
+    """Attributes with their first values, which are kept in a file if there is a path."""
 
     def __init__(self, path, **first):
         kept = json.loads(path.read_text()) if path and path.exists() else {}

@@ -175,14 +175,7 @@ def unpacking():
 def streamed():
     """Whatever the size goes past the cache, at several places next to the start of a line."""
 
-    def beside(dtype, size, offset):
-        """Memory of sevens, and where in it an array begins a number of elements after a line."""
-        memory = np.full(size + 320, 7, dtype)
-        return memory, -memory.ctypes.data % 64 // memory.itemsize + offset
-
-    def is_alone(memory, first, size):
-        assert (memory[:first] == 7).all(), "different: before"
-        assert (memory[first + size :] == 7).all(), "different: behind"
+    from test_past_the_cache import in_between, untouched
 
     row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1, stream_run=1)
     whole = values("float32", 21 * 192, 8)
@@ -193,18 +186,15 @@ def streamed():
         for offset, where in itertools.product((64, 69, 80), ({}, {"axis": 1}, {"axis": -1, "block_size": 32})):
             options = where | {"symmetric": True}
             expected = reference.quantize(x, "int8", **options)
-            memory, first = beside(np.int8, x.size, offset)
-            out = memory[first : first + x.size].reshape(shape)
+            out, before_and_behind = in_between(np.int8, shape, offset)
             same_quantized(fastq.quantize(x, "int8", **options, out=out), expected)
-            is_alone(memory, first, x.size)
-            memory, first = beside(np.float32, x.size, offset)
-            out = memory[first : first + x.size].reshape(shape)
+            assert untouched(before_and_behind), "different: next to codes"
+            out, before_and_behind = in_between(np.float32, shape, offset)
             same_bytes(expected.dequantize(out=out), reference.dequantize(expected))
-            is_alone(memory, first, x.size)
+            assert untouched(before_and_behind), "different: next to values"
     x[13, 77] = np.nan  # its row ends with a line, or five codes later
     for scale, offset in itertools.product((0.1, np.full(160, 0.1, np.float32)), (0, 5)):
-        memory, first = beside(np.int8, x.size, offset)
-        out = memory[first:][: x.size].reshape(shape)
+        out, _ = in_between(np.int8, shape, offset)
         refused(lambda scale=scale, out=out: fastq.quantize_linear(x, scale, dtype="int8", axis=1, out=out))
 
 

@@ -122,14 +122,14 @@ def test_one_scale_of_any_rank_for_any_memory_order():
 @pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
-    from fastq.dispatch import planner
+    from fastq.dispatch import reduction
 
     row = dataclasses.replace(tuning.current(), merged_partials=1000, range_columns=50)
     monkeypatch.setattr(tuning, "current", lambda: row)
     loops = set()
-    kernel = planner.kernel_address
+    kernel = reduction.kernel_address
     monkeypatch.setattr(
-        planner, "kernel_address", lambda loop, *which, **how: loops.add(loop) or kernel(loop, *which, **how)
+        reduction, "kernel_address", lambda loop, *which, **how: loops.add(loop) or kernel(loop, *which, **how)
     )
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)

@@ -243,7 +243,7 @@ def test_what_a_seed_may_be():
     same_bytes(codes([1, 2]), codes([1, 2]))
 
 
-@pytest.mark.parametrize("rng", ["seed", 1.5, -1, object(), {}])
+@pytest.mark.parametrize("rng", ["seed", 1.5, -1, object(), {}, [[[[[[[[[[1, 2]]]]]]]]]]])
 def test_what_is_no_seed(rng):
     for api in (fastq, reference):
         with pytest.raises(

@@ -1,9 +1,10 @@
-"""What the gguf package makes of blocks."""
+"""What the gguf package makes of blocks, and blocks in any memory."""
 
 import gguf as gguf_package
 import numpy as np
-from catalogue import same_bytes
+from catalogue import LAYOUTS, same_bytes
 
+import fastq
 from fastq import reference
 from fastq.formats.gguf import BLOCK_FORMATS
 
@@ -37,3 +38,28 @@ def same_values(actual, expected):
     """Assert the same bits, except that one NaN is as good as another."""
     assert actual.dtype == expected.dtype == np.float32
     same_bytes(np.where(np.isnan(actual), np.float32(np.nan), actual), np.where(expected != expected, np.nan, expected))
+
+
+def check_memory(x, name, threads, layouts=LAYOUTS, **options):
+    """Compare with the reference what is written and read in layouts by threads, also next to sevens and into gaps."""
+    for layout in layouts:
+        source = LAYOUTS[layout](x)
+        wanted = reference.gguf.quantize(source, name, **options)
+        blocks = wanted if layout == "swapped" else LAYOUTS[layout](wanted)  # bytes have no order
+        values = reference.gguf.dequantize(blocks, name)
+        places = {"strided"} if layout in ("broadcast", "read_only") else {"strided", layout}
+        for n in (1, 2, 4):
+            threads(n)
+            same_bytes(fastq.gguf.quantize(source, name, **options), wanted)
+            same_bytes(fastq.gguf.dequantize(blocks, name), values)
+            memory = np.full(wanted.size + 40, 7, np.uint8)
+            for out in (
+                memory[20:-20].reshape(wanted.shape),
+                *(LAYOUTS[each](np.zeros_like(wanted)) for each in places),
+            ):
+                assert fastq.gguf.quantize(source, name, out=out, **options) is out
+                same_bytes(out, wanted)
+            assert (np.delete(memory, slice(20, -20)) == 7).all()
+            for each in places - {"swapped"}:
+                out = LAYOUTS[each](np.zeros_like(values))
+                same_bytes(fastq.gguf.dequantize(blocks, name, out=out), values)

@@ -129,3 +129,9 @@ def importance(seed=0):
     bits = np.random.PCG64([1, seed])
     weights = _uniform(bits, COLUMNS) * _powers(bits, COLUMNS, -12, 6)
     return np.where(_uniform(bits, COLUMNS) < 0.06, 0, weights).astype(np.float32)
+
+
+def split(case):
+    """Name of the format of a case, and the importance of columns."""
+    name, *weighted = case.split()
+    return name, importance() if weighted else None

@@ -17,8 +17,8 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 
-# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: those of some
-# rooms, but for tests that run for long or in other processes
+# files with ordinary tests of results and refusals, of which the quick ones are run, except for WHOLE: files of some
+# rooms, except those whose tests run for long or in other processes
 _ROOMS = "dispatch", "formats", "kernels", "layouts", "operations", "reference", "results"
 _NOT_THESE = {"compiled", "other_cpu", "overlap", "properties", "quotient", "works"}
 _OTHERS = (

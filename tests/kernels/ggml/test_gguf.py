@@ -11,7 +11,7 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
-from gguf_blocks import oracle, same_values
+from gguf_blocks import check_memory, oracle, same_values
 
 import fastq
 from fastq import reference
@@ -189,41 +189,22 @@ def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_strided_memory_of_more_than_a_tile(count, threads):
+def test_strided_memory_of_more_than_a_tile(threads):
     """Tiles of blocks, of values and of both, and the block that is refused in one."""
-    threads(count)
     x = np.random.default_rng(15).standard_normal((70, 3, 320)).astype(np.float32)
-    expected = oracle("quantize", x, "Q8_0")
-    values = oracle("dequantize", expected, "Q8_0")
-    for layout in (LAYOUTS["strided"], lambda each: each[::-1].copy()[::-1], np.asfortranarray):
-        source, blocks = layout(x), layout(np.zeros_like(expected))
-        for each in (x, source):
-            blocks[...] = 0
-            assert fastq.gguf.quantize(each, "Q8_0", out=blocks) is blocks
-            same_bytes(blocks, expected)
-        same_bytes(fastq.gguf.quantize(source, "Q8_0"), expected)
-        same_bytes(fastq.gguf.dequantize(blocks, "Q8_0"), values)
-        out = layout(np.zeros_like(x))
-        for each in (expected, blocks):
-            out[...] = 0
-            same_bytes(fastq.gguf.dequantize(each, "Q8_0", out=out), values)
+    check_memory(x, "Q8_0", threads, layouts := ("strided", "negative", "fortran"))
+    for n, layout in itertools.product((1, 2), layouts):
+        threads(n)
+        source = LAYOUTS[layout](x)
         source[61, 1, 33] = np.nan
         with pytest.raises(ValueError, match=r"^row \(61, 1\) of data has NaN or infinity in elements 32\.\.63$"):
             fastq.gguf.quantize(source, "Q8_0")
 
 
 @pytest.mark.parametrize("shape", [(1 << 20,), (3, 2, 1 << 17), (1 << 14, 32)])
-def test_more_than_a_tile(shape):
+def test_more_than_a_tile(shape, threads):
     x = np.random.default_rng(13).standard_normal(shape).astype(np.float32)
-    expected = oracle("quantize", x, "Q5_1")
-    same_bytes(fastq.gguf.quantize(x, "Q5_1"), expected)
-    same_bytes(fastq.gguf.quantize(LAYOUTS["strided"](x), "Q5_1"), expected)
-    values = oracle("dequantize", expected, "Q5_1")
-    same_bytes(fastq.gguf.dequantize(LAYOUTS["strided"](expected), "Q5_1"), values)
-    out = LAYOUTS["strided"](np.empty_like(x))
-    assert fastq.gguf.dequantize(expected, "Q5_1", out=out) is out
-    same_bytes(out, values)
+    check_memory(x, "Q5_1", threads, ("c", "strided"))
 
 
 def test_out_may_share_memory_with_data(module):

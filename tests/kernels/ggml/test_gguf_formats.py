@@ -13,8 +13,8 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
-from gguf_blocks import any_blocks, oracle, same_values
-from gguf_data import COLUMNS, KINDS, comparable, importance, rows_of, rows_of_all
+from gguf_blocks import any_blocks, check_memory, oracle, same_values
+from gguf_data import COLUMNS, KINDS, comparable, importance, rows_of, rows_of_all, split
 from ml_dtypes import bfloat16
 
 import fastq
@@ -31,12 +31,6 @@ CASES = [*OLD, *STORED["digests"]]
 slow_kernels = pytest.mark.slow("compiles a kernel for each case", quick=lambda case: case in QUICK)
 
 
-def split(case):
-    """Name of the format of a case, and the importance of columns."""
-    name, *weighted = case.split()
-    return name, importance() if weighted else None
-
-
 def check_digests(module, case):
     """Compare all kinds of rows at once, and kind by kind only what differs."""
     name, weights = split(case)
@@ -44,11 +38,6 @@ def check_digests(module, case):
     parts = np.split(blocks, len(KINDS))
     found = {kind: hashlib.sha256(part).hexdigest()[:16] for kind, part in zip(KINDS, parts, strict=True)}
     assert found == STORED["digests"][case], "different"
-
-
-def decoded(blocks, name):
-    with np.errstate(all="ignore"):
-        return gguf_package.quants.dequantize(blocks, gguf_package.GGMLQuantizationType[name])
 
 
 # --- bytes and values -------------------------------------------------------------------------------------------------
@@ -86,7 +75,7 @@ def test_values_of_kernels_are_those_of_the_package(name):
 
 def check_values(module, name):
     blocks = any_blocks(name, 3000, 1)
-    same_values(module.dequantize(blocks, name), decoded(blocks, name))
+    same_values(module.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
 def test_bits_of_scales_beyond_their_width_fall_into_others():
@@ -121,36 +110,15 @@ def test_reference_has_the_bytes_of_the_package(name):
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------
 
 
-def small(name, weights=None, rows=3):
-    """Rows of two or more blocks, with the results of the reference."""
-    width = max(BLOCK_FORMATS[name].size, 64) * 2
-    x = rows_of("magnitudes", rows)[:, :width]
-    weights = None if weights is None else weights[:width]
-    return x, weights, reference.gguf.quantize(x, name, imatrix=weights)
-
-
 @slow_kernels
 @pytest.mark.parametrize("case", CASES)
 def test_layouts_and_threads(case, threads):
+    """Rows of two or more blocks."""
     name, weights = split(case)
-    x, weights, _ = small(name, weights, rows=6)
-    for layout, y in itertools.product(LAYOUTS, (x, x.reshape(2, 3, -1), x[0])):
-        source = LAYOUTS[layout](y)
-        wanted = reference.gguf.quantize(source, name, imatrix=weights)
-        blocks = wanted if layout == "swapped" else LAYOUTS[layout](wanted)  # bytes have no order
-        of_blocks = reference.gguf.dequantize(blocks, name)
-        for n in (1, 2, 4):
-            threads(n)
-            same_bytes(fastq.gguf.quantize(source, name, imatrix=weights), wanted)
-            memory = np.full((wanted.size + 40,), 7, np.uint8)
-            out = memory[20:-20].reshape(wanted.shape)
-            assert fastq.gguf.quantize(source, name, imatrix=weights, out=out) is out
-            same_bytes(out, wanted)
-            assert (memory[:20] == 7).all()
-            assert (memory[-20:] == 7).all()
-            apart = LAYOUTS["strided"](np.zeros_like(wanted))
-            same_bytes(fastq.gguf.quantize(source, name, imatrix=weights, out=apart), wanted)
-            same_bytes(fastq.gguf.dequantize(blocks, name), of_blocks)
+    width = max(BLOCK_FORMATS[name].size, 64) * 2
+    x, weights = rows_of("magnitudes", 6)[:, :width], None if weights is None else weights[:width]
+    for y in (x, x.reshape(2, 3, -1), x[0]):
+        check_memory(y, name, threads, imatrix=weights)
 
 
 @pytest.mark.slow(
@@ -198,8 +166,8 @@ def test_many_threads_and_tiles(threads):
         threads(n)
         same_bytes(fastq.gguf.quantize(x, "Q4_K"), expected)
         same_bytes(fastq.gguf.quantize(LAYOUTS["strided"](x), "Q4_K"), expected)
-        same_bytes(fastq.gguf.dequantize(expected, "Q4_K"), decoded(expected, "Q4_K"))
-        same_bytes(fastq.gguf.dequantize(LAYOUTS["strided"](expected), "Q4_K"), decoded(expected, "Q4_K"))
+        same_bytes(fastq.gguf.dequantize(expected, "Q4_K"), oracle("dequantize", expected, "Q4_K"))
+        same_bytes(fastq.gguf.dequantize(LAYOUTS["strided"](expected), "Q4_K"), oracle("dequantize", expected, "Q4_K"))
 
 
 # --- importance of columns --------------------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
 """``range="mse"`` for blocks of GGUF: never worse than ggml's, near the best there is, read by whoever reads ggml's."""
 
-import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, same_bytes
-from gguf_blocks import oracle, same_values
-from gguf_data import KINDS, importance, rows_of, rows_of_all
+from catalogue import same_bytes
+from gguf_blocks import check_memory, oracle, same_values
+from gguf_data import KINDS, importance, rows_of, rows_of_all, split
 
 import fastq
 from fastq import reference
@@ -18,12 +17,6 @@ CASES = [name + weighted for name in LEAST_ERROR for weighted in WEIGHTS]
 slow_kernels = pytest.mark.slow(
     "compiles a kernel for each case", quick=lambda case: case in ("Q4_0", "Q5_1 weighted", "NVFP4")
 )
-
-
-def split(case):
-    """Name of the format of a case, and the importance of columns."""
-    name, *weighted = case.split()
-    return name, importance() if weighted else None
 
 
 def errors(x, blocks, name, weights=None):
@@ -150,13 +143,7 @@ def test_layouts_dtypes_and_threads(case, threads):
     x, weights = rows_of("magnitudes", 38)[:, :width], None if weights is None else weights[:width]
     options = {"range": "mse", "imatrix": weights}
     expected = reference.gguf.quantize(x, name, **options)
-    for n, layout in itertools.product((1, 2), LAYOUTS):
-        threads(n)
-        source = LAYOUTS[layout](x)
-        wanted = reference.gguf.quantize(source, name, **options)
-        same_bytes(fastq.gguf.quantize(source, name, **options), wanted)
-        apart = LAYOUTS["strided"](np.zeros_like(wanted))
-        same_bytes(fastq.gguf.quantize(source, name, out=apart, **options), wanted)
+    check_memory(x, name, threads, **options)
     for rows in (1, 15, 17):
         same_bytes(fastq.gguf.quantize(x[:rows], name, **options), expected[:rows])
     half = np.clip(x, -6e4, 6e4).astype(np.float16)

@@ -240,8 +240,8 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
         in_use[address := in_memory(code)] = file
         return address
     address = compiled()
+    _usual = _settings() if machine else _usual
     if leading and machine and address in in_use:
-        _usual = _settings()
         leading.lead_to(in_use[address], machine)
     elif leading and is_wanted:
         leading.save(b"")  # later processes ask Numba

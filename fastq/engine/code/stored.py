@@ -13,9 +13,9 @@ code, under a checksum of all sources. Sources are read when this module is impo
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
 
-It takes Numba to know that key, whose import takes longer than all else. So a second, small file leads to the first.
-What is asked of that one is known without Numba: the name of the function in a library, a checksum of all sources, and
-what else decides machine code where Numba's settings are its own.
+Only Numba knows that key, and its import takes longer than all the rest. So a second, small file leads to the first.
+Its key is known without Numba: the name of the function in a library, a checksum of all sources, the CPU, and versions.
+It counts only where Numba's settings are the usual ones.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def are_default() -> bool:
 
 @functools.cache
 def _machine() -> bytes:
-    """Return a digest of what else decides machine code, this CPU and versions; nothing where it is not known."""
+    """Return a digest of this CPU and of versions, which decide machine code; nothing where one is not known."""
     binding, numba = lazy.module("llvmlite.binding"), PathFinder.find_spec("numba")
     version = features = ""
     with contextlib.suppress(OSError):  # it is in no file

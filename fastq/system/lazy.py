@@ -105,8 +105,9 @@ def hold_at_fork(lock: Any, is_held: Callable[[], bool]) -> None:
 
 def _before_fork() -> None:
     held = _here.held = ExitStack()
-    for each in (Held(), *_locks):
-        held.enter_context(each)
+    held.enter_context(Held())
+    for lock in _locks:  # also those of a module whose import this waits for
+        held.enter_context(lock)
 
 
 def _after_fork() -> None:

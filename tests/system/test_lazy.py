@@ -1,5 +1,6 @@
 """What is done when it is first needed; forks meanwhile are in test_processes.py."""
 
+import contextlib
 import functools
 import re
 import threading
@@ -63,3 +64,22 @@ def test_no_other_property_takes_a_lock():
     sources = {path.name: path.read_text() for path in Path(fastq.__file__).parent.rglob("*.py")}
     locked = re.compile(r"functools\.cached_property|from functools import (\([^)]*|.*)\bcached_property")
     assert [name for name, text in sources.items() if locked.search(text)] == ["lazy.py"]
+
+
+def test_a_fork_takes_the_locks_of_a_module_whose_import_it_waited_for(monkeypatch):
+    """A child would wait for ever for a lock that another thread held."""
+    lock, locks = threading.Lock(), []
+
+    @contextlib.contextmanager
+    def importing():
+        locks.append(lock)
+        yield
+
+    locks.append(importing())
+    monkeypatch.setattr(lazy, "_locks", locks)
+    lazy._before_fork()
+    try:
+        assert lock.locked()
+    finally:
+        lazy._after_fork()
+    assert not lock.locked()

@@ -43,8 +43,7 @@ class Recipe(NamedTuple):
 
     def compiled(self) -> int:
         """Return the address of code that is compiled now, or was compiled for this CPU."""
-        with lazy.Held():  # over all that this imports
-            return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
+        return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
 
 
 def _plain(value: Any) -> Any:

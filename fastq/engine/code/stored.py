@@ -241,7 +241,7 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
                 return address
         address = compiled()
         _usual = _settings() if machine else _usual
-        reference = next((each for each, known in in_use.items() if known == address), b"")
+        reference = next((each for each, known in [*in_use.items()] if known == address), b"")
         if leading and machine and reference:
             leading.save(machine + reference)
         elif leading and is_wanted:

@@ -152,7 +152,7 @@ def _mean(ratios: Iterable[float]) -> float:
 
 
 def verdicts(scan: Scan) -> list[tuple[str, float, float]]:
-    """Return the targets over the best peer: of what, times as fast wanted and reached; none where no cell has one."""
+    """Return the targets over the best peer: the name of each, the ratio that is wanted and the one reached."""
     mean = mean_over(scan, BEST)
     if mean is None:
         return []

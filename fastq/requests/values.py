@@ -248,7 +248,6 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    nan = check_nan(options.nan, qtype)
     saturate = arguments.as_bool(options.saturate, "saturate")
     symmetric = arguments.as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
@@ -262,6 +261,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     block_size, always = qtype.block_size or block_size, symmetric or bool(qtype.element or qtype.block_size)
     where, row = granularity(axis, block_size, ndim), as_convention(options.convention)
     coding, half = checked_coding(row, qtype, always, where.axes, block_size, compute), row.rounded_to(dtype)
+    nan = check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind_of(where.axes, block_size), block_size, weighed)
         if search.signs == 2:

@@ -124,7 +124,7 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Let no thread fork meanwhile, and no signal cut the block."""
-    # a fork that waits for what is held may have taken `_importing` before
+    # a fork that waits for a lock of this thread may have taken `_importing` before
     with Held(), nullcontext() if any(map(call, _held_here)) else _importing:
         yield
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from scan_cells import PACKAGE, part
+from scan_cells import PACKAGE, invoke, part
 
 from fastq import reference
 
@@ -25,12 +24,6 @@ peers, report, results, rounds, show = map(part, ["peers", "report", "results", 
 checkout, verify, worker = map(part, ["checkout", "verify", "worker"])
 LINEAR = cases.Case(cases.Work("quantize_linear"), 12)
 RUN = ["--sizes", "10,12", "-o", "quantize_linear/float32/int8/*,minmax,quantize/*/rows", "--rounds", "1"]
-
-
-def invoke(run, *arguments, exit_code=0):
-    outcome = CliRunner().invoke(run, [str(a) for a in arguments])
-    assert outcome.exit_code == exit_code, outcome.output
-    return outcome.output
 
 
 # The table

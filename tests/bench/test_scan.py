@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from click.testing import CliRunner
+import scan_cells
 from scan_cells import COVERING, PACKAGE, Cell, cells_of_loops, grid, part, sample, size_of_whole_blocks
 
 import fastq
@@ -28,12 +28,7 @@ call_of, results_of = part("calls").call_of, part("calls").results_of
 report, worker = map(part, ["report", "worker"])
 Timings = store.Timings
 CELL = Cell("quantize", "int8", "rows", "float32")
-
-
-def invoke(*arguments, exit_code=0):
-    outcome = CliRunner().invoke(command.scan, [str(a) for a in arguments])
-    assert outcome.exit_code == exit_code, outcome.output
-    return outcome.output
+invoke = functools.partial(scan_cells.invoke, command.scan)
 
 
 def made_up(timings=None, threads=2, **named):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from check import VALUES, Report
 from oracle import Installed
-from systems.tflite import model_of, tensor_of
+from systems.tflite import interpreted, model_of, tensor_of
 
 import fastq
 
@@ -103,16 +103,6 @@ def _single(layer):
 LITE = ("ai-edge-litert",)
 
 
-def _interpreted(model, x, resolver):
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    interpreter = Interpreter(model_content=model, experimental_op_resolver_type=getattr(OpResolverType, resolver))
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-
-
 def quantize_of_int32(rng):
     """Quantize of an array of int32, by any of its kernels."""
     from ai_edge_litert import schema_py_generated as schema
@@ -133,7 +123,7 @@ def quantize_of_int32(rng):
     ]
     model = model_of(schema, "QUANTIZE", tensors, [0], options="QuantizeOptions")
     resolver = str(rng.choice(["BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "BUILTIN"]))
-    return Batch(acc, multiplier, zero_point, dtype, {}, _interpreted(model, acc, resolver))
+    return Batch(acc, multiplier, zero_point, dtype, {}, interpreted(model, acc, resolver))
 
 
 def _fully_connected(rng, resolver, multiplier_of):
@@ -154,7 +144,7 @@ def _fully_connected(rng, resolver, multiplier_of):
         tensor.quantization.zeroPoint = [zero] * layer.scale.size
     buffers = [(layer.w + middle).astype(dtype), layer.bias]
     model = model_of(schema, "FULLY_CONNECTED", tensors, [0, 1, 2], buffers, "FullyConnectedOptions")
-    codes = _interpreted(model, layer.x, resolver)
+    codes = interpreted(model, layer.x, resolver)
     options = {"axis": 1, "bias": layer.bias}
     return Batch(layer.dot, multiplier_of(layer), layer.zero_point, dtype, options, codes)
 

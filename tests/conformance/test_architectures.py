@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import safetensors
-from click.testing import CliRunner
+from commands import invoke
 
-from fastq.cli import cli
 from fastq.io.checkpoints.names import EXPERT, NOT_BY_ROWS, OTHER_LAYERS, SPLIT_BY_READERS, kind_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -51,7 +50,7 @@ NUMBERED = re.compile(r"\.\d+\.")
 
 def convert(*arguments):
     """What the command says; where groups do not fill the columns of such small matrices, rows have scales."""
-    result = CliRunner().invoke(cli, ["convert", *map(str, arguments)])
+    result = invoke("convert", *arguments)
     if "not a multiple of the group size" in result.stderr:
         return convert(*arguments[:2], "--scheme", "FP8_DYNAMIC")
     assert result.exit_code == 0, result.stderr.strip().splitlines()[-1:] or repr(result.exception)

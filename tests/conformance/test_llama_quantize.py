@@ -3,9 +3,8 @@
 import gguf_models
 import gguf_oracle
 import pytest
-from click.testing import CliRunner
+from commands import run
 
-from fastq.cli.app import cli
 from fastq.formats.gguf import WRITTEN
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
@@ -19,11 +18,6 @@ def quiet():
     callback = gguf_oracle.quiet()
     yield
     del callback
-
-
-def ours(source, out, *options):
-    result = CliRunner().invoke(cli, ["gguf", str(source), str(out), *options])
-    assert result.exit_code == 0, result.output
 
 
 def theirs(source, out, mix, **options):
@@ -48,7 +42,7 @@ def test_a_model_that_runs(here, mix, dtype):
     r = gguf_models.RUNS
     model = gguf_models.Model(r.architecture, r.layers, r.heads, r.tensors, r.numbers, dtype, r.forward)
     source = gguf_models.write(here / "in.gguf", model)
-    ours(source, here / "ours.gguf", "--type", mix)
+    run("gguf", source, here / "ours.gguf", "--type", mix)
     theirs(source, here / "theirs.gguf", mix)
     same_files(here / "ours.gguf", here / "theirs.gguf")
     if dtype == "float16":
@@ -75,7 +69,7 @@ def test_every_rule(here, name, mix, weighted):
     if weighted:
         options = ["--imatrix", str(gguf_models.write_imatrix(here / "imatrix.gguf", model))]
         weights = gguf_models.means(model)
-    ours(source, here / "ours.gguf", "--type", mix, *options)
+    run("gguf", source, here / "ours.gguf", "--type", mix, *options)
     theirs(source, here / "theirs.gguf", mix, weights=weights)
     assert gguf_oracle.types_of(here / "ours.gguf") == gguf_oracle.types_of(here / "theirs.gguf")
     assert list(gguf_oracle.content(here / "ours.gguf")) == list(gguf_oracle.content(here / "theirs.gguf"))
@@ -95,7 +89,7 @@ def test_options(here, name):
             (["--output-tensor-type", name], {"output_tensor_type": number}),
             (["--token-embedding-type", name], {"token_embedding_type": number}),
         ):
-            ours(source, here / "ours.gguf", "--type", "Q5_0", "--force", *options)
+            run("gguf", source, here / "ours.gguf", "--type", "Q5_0", "--force", *options)
             theirs(source, here / "theirs.gguf", "Q5_0", **wanted)
             same_files(here / "ours.gguf", here / "theirs.gguf")
 
@@ -106,6 +100,6 @@ def test_back(here, mix, kind):
     known(mix)
     source = gguf_models.write(here / "in.gguf", gguf_models.MODELS["grouped"])
     theirs(source, here / "q.gguf", mix)
-    ours(here / "q.gguf", here / "ours.gguf", "--dequantize", "--type", kind)
+    run("gguf", here / "q.gguf", here / "ours.gguf", "--dequantize", "--type", kind)
     theirs(here / "q.gguf", here / "theirs.gguf", kind, allow_requantize=True)
     same_files(here / "ours.gguf", here / "theirs.gguf")

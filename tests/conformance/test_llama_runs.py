@@ -10,10 +10,9 @@ import gguf
 import gguf_models
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run
 from llama_models import in_parts, scaled_model
 
-from fastq.cli.app import cli
 from fastq.formats.gguf import LEAST_ERROR
 from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
 
@@ -33,11 +32,6 @@ for path in sys.argv[1:]:
     found = {each["id"]: each["logprob"] for each in choice["logprobs"]["content"][0]["top_logprobs"]}
     print("logprobs", json.dumps([found[k] for k in sorted(found)]))
 """
-
-
-def run(*arguments):
-    result = CliRunner().invoke(cli, [str(each) for each in arguments])
-    assert result.exit_code == 0, result.output
 
 
 def logprobs(*paths):

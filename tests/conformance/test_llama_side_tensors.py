@@ -8,10 +8,9 @@ import gguf_lies
 import gguf_models
 import gguf_oracle
 import pytest
-from click.testing import CliRunner
+from commands import run
 from llama_models import in_parts
 
-from fastq.cli.app import cli
 from fastq.io.gguf.mixes import FLOAT_MIXES
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python, which is built from source, is not installed")
@@ -22,12 +21,6 @@ def quiet():
     callback = gguf_oracle.quiet()
     yield
     del callback
-
-
-def run(*arguments):
-    result = CliRunner().invoke(cli, [str(each) for each in arguments])
-    assert result.exit_code == 0, result.output
-    return result
 
 
 @pytest.mark.parametrize("mix", ["Q4_K_M", "Q8_0", "MXFP4_MOE", *FLOAT_MIXES])

@@ -4,9 +4,8 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
+from commands import told
 
-from fastq.cli import cli
 from fastq.formats.compressed_tensors import PRESETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -48,9 +47,7 @@ def models(tmp_path_factory):
 
 
 def convert(*arguments):
-    result = CliRunner().invoke(cli, ["convert", *map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result.stderr
+    return told("convert", *arguments, exit_code=0)
 
 
 def load(folder, **options):

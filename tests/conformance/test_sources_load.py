@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run
 from folder_cases import READ, folder
 from source_models import E4M3, E8M0, awq, gptq, named, write_file
 
 import fastq.io
-from fastq.cli import cli
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
@@ -80,8 +79,7 @@ FP8 = [  # model, rows and columns of a block, scales, end of their names
 
 
 def converted(path, out):
-    result = CliRunner().invoke(cli, ["convert", str(path), str(out), "--dequantize"])
-    assert result.exit_code == 0, result.output
+    run("convert", path, out, "--dequantize")
     return out
 
 
@@ -153,8 +151,7 @@ def test_what_compressed_tensors_decompresses(tmp_path, name, change):
     (tmp_path / "plain").mkdir()
     write_file(tmp_path / "plain" / "model.safetensors", source)
     (tmp_path / "plain" / "config.json").write_text(json.dumps({"dtype": "float32"}))
-    result = CliRunner().invoke(cli, ["convert", str(tmp_path / "plain"), str(tmp_path / "q"), "--scheme", name])
-    assert result.exit_code == 0, result.output
+    run("convert", tmp_path / "plain", tmp_path / "q", "--scheme", name)
     tensors = load_file(tmp_path / "q" / "model.safetensors")
     entry = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
     scheme = QuantizationScheme.model_validate(entry["config_groups"]["group_0"])

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from catalogue import same_bytes
+from catalogue import LAYOUTS, same_bytes
 from requantized import CONVENTIONS, codes, quantized_multiplier
 
 import fastq
@@ -121,16 +121,6 @@ def test_a_bias_that_is_a_float_is_added_in_float32():
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
-
-LAYOUTS = {
-    "C": lambda x: x,
-    "F": np.asfortranarray,
-    "reversed": lambda x: x[::-1, :, ::-1],
-    "every other": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-    "broadcast": lambda x: np.broadcast_to(x[:, :1], x.shape),
-    "other bytes": lambda x: x.astype(x.dtype.newbyteorder()),
-    "unaligned": lambda x: np.frombuffer(b"." + x.tobytes(), x.dtype, offset=1).reshape(x.shape),
-}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -15,11 +15,11 @@ def any_blocks(name, *shape, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (*shape[:-1], shape[-1] * width), np.uint8)
 
 
-def some_blocks(x, name):
+def some_blocks(x, name, **options):
     """Blocks for an array of this shape: what it is quantized to, else any with finite scales."""
     form = BLOCK_FORMATS[name]
     if form.is_written:
-        return reference.gguf.quantize(x, name)
+        return reference.gguf.quantize(x, name, **options)
     blocks = any_blocks(name, *x.shape[:-1], x.shape[-1] // form.size).reshape(-1, form.nbytes)
     highest = max(form.fields_of("d"), key=lambda field: field.shift)
     blocks[:, highest.at + 1] &= 0xBF
@@ -42,24 +42,27 @@ def same_values(actual, expected):
 
 def check_memory(x, name, threads, layouts=LAYOUTS, **options):
     """Compare with the reference what is written and read in layouts by threads, also next to sevens and into gaps."""
-    for layout in layouts:
-        source = LAYOUTS[layout](x)
-        wanted = reference.gguf.quantize(source, name, **options)
-        blocks = wanted if layout == "swapped" else LAYOUTS[layout](wanted)  # bytes have no order
+    for layout, laid in layouts.items():
+        source, placed = laid(x), LAYOUTS["strided"] if layout in ("broadcast", "read_only") else laid
+        wanted = some_blocks(source, name, **options)
+        blocks = wanted if layout == "swapped" else laid(wanted)  # bytes have no order
         values = reference.gguf.dequantize(blocks, name)
-        places = {"strided"} if layout in ("broadcast", "read_only") else {"strided", layout}
+
+        def made(given, like, placed=placed):
+            """What is read, and memory for the result, which has gaps or the layout; or no gaps in what is read."""
+            for each, way in ((given, LAYOUTS["strided"]), (given, placed), (np.ascontiguousarray(given), placed)):
+                yield each, way(np.zeros_like(like))
+
         for n in (1, 2, 4):
             threads(n)
-            same_bytes(fastq.gguf.quantize(source, name, **options), wanted)
             same_bytes(fastq.gguf.dequantize(blocks, name), values)
+            for given, out in made(blocks, values) if layout != "swapped" else ():
+                same_bytes(fastq.gguf.dequantize(given, name, out=out), values)
+            if not BLOCK_FORMATS[name].is_written:
+                continue
+            same_bytes(fastq.gguf.quantize(source, name, **options), wanted)
             memory = np.full(wanted.size + 40, 7, np.uint8)
-            for out in (
-                memory[20:-20].reshape(wanted.shape),
-                *(LAYOUTS[each](np.zeros_like(wanted)) for each in places),
-            ):
-                assert fastq.gguf.quantize(source, name, out=out, **options) is out
+            for given, out in ((source, memory[20:-20].reshape(wanted.shape)), *made(source, wanted)):
+                assert fastq.gguf.quantize(given, name, out=out, **options) is out
                 same_bytes(out, wanted)
             assert (np.delete(memory, slice(20, -20)) == 7).all()
-            for each in places - {"swapped"}:
-                out = LAYOUTS[each](np.zeros_like(values))
-                same_bytes(fastq.gguf.dequantize(blocks, name, out=out), values)

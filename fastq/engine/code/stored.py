@@ -13,9 +13,9 @@ code, under a checksum of all sources. Sources are read when this module is impo
 edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
 one.
 
-It takes Numba to know that key, whose import takes longer than all else. So a second, small file leads to the first.
-What is asked of that one is known without Numba: the name of the function in a library, a checksum of all sources, and
-what else decides machine code where Numba's settings are its own.
+Only Numba knows that key, and its import takes longer than all the rest. So a second, small file leads to the first.
+Its key is known without Numba: the name of the function in a library, a checksum of all sources, the CPU, and versions.
+It counts only where Numba's settings are the usual ones.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import ast
 import contextlib
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,7 +146,7 @@ class CachedFile:
 
     def __init__(self, folder: Path, name: str, key: bytes) -> None:
         self.path, self._key = folder / f"{name}.{key.hex()[:16]}.code", key
-        self._reference = key + name.encode()
+        self.reference = key + name.encode()  # by which another file leads to this one
 
     def load(self) -> bytes | None:
         """Return what was saved; None where there is no such file, or it is damaged, another's or not trusted."""
@@ -165,12 +165,8 @@ class CachedFile:
             with replacing(self.path, mode=0o600) as file:
                 file.write(hashlib.sha256(content).digest() + content)
 
-    def lead_to(self, file: CachedFile, digest: bytes) -> None:
-        """Save where another file of the folder is, under a digest of what has to be the same for it to be right."""
-        self.save(digest + file._reference)
-
     def follow(self, digest: bytes) -> CachedFile | None:
-        """Return the file that this one leads to under a digest, None where there is none."""
+        """Return the file whose reference is in this one, after a digest of all that decides which it is; else None."""
         found = self.load() or b""
         key, name = found[_DIGEST : 2 * _DIGEST], found[2 * _DIGEST :].decode()
         return CachedFile(self.path.parent, name, key) if found[:_DIGEST] == digest else None
@@ -193,7 +189,7 @@ told: list[Callable[[], None]] = [tell_user]
 # --- in memory --------------------------------------------------------------------------------------------------------
 
 ENTRY = "fastq_kernel"  # the name of the function in a file
-in_use: dict[int, CachedFile] = {}  # files by the addresses of their functions in memory
+in_use: dict[bytes, int] = {}  # addresses of functions in memory, by the references of their files
 _engines: list[Any] = []  # machine code lives as long as its engine
 
 
@@ -235,19 +231,19 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
     The file leads to that from now on; if it is wanted it exists then, even if Numba has to be asked again.
     """
     global _usual
-    with lazy.Held():  # over all imports, and LLVM's work
+    with lazy.Held():  # what is found is known before a handler raises
         machine = _machine() if leading and _are_usual() else b""
         if leading and machine and (file := leading.follow(machine)):
-            # brought there by another thread, or by a call that was interrupted after that
-            address = next((address for address, each in [*in_use.items()] if each.path == file.path), 0)
+            address = in_use.get(file.reference, 0)
             if not address and (code := file.load()):
-                in_use[address := in_memory(code)] = file
+                address = in_use[file.reference] = in_memory(code)
             if address:
                 return address
         address = compiled()
-        if leading and machine and address in in_use:
-            _usual = _settings()
-            leading.lead_to(in_use[address], machine)
+        _usual = _settings() if machine else _usual
+        reference = next((each for each, known in [*in_use.items()] if known == address), b"")
+        if leading and machine and reference:
+            leading.save(machine + reference)
         elif leading and is_wanted:
             leading.save(b"")  # later processes ask Numba
         return address
@@ -279,8 +275,8 @@ def are_default() -> bool:
 
 @functools.cache
 def _machine() -> bytes:
-    """Return a digest of what else decides machine code, this CPU and versions; nothing where it is not known."""
-    binding, numba = lazy.module("llvmlite.binding"), importlib.util.find_spec("numba")
+    """Return a digest of this CPU and of versions, which decide machine code; nothing where one is not known."""
+    binding, numba = lazy.module("llvmlite.binding"), PathFinder.find_spec("numba")
     version = features = ""
     with contextlib.suppress(OSError):  # it is in no file
         version = Path(str(numba and numba.origin)).with_name("_version.py").read_text()

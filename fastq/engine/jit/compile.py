@@ -111,7 +111,7 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
             file.save(code)
     address = in_memory(code)
     if file and function.__module__ in SOURCES.read:  # those of others are in no checksum
-        in_use[address] = file
+        in_use[file.reference] = address
     return address
 
 

@@ -63,23 +63,27 @@ def _named(model, name):
     return next(tensor for tensor in model.subgraphs[0].tensors if tensor.name == name.encode())
 
 
+def interpreted(model, x, resolver):
+    """Return what a model, whose kernels a resolver of this name finds, makes of an array."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(model_content=model, experimental_op_resolver_type=getattr(OpResolverType, resolver))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
 def _run(operator, x, made, scale, zero_point):
     """Return what the reference kernel of Quantize or Dequantize makes of an array."""
     from ai_edge_litert import schema_py_generated as schema
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     parameters = {"scale": scale, "zero_point": zero_point}
     tensors = [
         tensor_of(schema, name, x.shape, dtype.name.upper(), **({} if dtype == np.float32 else parameters))
         for name, dtype in (("x", x.dtype), ("y", np.dtype(made)))
     ]
-    interpreter = Interpreter(
-        model_content=model_of(schema, operator, tensors, [0]), experimental_op_resolver_type=OpResolverType.BUILTIN_REF
-    )
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    return interpreted(model_of(schema, operator, tensors, [0]), x, "BUILTIN_REF")
 
 
 def activations(x, case):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fastq
-from fastq.engine.code import shipped
+from fastq.engine.code import shipped, stored
 from fastq.engine.runtime import driver, workers
 from fastq.system import cpu, tuning
 
@@ -219,7 +219,8 @@ def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch
         def __getattr__(self, symbol):
             return ctypes.c_void_p(1)
 
-    monkeypatch.setattr(shipped, "code_folder", lambda: tmp_path)
+    for module in (shipped, stored):
+        monkeypatch.setattr(module, "code_folder", lambda: tmp_path)
     monkeypatch.setattr(shipped, "_library", Library)
     monkeypatch.setattr(shipped.Recipe, "compiled", lambda recipe: 2)
     address = shipped.shipped_or_compiled("module", "name")

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
-from gguf_blocks import some_blocks
+from gguf_blocks import check_memory
 from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
@@ -16,7 +16,7 @@ from fastq import reference
 from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
 from fastq.engine.runtime import driver, layout, tiling
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
@@ -480,21 +480,7 @@ def test_minima_in_every_memory(threads, dtype):
 @pytest.mark.parametrize("kind", BLOCK_FORMATS)
 def test_blocks_of_gguf_in_every_memory(threads, kind, name):
     x = np.random.default_rng(3).standard_normal((3, 37, 2304)).astype(np.float32)
-    source, plain = in_memory(x, name)
-    expected = some_blocks(plain, kind)
-    of_blocks = reference.gguf.dequantize(expected, kind)
-    for count in (1, 2):
-        threads(count)
-        if kind in WRITTEN:
-            same_bytes(fastq.gguf.quantize(source, kind), expected)
-        if name in WRITABLE:
-            memory, blocks, out = WRITABLE[name], WRITABLE[name](expected), WRITABLE[name](np.zeros_like(x))
-            same_bytes(fastq.gguf.dequantize(blocks, kind), of_blocks)
-            for each in (expected, blocks):
-                out[...] = 0
-                same_bytes(fastq.gguf.dequantize(each, kind, out=out), of_blocks)
-            for each in (x, source) if kind in WRITTEN else ():
-                same_bytes(fastq.gguf.quantize(each, kind, out=memory(np.zeros_like(expected))), expected)
+    check_memory(x, kind, threads, {name: MEMORIES[name]})
 
 
 def test_rows_whose_copy_fits_no_tile():

@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import source_models as models
-from click.testing import CliRunner
 from commands import invoke, refused, run
 from model_folders import all_of, values_of
 from numpy import float32 as f32
@@ -14,7 +13,6 @@ from source_models import E8M0, float8
 from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled
 
 import fastq
-from fastq.cli.app import cli
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
 
@@ -37,7 +35,7 @@ def test_a_matrix_of_any_writer_is_compared_under_its_own_name(tmp_path, case):
     tensors, entry, expected, *files = SOURCES[case]()
     folder = models.write(tmp_path / "model", tensors, entry, *files)
     np.savez(tmp_path / "plain.npz", **expected)
-    result = CliRunner().invoke(cli, ["compare", str(tmp_path / "plain.npz"), str(folder), "--json"])
+    result = invoke("compare", tmp_path / "plain.npz", folder, "--json")
     assert (result.exit_code, "a.weight:" in result.stderr) == (4 if result.stderr else 0, False)  # b.weight is more
     lines = {line["name"]: line for line in json.loads(result.stdout)["tensors"]}
     assert lines.keys() == expected.keys()

@@ -7,10 +7,9 @@ from pathlib import Path
 import gguf_models
 import hostile
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from subprocesses import SETUP, run
 
-from fastq.cli.app import cli
 from fastq.io.gguf import converting
 
 
@@ -28,7 +27,7 @@ def test_failure_in_the_middle(here, monkeypatch, error):
     original = converting._encoded
     monkeypatch.setattr(converting, "_encoded", fail)
     Path("out.gguf").write_bytes(hostile.OLD)
-    result = CliRunner().invoke(cli, ["gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force"])
+    result = invoke("gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force")
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     assert (result.exit_code, len(result.output.strip().splitlines())) == (code, 1)
     assert Path("out.gguf").read_bytes() == hostile.OLD
@@ -39,14 +38,13 @@ def test_failure_in_the_middle(here, monkeypatch, error):
 KILLED = """
 import signal
 from pathlib import Path
-from click.testing import CliRunner
-from fastq.cli.app import cli
+from commands import invoke
 from fastq.io.gguf import converting
 from fastq.system import atomic
 
 os.chdir(os.environ["FOLDER"])
 command = ["gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force"]
-assert CliRunner().invoke(cli, command).exit_code == 0
+assert invoke(*command).exit_code == 0
 new, old = Path("out.gguf").read_bytes(), b"the old file"
 
 
@@ -65,7 +63,7 @@ def killed_at(number):
 
         os.replace, os.fsync, atomic._sync_folder = map(counted, (os.replace, os.fsync, atomic._sync_folder))
         converting._converted = counted(converting._converted)
-        CliRunner().invoke(cli, command)
+        invoke(*command)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

@@ -8,9 +8,8 @@ import gguf_lies
 import gguf_models
 import gguf_oracle
 import pytest
-from click.testing import CliRunner
+from commands import run
 
-from fastq.cli.app import cli
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.tensor_types import FLOATS, TENSOR_TYPES
 from fastq.io.gguf import mixes
@@ -111,8 +110,7 @@ def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
         case, _ = stored(name, mix, weighted)
         if gguf_oracle.digest(source) != case["in"]:
             pytest.skip(f"the gguf package writes other files than version {STORED['gguf']}")
-        result = CliRunner().invoke(cli, ["gguf", str(source), str(out), "--type", mix, "--force", *options])
-        assert result.exit_code == 0, result.output
+        run("gguf", source, out, "--type", mix, "--force", *options)
         assert gguf_oracle.digest(out) == case["out"], name
 
 

@@ -192,10 +192,11 @@ def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
 def test_strided_memory_of_more_than_a_tile(threads):
     """Tiles of blocks, of values and of both, and the block that is refused in one."""
     x = np.random.default_rng(15).standard_normal((70, 3, 320)).astype(np.float32)
-    check_memory(x, "Q8_0", threads, layouts := ("strided", "negative", "fortran"))
-    for n, layout in itertools.product((1, 2), layouts):
+    layouts = {each: LAYOUTS[each] for each in ("strided", "negative", "fortran")}
+    check_memory(x, "Q8_0", threads, layouts)
+    for n, laid in itertools.product((1, 2), layouts.values()):
         threads(n)
-        source = LAYOUTS[layout](x)
+        source = laid(x)
         source[61, 1, 33] = np.nan
         with pytest.raises(ValueError, match=r"^row \(61, 1\) of data has NaN or infinity in elements 32\.\.63$"):
             fastq.gguf.quantize(source, "Q8_0")
@@ -204,7 +205,7 @@ def test_strided_memory_of_more_than_a_tile(threads):
 @pytest.mark.parametrize("shape", [(1 << 20,), (3, 2, 1 << 17), (1 << 14, 32)])
 def test_more_than_a_tile(shape, threads):
     x = np.random.default_rng(13).standard_normal(shape).astype(np.float32)
-    check_memory(x, "Q5_1", threads, ("c", "strided"))
+    check_memory(x, "Q5_1", threads, {each: LAYOUTS[each] for each in ("c", "strided")})
 
 
 def test_out_may_share_memory_with_data(module):

@@ -41,9 +41,10 @@ def compare_codes(call: Call, x: da.Array) -> Any:
 
 def compare_values(call: Call, x: da.Array) -> Any:
     """Return the graph of `fastq.compare` with an array."""
-    q = call.operands[1] if is_a(call.operands[1], da.Array) else da.asarray(as_array(call.operands[1], "q"))
+    q = call.operands[1] if is_a(call.operands[1], da.Array) else as_array(call.operands[1], "q")
     check_input(dtype_in(x, "x"))
     check_approximation(dtype_in(q, "q"))
+    q = da.asarray(q)  # which does not take every dtype
     if not any(map(math.isnan, (*x.shape, *q.shape))):
         check_comparable(x.shape, q.shape)
     return _added_up(x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), asked=tasks.told(call))

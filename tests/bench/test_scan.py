@@ -296,6 +296,7 @@ def interpreted():
             spec = importlib.util.find_spec(f"{PACKAGE}.{name}")
             module = importlib.util.module_from_spec(spec)
             patch.setitem(sys.modules, spec.name, module)
+            patch.setattr(sys.modules[spec.parent], name.rpartition(".")[2], module, raising=False)
             spec.loader.exec_module(module)
     return module
 

@@ -45,7 +45,9 @@ def noise_of(rounding: object, rng: Any) -> Noise | None:
 
 
 def _is_deep(seed: object, most: int = 8) -> bool:
-    """Return whether sequences in sequences have no end, or nearly so: NumPy goes on until the stack is full."""
+    """Return whether there are sequences in sequences, more than `most` deep: NumPy goes on until the stack is full."""
+    if type(seed) is np.ndarray:  # of a matrix, rows are matrices
+        return seed.ndim > most
     return (
         isinstance(seed, Collection)
         and not isinstance(seed, str)

@@ -17,6 +17,7 @@ import ctypes
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +75,7 @@ def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
             _recording[symbol] = recipe
             return 1
         leading = leading_file(symbol)
-        library = None if _native or (leading and leading.path.exists()) else _library()
+        library = None if _native or (leading and os.path.exists(leading.path)) else _library()
         shipped = ctypes.cast(getattr(library, symbol, 0), ctypes.c_void_p).value
         found = shipped or stored_or_compiled(leading, recipe.compiled, _native)
         _recipes[found] = recipe

@@ -166,7 +166,7 @@ class CachedFile:
                 file.write(hashlib.sha256(content).digest() + content)
 
     def follow(self, digest: bytes) -> CachedFile | None:
-        """Return the file whose reference is in this one, after a digest of all that decides which it is; else None."""
+        """Return the file whose reference is in this one after this digest; None where there is no such reference."""
         found = self.load() or b""
         key, name = found[_DIGEST : 2 * _DIGEST], found[2 * _DIGEST :].decode()
         return CachedFile(self.path.parent, name, key) if found[:_DIGEST] == digest else None
@@ -200,7 +200,8 @@ def in_memory(code: bytes) -> int:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
-        manager = {"0": False, "1": True}.get(os.environ.get("NUMBA_USE_LLVMLITE_MEMORY_MANAGER", ""))
+        config, asked = sys.modules.get("numba.core.config"), os.environ.get("NUMBA_USE_LLVMLITE_MEMORY_MANAGER", "")
+        manager = config.USE_LLVMLITE_MEMORY_MANAGER if config else {"0": False, "1": True}.get(asked)
         engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, manager)
         engine.add_object_file(binding.ObjectFileRef.from_data(code))
         engine.finalize_object()
@@ -221,14 +222,15 @@ _VARIABLES = frozenset(f"NUMBA_{name.removesuffix('_DEFAULT')}" for name in SETT
 def leading_file(symbol: str) -> CachedFile | None:
     """Return the file that leads to the code of a function of this name, once there is some; None without a folder."""
     folder = code_folder()
-    key = repr((symbol, SOURCES.checksum, sys.implementation.cache_tag, cpu.facts().get("flags")))
+    cpu_of_code = [cpu.facts().get(each) for each in ("flags", "Features", "CPU implementer", "CPU part")]
+    key = repr((symbol, SOURCES.checksum, sys.implementation.cache_tag, cpu_of_code))
     return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest()) if folder else None
 
 
-def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], is_wanted: bool) -> int:
+def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], is_native: bool) -> int:
     """Return the address of code that a file leads to, else of code that Numba finds or compiles.
 
-    The file leads to that from now on; if it is wanted it exists then, even if Numba has to be asked again.
+    The file leads to that from now on; for native code it exists then, even if Numba has to be asked again.
     """
     global _usual
     with lazy.Held():  # what is found is known before a handler raises
@@ -244,22 +246,21 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
         reference = next((each for each, known in [*in_use.items()] if known == address), b"")
         if leading and machine and reference:
             leading.save(machine + reference)
-        elif leading and is_wanted:
+        elif leading and is_native and leading.load() is None:
             leading.save(b"")  # later processes ask Numba
         return address
 
 
 def _are_usual() -> bool:
     """Whether Numba has, or would have, its own settings, and sources are as they were read."""
-    unchanged = all(map(Source.is_unchanged, SOURCES.read.values()))
-    return unchanged and _settings() == _usual and are_default()
+    return _settings() == _usual and are_default() and all(map(Source.is_unchanged, SOURCES.read.values()))
 
 
-_usual: list[Any] = []  # Numba's settings when it was imported here
+_usual: list[Any] = []  # Numba's settings when it was imported here; none before
 
 
 def _settings() -> list[Any]:
-    """Return the settings that Numba has, if it was imported; where other code did that, they may be any."""
+    """Return the settings that Numba has, none before it is imported."""
     config = sys.modules.get("numba.core.config")
     return [*map(vars(config).get, SETTINGS)] if config else []
 
@@ -276,16 +277,19 @@ def are_default() -> bool:
 @functools.cache
 def _machine() -> bytes:
     """Return a digest of this CPU and of versions, which decide machine code; nothing where one is not known."""
-    binding, numba = lazy.module("llvmlite.binding"), PathFinder.find_spec("numba")
+    numba = PathFinder.find_spec("numba")
     version = features = ""
-    with contextlib.suppress(OSError):  # it is in no file
-        version = Path(str(numba and numba.origin)).with_name("_version.py").read_text()
-    with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
-        features = binding.get_host_cpu_features().flatten()
+    with contextlib.suppress(OSError, ValueError):  # it is in no file
+        version = Path(numba.origin).with_name("_version.py").read_text() if numba and numba.origin else ""
+    if "version_json" not in version:  # else it is code that asks git
+        return b""
+    with lazy.undisturbed():
+        binding = lazy.module("llvmlite.binding")
+        with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
+            features = binding.get_host_cpu_features().flatten()
+        made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
     made_by = version, lazy.module("llvmlite").__version__, object.__basicsize__
-    made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
-    is_release = "version_json" in version  # else it is code that asks git
-    return hashlib.sha256(repr((made_by, made_for)).encode()).digest() if is_release else b""
+    return hashlib.sha256(repr((made_by, made_for)).encode()).digest()
 
 
 # --- the digest of sources --------------------------------------------------------------------------------------------
@@ -312,7 +316,7 @@ Code = tuple[str, list[str]]  # what parsing a source gives: a digest, and names
 
 
 def _modified(path: Path) -> tuple[int, ...]:
-    status = path.stat()
+    status = os.stat(path)
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 

@@ -2,13 +2,16 @@
 
 import shutil
 from textwrap import dedent
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
 from edited import copy_of_package, edit
+from llvmlite import binding
 from subprocesses import run
 
 from fastq.engine.code import stored
+from fastq.system import lazy
 
 CODE = """
 codes = fastq.quantize_linear(np.full(9, 0.75, np.float32), 1.0, 0, "int8")
@@ -205,6 +208,33 @@ def test_numba_is_asked_for_functions_of_other_packages(tmp_path):
         added = run(code, setup="", NUMBA_CACHE_DIR=tmp_path / "cache", PYTHONDONTWRITEBYTECODE=1)
         assert added == f"{40 + number}\n"
     assert not leading(tmp_path)
+
+
+def test_a_folder_that_may_not_be_asked_about_is_no_error(filled):
+    before = """
+    def stat(path, *arguments, stat=os.stat, **options):
+        if "fastq_" in str(path):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, *arguments, **options)
+
+    os.stat = stat
+    """
+    assert call(filled, before) == FOUND
+
+
+def test_forks_wait_while_llvm_is_asked(monkeypatch):
+    """The child of a fork within that would wait for LLVM's lock for ever."""
+    taken = []
+
+    def name():
+        thread = Thread(target=lambda: taken.append(lazy._importing.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        return "a CPU"
+
+    monkeypatch.setattr(binding, "get_host_cpu_name", name)
+    assert stored._machine.__wrapped__() != b""
+    assert taken == [False]
 
 
 def test_nothing_is_found_without_a_folder(monkeypatch):

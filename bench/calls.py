@@ -159,8 +159,8 @@ class Operands:
 
 
 def repeated(piece: Array, times: int, axis: int | None = 0, *, aligned: bool = False) -> Array:
-    """The piece repeated along an axis, in its own memory; itself without an axis."""
-    if axis is None or (times == 1 and not aligned):
+    """The piece repeated along an axis, in memory of its own; itself without an axis."""
+    if axis is None:
         return piece
     before, (n, *after) = piece.shape[:axis], piece.shape[axis:]
     made = empty((*before, times * n, *after), piece.dtype, aligned=aligned)

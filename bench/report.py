@@ -353,7 +353,7 @@ PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "machine": machine,
     "headlines": functools.partial(speed_table, titles=HEADLINES, share=True),  # ten works
     "words": words,
-    "threads": lambda results: counted(results.settings["threads"], "thread").replace("1 t", "one t"),
+    "threads": lambda results: "one thread" if (count := results.settings["threads"]) == 1 else f"{count} threads",
     "summary": summary,
     "speed": speed_table,
     "limits": limits,

@@ -27,7 +27,7 @@ def trained(o: Operands, dimension: int) -> Array:
 
 def decoder(kind: str, o: Operands) -> Runner:
     faiss.omp_set_num_threads(own_threads())
-    o, codes = o, data.empty(o.shape, np.uint8, aligned=True).view(np.uint8)
+    codes = data.empty(o.shape, np.uint8, aligned=True)
     np.bitwise_xor(o.first.view(np.uint8), np.uint8(128), out=codes)
     values = o.result()
     dimension = o.shape[1] if o.symmetric else DIMENSION

@@ -29,11 +29,8 @@ def dequantize_into(codes: Array, scale: Array, zero: Any, values: Array) -> Non
     np.multiply(centred, scale, out=values)
 
 
-def parameters(o: Operands, x: Array, work: Array) -> tuple[Any, Any]:
-    """Scales, and zero points that are not all 0: as given, or of the range as DynamicQuantizeLinear takes them."""
-    if o.qparams is not None:
-        scale, zero = o.beside
-        return scale, None if o.symmetric else zero
+def of_range(o: Operands, x: Array, work: Array) -> tuple[Any, Any]:
+    """A scale and a zero point that is not 0, of the range as DynamicQuantizeLinear takes them."""
     if o.symmetric:
         np.abs(x, out=work)
         return work.max(axis=o.shared, keepdims=True) / np.float32(127), None
@@ -49,11 +46,14 @@ def quantize(o: Operands) -> Runner:
     result, memory = o.grouped(out), functools.partial(data.empty, x.shape, aligned=True)
     work = result if decodes else memory(np.float32)
     codes = (memory(o.qtype.storage) if decodes else result) if encodes else x
+    limits, given = o.limits, o.beside if o.qparams is not None else None
+    if given and o.symmetric:
+        given = given[0], None
 
     def call() -> None:
-        scale, zero = parameters(o, x, work)
+        scale, zero = given or of_range(o, x, work)
         if encodes:
-            quantize_into(x, scale, zero, o.limits, work, codes)
+            quantize_into(x, scale, zero, limits, work, codes)
         if decodes:
             dequantize_into(codes, scale, zero, result)
 
@@ -100,8 +100,7 @@ def dequantize(o: Operands) -> Runner:
 
 
 def compare(o: Operands) -> Runner:
-    o, last = o, [np.empty(0)]
-    (scale, zero), codes = o.beside, o.approximation
+    last, (scale, zero), codes = [np.empty(0)], o.beside, o.approximation
     assert codes is not None
 
     def call() -> None:

@@ -24,7 +24,7 @@ def quantize_linear(o: Operands) -> Runner:
 
 
 def dequantize_linear(o: Operands) -> Runner:
-    values, codes = o.result(), data.empty(o.shape, np.uint8, aligned=True).view(np.uint8)
+    values, codes = o.result(), data.empty(o.shape, np.uint8, aligned=True)
     np.bitwise_xor(o.first.view(np.uint8), np.uint8(128), out=codes)
     where = codes.ctypes.data, DataType.UINT8, values.ctypes.data, DataType.F32
     run = piquant.Context(own_threads()).dequantize_ptr

@@ -77,7 +77,9 @@ def test_what_is_wrong_can_be_run(oracle, name):
     for file, right, wrong in WRONG[oracle][name][1:]:
         sources[file] = sources.get(file, (PACKAGE / file).read_text()).replace(right, wrong)
     for file, source in sources.items():
-        module = importlib.import_module("fastq." + file.removesuffix(".py").replace("/", "."))
+        module = importlib.import_module(
+            f"fastq.{file.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
+        )
         assert undefined(source, vars(module)) == set(), file
 
 

@@ -42,7 +42,7 @@ def streaming(request, monkeypatch):
 
 def in_between(dtype, shape, offset):
     """An array that begins a number of elements after a line, in memory of sevens; both ends of the memory."""
-    size, lines = math.prod(shape), 64 // np.dtype(dtype).itemsize
+    size, lines = math.prod(shape), 512 // np.dtype(dtype).itemsize
     memory = np.full(size + offset + 2 * lines, 7, np.uint8).astype(dtype)
     first = -memory.ctypes.data % 64 // memory.itemsize + offset
     assert (memory.ctypes.data + (first - offset) * memory.itemsize) % 64 == 0

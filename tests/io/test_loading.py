@@ -118,6 +118,7 @@ COMMANDS = {
     "inspect": lambda path: ("inspect", path),
     "compare": lambda path: ("compare", path, path, "--every"),
     "suggest": lambda path: ("suggest", path, "--sqnr", "1"),  # of GGUF the smallest type, which no search makes
+    "suggest by default": lambda path: ("suggest", path),
     "quantize": lambda path: ("quantize", path, "out.safetensors"),
     "dequantize": lambda path: ("dequantize", path, "out.safetensors"),
     "convert": lambda path: ("convert", path, "out", "--scheme", "W8A8"),
@@ -126,11 +127,12 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow("compiles searches of all types", quick=lambda command, path: command != "suggest by default")
 @pytest.mark.parametrize("path", WEIGHTS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_every_file_or_says_which_does(here, command, path):
     result = invoke(*COMMANDS[command](path))
-    refusal = REFUSED.get((command, path))
+    refusal = REFUSED.get((command.partition(" ")[0], path))
     assert result.exit_code in ((0,) if refusal is None else (1, 2)), result.output
     if refusal is None:
         assert WEIGHTS[path] in result.stdout or command in ("dequantize", "binarize")

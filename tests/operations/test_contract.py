@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from catalogue import FEW, LAYOUTS, PatchedNumPy, same_bytes
+from catalogue import FEW, LAYOUTS, PatchedNumPy, mixed, same_bytes
 from fuzzing import exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -514,7 +514,7 @@ def test_axis_and_block_size_are_kept(impl):
     assert impl.choose_qparams(x, "int8", axis=(0, 2)).axis == (0, 2)
 
 
-GIVEN = LAYOUTS | {"nested list": lambda x: x.tolist(), "subclass": lambda x: x.view(np.memmap)}
+GIVEN = LAYOUTS | {"mixed": mixed, "nested list": lambda x: x.tolist(), "subclass": lambda x: x.view(np.memmap)}
 
 
 @pytest.mark.slow(

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, same_bytes
+from catalogue import LAYOUTS, mixed, same_bytes
 from requantized import CONVENTIONS, codes, quantized_multiplier
 
 import fastq
@@ -123,11 +123,14 @@ def test_a_bias_that_is_a_float_is_added_in_float32():
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+MEMORY = LAYOUTS | {"mixed": mixed, "broadcast inside": lambda x: np.broadcast_to(x[:, :1], x.shape)}
+
+
+@pytest.mark.parametrize("layout", MEMORY)
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, (0, 2)])
 def test_memory(layout, axis, threads):
     rng, shape = np.random.default_rng(4), (6, 70, 130)
-    acc = LAYOUTS[layout](sums(rng, shape, 0.01))
+    acc = MEMORY[layout](sums(rng, shape, 0.01))
     kept = () if axis is None else tuple(shape[a] for a in (axis if isinstance(axis, tuple) else (axis,)))
     multiplier, bias = np.exp2(rng.uniform(-9, -5, kept)), sums(rng, kept, 0.01)
     expected = reference.requantize(acc, multiplier, 5, "int8", axis=axis, bias=bias)

@@ -88,6 +88,11 @@ LAYOUTS = {
 }
 
 
+def mixed(x):
+    """The same array, with strides of both signs."""
+    return np.flip(np.flip(x, 0).copy(), 0)
+
+
 class PatchedNumPy:
     """NumPy except for some functions, for a module that is to be wrong."""
 

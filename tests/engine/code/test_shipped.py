@@ -223,6 +223,8 @@ def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch
         monkeypatch.setattr(module, "code_folder", lambda: tmp_path)
     monkeypatch.setattr(shipped, "_library", Library)
     monkeypatch.setattr(shipped.Recipe, "compiled", lambda recipe: 2)
+    monkeypatch.setattr(shipped, "_recipes", {})
+    monkeypatch.setattr(shipped, "_known", [])
     address = shipped.shipped_or_compiled("module", "name")
     assert address("a") == 1
     with shipped.use_native():

@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf as gguf_package
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, same_bytes
+from catalogue import LAYOUTS, mixed, same_bytes
 from gguf_blocks import check_memory, oracle, same_values
 
 import fastq
@@ -192,7 +192,7 @@ def test_nan_that_no_parameter_is_is_negative_on_every_cpu(module, name):
 def test_strided_memory_of_more_than_a_tile(threads):
     """Tiles of blocks, of values and of both, and the block that is refused in one."""
     x = np.random.default_rng(15).standard_normal((70, 3, 320)).astype(np.float32)
-    layouts = {each: LAYOUTS[each] for each in ("strided", "negative", "fortran")}
+    layouts = {each: LAYOUTS[each] for each in ("strided", "negative", "fortran")} | {"mixed": mixed}
     check_memory(x, "Q8_0", threads, layouts)
     for n, laid in itertools.product((1, 2), layouts.values()):
         threads(n)
@@ -205,6 +205,7 @@ def test_strided_memory_of_more_than_a_tile(threads):
 @pytest.mark.parametrize("shape", [(1 << 20,), (3, 2, 1 << 17), (1 << 14, 32)])
 def test_more_than_a_tile(shape, threads):
     x = np.random.default_rng(13).standard_normal(shape).astype(np.float32)
+    same_bytes(reference.gguf.quantize(x, "Q5_1"), oracle("quantize", x, "Q5_1"))
     check_memory(x, "Q5_1", threads, {each: LAYOUTS[each] for each in ("c", "strided")})
 
 

@@ -1,6 +1,7 @@
 """Which raise statements of the package tests have reached: how it refuses what is wrong is part of its contract."""
 
 import ast
+import importlib.util
 import re
 import traceback
 from pathlib import Path
@@ -27,6 +28,9 @@ ROOMS = [
     "reference",
 ]
 ROOMS += ["system/arguments.py", "engine/code/shipped.py"]
+
+# rooms whose tests need a package that may have no wheel for a new Python yet
+NEEDED = {"plot": "matplotlib", "dask": "dask", "xarray": "xarray", "zarr": "zarr"}
 
 MISSING = pytest.StashKey[list[str]]()
 reached = set()  # file and line of each
@@ -78,6 +82,7 @@ def not_reached():
     return [
         f"fastq/{file}:{first}"
         for room in ROOMS
+        if importlib.util.find_spec(NEEDED.get(room, "numpy"))
         for file, first, last in statements(room)
         if not any((file, line) in reached for line in range(first, last + 1))
     ]

@@ -112,8 +112,9 @@ words[layout.OWNER], gate = 1, words[layout.GATE]
 case.check()
 assert words[layout.OWNER] == 1 and words[layout.GATE] == gate
 words[layout.OWNER] = 0
-case.check()
-assert words[layout.OWNER] == 0 and words[layout.GATE] != gate
+while words[layout.GATE] == gate:  # a caller whose workers are slow to leave works alone
+    case.check()
+assert words[layout.OWNER] == 0
 """,
     ),
     "every chunk is done once": (

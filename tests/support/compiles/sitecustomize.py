@@ -1,4 +1,4 @@
-"""Python imports this when it starts, where its folder is in PYTHONPATH: what is compiled is written down, or refused.
+"""Python imports this where its folder is in PYTHONPATH: what is found on disk or compiled is written down, or refused.
 
 FASTQ_COMPILED is a file to which a line is added for each function that did not come with the package; "-" refuses it.
 """
@@ -24,16 +24,17 @@ class Watched(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            right = module.Recipe.compiled
+            right = module.stored_or_compiled
 
-            def compiled(recipe):
+            def stored_or_compiled(leading, compiled, is_native):
+                recipe = compiled.__self__
                 if WRITTEN == "-":
                     raise AssertionError(f"this came not with the package: {tuple(recipe)}")
                 with open(WRITTEN, "a") as file:
                     print(recipe.symbol, tuple(recipe), file=file)
-                return right(recipe)
+                return right(leading, compiled, is_native)
 
-            module.Recipe.compiled = compiled
+            module.stored_or_compiled = stored_or_compiled
 
         spec.loader.exec_module = exec_module
         return spec

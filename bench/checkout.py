@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from . import machine, scaling, scaling_page, show
+from . import compressed, machine, scaling, scaling_page, show
 from .cases import WORKS, Case, cases
 from .command import (
     DEFAULT_BUDGET,
@@ -126,7 +126,7 @@ def signal(weights_file: Path | None) -> None:
     if weights_file:
         click.echo("\n".join(signals.lines(found)))
         return
-    signals.store(found, signals.STORED)
+    compressed.write(signals.STORED, found, 2)
     rewrite(signals.PAGE, lambda text: signals.page(text, found), signals.STORED)
 
 
@@ -134,10 +134,9 @@ def signal(weights_file: Path | None) -> None:
 def embeddings() -> None:
     """Write the table of docs/howto/models.md: embeddings of a model before and after `fastq convert`; minutes."""
     from . import embeddings as compared
-    from . import signals
 
     found = compared.measured(lambda line: click.echo(line, err=True))
-    signals.store(found, compared.STORED)
+    compressed.write(compared.STORED, found, 2)
     rewrite(compared.PAGE, lambda text: compared.page(text, found), compared.STORED)
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from .show import NOT_THERE
+
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
 _NUMBER = re.compile(r"-$|[<>= ]*-?[\d.,]+")
 
 
@@ -14,6 +19,16 @@ def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     rules = ["---:" if all(_NUMBER.match(row[k]) for row in rows) else "---" for k in range(len(columns))]
     lines = [columns, rules, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def listed(columns: Mapping[str, Cell], rows: Iterable[Row]) -> str:
+    """A table that has a line for each row, with these cells of it."""
+    return markdown(columns, ([cell(row) for cell in columns.values()] for row in rows))
+
+
+def number(key: str, digits: int = 2, units: float = 1) -> Cell:
+    """A cell that has a number in other units, `units` of them for one."""
+    return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
 def folded(title: str, text: str) -> str:

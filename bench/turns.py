@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -56,4 +55,4 @@ def _in_turns(pair: tuple[Worker, Worker], case: Case, rounds: int) -> tuple[lis
 
 def mean_ratio(found: Iterable[Turns]) -> float:
     """Return the geometric mean of the ratios."""
-    return math.exp(statistics.fmean(math.log(each.ratio) for each in found))
+    return statistics.geometric_mean(each.ratio for each in found)

@@ -1,8 +1,9 @@
 """Who is measured: a row for each way in which a library does a work, and a module for each library.
 
-A module has a function of `Operands` for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
-variants, or functions of cases where it has `OF_CASES`; it is imported in a process of its own. The peers get memory
-aligned to 64 bytes, as their own allocators give it, and preallocated outputs wherever they take them.
+A module has functions of `Operands` that make a `Runner`: one of the name of an operation, `prepared` for all others,
+and `BUILDERS[operation, variant]` for a variant that differs; or it has `of_case`, a function of a case and a variant.
+It is imported in a process of its own. The peers get memory aligned to 64 bytes, as their own allocators give it, and
+preallocated outputs wherever they take them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from .. import data
 from ..calls import Operands
 from ..verify import EXACT
-from . import Builders, Runner, own_threads
+from . import Runner, own_threads
 
 
 def tensor(name: str, o: Operands, kind: str, scale: float, zero_point: int) -> Any:
@@ -53,6 +53,3 @@ def requantize(o: Operands) -> Runner:
         return {"codes": np.asarray(interpreter.get_tensor(made["index"]))}
 
     return Runner(interpreter.invoke, results, EXACT, keep=interpreter)
-
-
-BUILDERS: Builders = {("requantize", "Quantize"): requantize}

@@ -8,7 +8,7 @@ import numpy as np
 from .. import data
 from ..calls import Operands
 from ..verify import EXACT
-from . import Builders, Runner
+from . import Runner
 
 
 def quantize_linear(o: Operands) -> Runner:
@@ -28,6 +28,3 @@ def packed(codes: np.ndarray) -> np.ndarray:
     """Two 4-bit codes per byte; only for the comparison, and not timed."""
     codes = codes.view(np.uint8)
     return codes[:, 0::2] | codes[:, 1::2] << 4
-
-
-BUILDERS: Builders = {("quantize_linear", "astype"): quantize_linear}

@@ -17,7 +17,7 @@ from fastq.formats.qtypes import QTYPES
 from .. import data
 from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands
 from ..formulas import MEASURES
-from . import Builders, Runner, loops
+from . import Runner, loops
 from .loops import ELEMENTS, GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, WITH_GIVEN, WITH_OWN
 
 Call = Callable[[], Any]
@@ -280,13 +280,9 @@ def dequantize(o: Operands) -> Runner:
     return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), groups), lambda: {"values": values})
 
 
-def runner(o: Operands) -> Runner:
+def prepared(o: Operands) -> Runner:
     call = numba_loop(o)
     assert call is not None
     if o.function == "minmax":
         return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
     return Runner(call, lambda: {o.made: call()})
-
-
-_OPERATIONS = ("minmax", "quantize_linear", "dequantize_linear", "quantize", "fake_quantize", "fake_quantize_range")
-BUILDERS: Builders = {(operation, ""): runner for operation in (*_OPERATIONS, "pack", "unpack")}

@@ -9,7 +9,7 @@ import numpy as np
 from .. import data
 from ..calls import Array, Operands
 from ..verify import EXACT
-from . import Builders, Runner
+from . import Runner
 
 _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
@@ -38,9 +38,3 @@ def quantize_linear(o: Operands) -> Runner:
         return {"codes": np.frombuffer(memoryview(call()).cast("B"), qtype.storage)}
 
     return Runner(call, results, EXACT)
-
-
-BUILDERS: Builders = {
-    ("minmax", "minmax"): minmax,
-    ("quantize_linear", "astype"): quantize_linear,
-}

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import data
 from ..calls import Array, Operands
-from . import Builders, Runner
+from . import Runner
 
 ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
 
@@ -39,7 +39,7 @@ def of_range(o: Operands, x: Array, work: Array) -> tuple[Any, Any]:
     return scale, np.clip(np.rint(-lo / scale), 0, 255)
 
 
-def quantize(o: Operands) -> Runner:
+def prepared(o: Operands) -> Runner:
     """Quantize, dequantize, or both."""
     encodes, decodes = not o.function.startswith("dequantize"), o.made == "values"
     x, out = o.grouped(o.first), o.result()
@@ -58,9 +58,6 @@ def quantize(o: Operands) -> Runner:
             dequantize_into(codes, scale, zero, result)
 
     return Runner(call, lambda: {o.made: out})
-
-
-quantize_linear = dequantize_linear = fake_quantize = quantize
 
 
 def minmax(o: Operands) -> Runner:
@@ -140,6 +137,3 @@ def unpack(o: Operands) -> Runner:
         np.right_shift(packed << 4, 4, out=codes[:, 0::2])
 
     return Runner(call, lambda: {"bytes": codes})
-
-
-BUILDERS: Builders = {("fake_quantize_range", ""): quantize}

@@ -7,7 +7,7 @@ import xbitinfo
 
 from ..calls import KEEPBITS, Operands
 from ..verify import EXACT
-from . import Builders, Runner
+from . import Runner
 
 
 def bitround(o: Operands) -> Runner:
@@ -17,6 +17,3 @@ def bitround(o: Operands) -> Runner:
         return xbitinfo.xr_bitround(x, KEEPBITS)
 
     return Runner(call, lambda: {"values": call().values}, EXACT)
-
-
-BUILDERS: Builders = {("bitround", "xr_bitround"): bitround}

@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
 from ..machine import available_memory, cores
 from ..peers import OURS
-from ..worker import NOT_INSTALLED, Absent, Worker
+from ..worker import NOT_INSTALLED, Absent, Workers
 from . import judge
 from .grid import Cell
 from .peers import PEERS
@@ -31,12 +30,8 @@ MEMORY_FACTOR = 6  # memory of a cell with its rivals' temporaries, over the byt
 WIDEST = 16  # bytes of an element at most, input and result
 
 
-@dataclass
-class Pool:
-    """Workers that are reused, by the threads that they work with."""
-
-    threads: int  # of cells of the axis value "all"
-    of: dict[str, tuple[Worker, int]] = field(default_factory=dict)  # by name, and how often it has been asked
+class Pool(Workers):
+    """Workers by names of their own; `threads` are those of cells of the axis value "all"."""
 
     def threads_of(self, cell: Cell) -> int:
         """Return how many threads a cell has."""
@@ -44,21 +39,7 @@ class Pool:
 
     def ask(self, name: str, threads: int, part: str, process: str = OURS, **request: Any) -> Any:
         """Ask the worker of a name for a part, a new one where it has died or has been asked often enough."""
-        worker, asked = self.of.pop(name, (None, 0))
-        if worker is not None and (not worker.alive or asked >= RESTART_AFTER[part]):
-            worker.close()
-            worker = None
-        if worker is None:
-            worker, asked = Worker(process, threads), 0
-        self.of[name] = worker, asked + 1
-        return worker.ask(do="scan", part=part, **request)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker, _ in self.of.values():
-            worker.close()
+        return self.named(name, process, threads, RESTART_AFTER[part]).ask(do="scan", part=part, **request)
 
 
 def scanned(

@@ -752,25 +752,25 @@ def test_workers_are_reused_and_started_again(monkeypatch):
 
         def __init__(self, process, threads):
             Fake.made += 1
-            self.alive, self.threads = True, threads
+            self.alive, self.threads, self.asked = True, threads, 0
 
         def ask(self, **request):
-            return request
+            self.asked += 1
 
         def close(self):
             self.alive = False
 
-    monkeypatch.setattr(run, "Worker", Fake)
+    monkeypatch.setattr(worker, "Worker", Fake)
     monkeypatch.setattr(run, "RESTART_AFTER", {"timed": 3})
     with run.Pool(2) as pool:
         for _ in range(7):
             pool.ask("all", 2, part="timed", log2=12)
         assert Fake.made == 3
-        pool.of["all"][0].alive = False
+        pool.of["all"].alive = False
         pool.ask("all", 2, part="timed", log2=12)
         assert Fake.made == 4
         pool.ask("one", 1, part="timed", log2=12)
-        last = [worker_ for worker_, _ in pool.of.values()]
+        last = list(pool.of.values())
     assert [each.threads for each in last] == [2, 1]
     assert not any(each.alive for each in last)
 

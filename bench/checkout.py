@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ from .command import (
     sections,
     works_option,
 )
-from .options import FILE, console, sizes_option, threads_option
+from .options import FILE, console, count_option, keep_option, sizes_option, threads_option
 from .results import Results, read, stored
+from .rounds import ROUNDS
 from .scan import command as scan_command
 from .scan import store as scan_results
 
@@ -159,7 +159,7 @@ def show_stored(results_file: Path) -> None:
 @click.option(
     "--scan/--no-scan", "with_scan", default=True, help="Also measure a fixed part of the scan, or leave it out."
 )
-def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
+def gate(results_file: Path, with_scan: bool, **named: Any) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
     The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
@@ -167,7 +167,7 @@ def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
     """
     from . import gate as gates
 
-    before = read(results_file)
+    before, wanted = read(results_file), Wanted(**named)
     if (threads := before.settings["threads"]) != wanted.threads:
         raise click.UsageError(f"{results_file.name} was measured with --threads {threads}, not {wanted.threads}")
     again = [case for case in cases(wanted.works, wanted.sizes or DEFAULT_SIZES) if before.get(case.name)]
@@ -184,7 +184,7 @@ def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
 @sizes_option(DEFAULT_SIZES)
 @works_option
 @threads_option
-@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Number of rounds of each case.")
+@count_option("--rounds", ROUNDS, "Number of rounds of each case.")
 @click.option("--mean", type=float, default=0.0, help="Exit with 1 if the geometric mean of the ratios is lower.")
 @click.option("--least", type=float, default=0.0, help="Exit with 1 if any ratio is lower.")
 def turns(
@@ -221,13 +221,11 @@ def _number(value: Any) -> str:
 @threads_option
 @works_option
 @sizes_option(scaling.SIZES, default=scaling.SIZES)
-@click.option(
-    "--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="Most sweeps over all cases."
-)
+@count_option("--sweeps", scaling.SWEEPS, "Most sweeps over all cases.")
 @click.option(
     "--seconds", type=float, default=scaling.SECONDS, show_default=True, help="Seconds for all sweeps together."
 )
-@click.option("--keep", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
+@keep_option
 def scaling_by_threads(
     threads: int, works: list[Any], sizes: tuple[int, ...], sweeps: int, seconds: float, json_file: Path | None
 ) -> None:
@@ -237,7 +235,7 @@ def scaling_by_threads(
     them in each sweep; those for which the first sweep has no time are left out.
     """
     settings = {"threads": threads, "sweeps": sweeps, "seconds": seconds}
-    results = Results(machine.describe(), {}, settings, time.strftime("%Y-%m-%d %H:%M:%S"))
+    results = Results(machine.describe(), {}, settings, machine.now())
 
     def keep(case: Case, rows: list[dict[str, Any]]) -> None:
         results.sections["scaling"] = rows

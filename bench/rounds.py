@@ -16,7 +16,7 @@ from .peers import OURS, PEERS, Contender, contenders
 from .results import Measurement, Timing
 from .worker import Absent, Figures, Workers
 
-ROUNDS_AT_LEAST = 2
+ROUNDS, ROUNDS_AT_LEAST = 7, 2
 ENDED_AT_MOST = 3  # crashes and hangs of a peer's process
 # memory of a peer over the bytes of the case: its library may make copies
 MEMORY_FACTOR = 1.5
@@ -28,7 +28,7 @@ class Settings:
 
     threads: int  # of every contender
     peers: tuple[str, ...] = tuple(PEERS)  # who takes part
-    rounds: int = 7  # turns of each contender, at most
+    rounds: int = ROUNDS  # turns of each contender, at most
     turn: float = 0.03  # seconds; at least one call is made
     budget: float = 170.0  # seconds of the whole run, which are shared out to the cases
 

@@ -240,13 +240,7 @@ def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
 
 
 def case_of(name: str) -> Case:
-    """The case of a name.
-
-    Raises
-    ------
-    ValueError
-        If the name is not that of a row of the table at a size.
-    """
+    """The case of a name; ValueError if the name is not that of a row of the table at a size."""
     work, _, size = name.rpartition("/2^")
     found = [row for row in WORKS if row.name == work]
     if not found or not size.isdigit():

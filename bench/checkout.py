@@ -210,11 +210,8 @@ def turns(
 def printed(name: str, threads: int) -> None:
     """Measure one section and print its rows."""
     for row in sections(threads)[name]:
-        click.echo("  ".join(f"{key} {_number(value)}" for key, value in row.items()))
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        words = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+        click.echo("  ".join(words))
 
 
 @main.command(name="scaling")

@@ -23,13 +23,7 @@ def write(path: Path, content: Any, depth: int) -> None:
 
 
 def read(path: Path) -> Any:
-    """Read what `write` wrote.
-
-    Raises
-    ------
-    ValueError
-        If it is no JSON, or the name says that the file is compressed, and it is not, or damaged.
-    """
+    """Read what `write` wrote; ValueError if it is no JSON, is damaged, or is not compressed as its name says."""
     stored = path.read_bytes()
     try:
         return json.loads(gzip.decompress(stored) if path.suffix == SUFFIX else stored)

@@ -151,8 +151,6 @@ COLUMNS: dict[str, Cell] = {
 
 def page(text: str, found: Row) -> str:
     """The page with the table replaced."""
-    said = (
-        f"{found['texts']:,} paragraphs of Python's reference, {found['queries']} of them as queries; importance from"
-    )
-    said += f"\n{found['calibration']} paragraphs of these pages:"
+    said = f"{found['texts']:,} paragraphs of Python's reference, {found['queries']} of them as queries; importance"
+    said += f" from\n{found['calibration']} paragraphs of these pages:"
     return with_part(text, BEGIN, f"{said}\n\n{listed(COLUMNS, found['rows'])}", END)

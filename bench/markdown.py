@@ -37,13 +37,7 @@ def folded(title: str, text: str) -> str:
 
 
 def with_part(text: str, begin: str, part: str, end: str) -> str:
-    """A page with the text between two marks replaced.
-
-    Raises
-    ------
-    ValueError
-        If it has no such marks.
-    """
+    """A page with the text between two marks replaced; ValueError if it has no such marks."""
     before, found, rest = text.partition(begin)
     _, ended, after = rest.partition(end)
     if not (found and ended):

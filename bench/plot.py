@@ -19,13 +19,7 @@ COLUMNS, PANEL = 3, (4.6, 3.4)
 
 
 def save(results: Results, path: Path) -> None:
-    """Draw the results into a file.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to draw.
-    """
+    """Draw the results into a file; ValueError if there is nothing to draw."""
     shown = [m for m in results.measurements if m.ours() or m.best_peer()]
     works = list(dict.fromkeys(m.of.work for m in shown))
     if not works:

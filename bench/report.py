@@ -36,11 +36,13 @@ Scans = dict[Path, Scan]
 
 def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
     """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths, scan = _paths(stored), _link_of_scan(scans) + scaling_page.link()
+    paths, scan = _paths(stored), f"- all that the API offers: [a sample]({scan_page.PAGE.name})\n" if scans else ""
+    scan += scaling_page.link()
     made = {path: page(stored[file], file.name, _links(stored, paths, file) + scan) for file, path in paths.items()}
     first = next(iter(stored.values()))
     made |= {scan_page.PAGE: scan_page.text(scans)} if scans else {}
-    return made | {README: readme((root / README).read_text(encoding="utf-8"), first)}
+    readme = (root / README).read_text(encoding="utf-8")
+    return made | {README: with_part(readme, BEGIN, speed_table(first, HEADLINES), END)}
 
 
 def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
@@ -54,10 +56,6 @@ def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
 def _links(stored: dict[Path, Results], paths: dict[Path, Path], but: Path) -> str:
     others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != but]
     return f"- other machines: {', '.join(others)}\n" if others else ""
-
-
-def _link_of_scan(scans: Scans) -> str:
-    return f"- all that the API offers: [a sample]({scan_page.PAGE.name})\n" if scans else ""
 
 
 def pictures(scans: Scans) -> dict[Path, Scan]:
@@ -86,11 +84,6 @@ def page(results: Results, name: str, others: str) -> str:
     return TEMPLATE.read_text(encoding="utf-8").format(results=name, others=others, **parts)
 
 
-def readme(text: str, results: Results) -> str:
-    """The README with the table between the marks replaced; ValueError if it has no marks."""
-    return with_part(text, BEGIN, speed_table(results, HEADLINES), END)
-
-
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -104,7 +97,7 @@ def machine(results: Results) -> str:
     """A list of facts about the machine."""
     m = results.machine
     caches = ", ".join(
-        f"{name} {nbytes(c['bytes'])} for {counted(c['cores'], 'core')}" for name, c in m["caches"].items()
+        f"{name} {nbytes(c['bytes'])} for {c['cores']} core{'s' * (c['cores'] > 1)}" for name, c in m["caches"].items()
     )
     lines = [
         f"CPU: {m['cpu']}; {m['features']}",
@@ -202,11 +195,6 @@ _CALLS = (
     "first call, 1,000 elements, cold",
     "first call, 1,000 elements, from the cache",
 )
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things, in words where it is one."""
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def throughput(results: Results) -> str:

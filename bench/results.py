@@ -148,13 +148,7 @@ class Results:
 
 
 def read(path: Path) -> Results:
-    """Read what `Results.write` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the file is something else.
-    """
+    """Read what `Results.write` wrote; ValueError if the file is something else."""
     try:
         content = compressed.read(path)
         if content.pop("format") != FORMAT or content.pop("figures") != FIGURES:

@@ -27,10 +27,8 @@ def model(o: Operands) -> bytes:
     code, operator, graph, whole = schema.OperatorCodeT(), schema.OperatorT(), schema.SubGraphT(), schema.ModelT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.QUANTIZE
     operator.opcodeIndex, operator.inputs, operator.outputs, code.version = 0, [0], [1], 1
-    operator.builtinOptionsType, operator.builtinOptions = (
-        schema.BuiltinOptions.QuantizeOptions,
-        schema.QuantizeOptionsT(),
-    )
+    operator.builtinOptionsType = schema.BuiltinOptions.QuantizeOptions
+    operator.builtinOptions = schema.QuantizeOptionsT()
     graph.tensors = [
         tensor("x", o, "INT32", float(data.MULTIPLIER), 0),
         tensor("y", o, o.code.upper(), 1.0, data.ZERO_POINT),

@@ -166,11 +166,9 @@ def _compare(o: Operands) -> Call:
     both = list(map(o.grouped, (o.first, o.approximation)))
     view = loop_view(both, o.shared)
     arrays = _slices(view.shape[0]), *map(view.all, both)
-    given, limits = (
-        [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o),
-        o.limits or (0.0, 0.0),
-    )
-    loop, found = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, np.ones((len(arrays[0]) - 1, MEASURES))
+    given = [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o)
+    loop, limits = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, o.limits or (0.0, 0.0)
+    found = np.ones((len(arrays[0]) - 1, MEASURES))
 
     def call() -> tuple[Any, ...]:
         loop(*arrays, *given, *limits, found)

@@ -31,13 +31,7 @@ LOOPS = (
 
 @cache
 def library() -> ctypes.CDLL:
-    """Compile and load.
-
-    Raises
-    ------
-    OSError
-        If there is no C compiler or the CPU has no AVX-512, with the compiler's words.
-    """
+    """Compile and load; OSError if there is no C compiler or the CPU has no AVX-512, with the compiler's words."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "roofline.so"
         compiler = os.environ.get("CC", "gcc")

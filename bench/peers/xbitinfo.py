@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import xarray
 import xbitinfo
 
@@ -11,9 +13,5 @@ from . import Runner
 
 
 def bitround(o: Operands) -> Runner:
-    x = xarray.DataArray(o.first, name="x")
-
-    def call() -> xarray.DataArray:
-        return xbitinfo.xr_bitround(x, KEEPBITS)
-
+    call = partial(xbitinfo.xr_bitround, xarray.DataArray(o.first, name="x"), KEEPBITS)
     return Runner(call, lambda: {"values": call().values}, EXACT)

@@ -37,13 +37,7 @@ def new_scan(settings: dict[str, Any]) -> Scan:
 
 
 def scan_of(path: Path, settings: dict[str, Any]) -> Scan:
-    """Return the scan to go on with: that of the file, a new one without a file.
-
-    Raises
-    ------
-    UsageError
-        If the file is of another machine or has other settings.
-    """
+    """Return the scan of the file, a new one without a file; UsageError if it has another machine or other settings."""
     new = new_scan(settings)
     if not path.exists():
         return new
@@ -130,7 +124,7 @@ def print_scan(kept: Scan) -> None:
     for name, criterion in judge.CRITERIA.items():
         if rows := show.findings(criterion.find(kept), kept.settings["threads"]):
             out.print(table(show.FINDING, rows, f"The worst: {name}"))
-    for cell, why in (*show.failures(kept), *show.refused(kept)):
+    for cell, why in (*show.failures(kept), *kept.refused.items()):
         out.print(f"- {cell}: {why}", highlight=False, markup=False, soft_wrap=True)
     have, there = show.covered(kept.timings)
     out.print(f"{have} of {there} pairs of values are measured", highlight=False)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ..limits import CALL, ROOFLINE_SHARE
 from ..peers.roofline import PARALLEL_FROM
 from ..results import geometric_mean
-from .grid import LAYOUTS, Cell
+from .grid import Cell
+from .layouts import LAYOUTS
 from .store import Scan, Timings
 
 CLIFF = OUTLIER = 4.0  # times as slow

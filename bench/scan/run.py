@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from queue import SimpleQueue
+from threading import current_thread
 from typing import Any
 
-from ..machine import available_memory, cores
+from ..machine import available_memory
 from ..peers import OURS
+from ..rounds import in_threads
 from ..worker import NOT_INSTALLED, Absent, Workers
 from . import judge
 from .grid import Cell
@@ -98,21 +98,13 @@ def _compile_by_peer(peer: str, threads: int, batch: list[Cell], deadline: float
 
 
 def _side_by_side(work: Callable[[Cell, str], None], batch: list[Cell], deadline: float) -> None:
-    """Do work for each cell, by the names of as many compilers as there are cores, until the time is up."""
-    free: SimpleQueue[str] = SimpleQueue()
-    for k in range(cores()):
-        free.put(f"compiler {k}")
+    """Do work for each cell, by compilers with the names of the threads that they work for, until the time is up."""
 
     def do(cell: Cell) -> None:
         if time.perf_counter() < deadline:
-            name = free.get()
-            try:
-                work(cell, name)
-            finally:
-                free.put(name)
+            work(cell, current_thread().name)
 
-    with ThreadPoolExecutor(cores()) as threads:
-        list(threads.map(do, batch))
+    in_threads(do, batch)
 
 
 def _fits(log2: int) -> bool:

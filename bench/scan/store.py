@@ -85,13 +85,7 @@ class Scan:
 
 
 def read(path: Path) -> Scan:
-    """Read what `Scan.write` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the file is something else.
-    """
+    """Read what `Scan.write` wrote; ValueError if the file is something else."""
     try:
         content = compressed.read(path)
         columns = content.pop("columns")  # fewer in files that were written before there were more

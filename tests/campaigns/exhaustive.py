@@ -7,6 +7,7 @@ the versions are in a file.
 """
 
 import argparse
+import bisect
 import functools
 import itertools
 import sys
@@ -27,6 +28,7 @@ from fastq.formats.qtypes import QTYPES, as_qtype
 
 STATE = Path(__file__).parents[2] / ".pytest_cache" / "exhaustive.json"
 CHUNK = 1 << 20  # patterns, which a cache holds
+CHUNKS = range(0, 1 << 32, CHUNK)  # all of them
 INFINITY, SIGN = 0x7F800000, 1 << 31
 FAST = called_elsewhere.api("fastq")
 
@@ -39,8 +41,6 @@ ROUNDINGS = {
 }
 INTEGERS = ("int8", "uint8", "int16")
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-
-_ONE = np.float32(1)
 
 
 def _beside(power, towards):
@@ -163,29 +163,19 @@ class Steps:
         ends = np.append(self.starts[low:high], last)
         return np.repeat(self.codes[low - 1 : high], np.diff(np.append(first, ends)))
 
-    @property
-    def one_code(self):
-        return len(self.starts) == 1
-
 
 def first_from(guess, reached):
     """The first count for which `reached`, which is never so before it and always after; None if for none."""
-    lowest, highest = -1 - INFINITY, INFINITY
-    low = high = max(lowest, min(guess, highest))
+    lowest, end = -1 - INFINITY, INFINITY + 1
+    low = high = max(lowest, min(guess, INFINITY))
     width = 1
     while low > lowest and reached(low):
         low, width = max(lowest, low - width), width * 4
-    if reached(low):
-        return low
     width = 1
-    while high < highest and not reached(high):
-        high, width = min(highest, high + width), width * 4
-    if not reached(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    while high < end and not reached(high):
+        high, width = min(end, high + width), width * 4
+    start = low + bisect.bisect_left(range(low, high), True, key=reached)
+    return None if start == end else start
 
 
 def _steps(codes, rank, guess):
@@ -279,7 +269,6 @@ class EveryFloat:
         self.is_float, self.form = bool(q.element), q.float_format
         self.out = np.empty(CHUNK, q.storage)
         self.words = np.arange(CHUNK, dtype=np.uint32)
-        self.filled = {}
 
     def expected(self, first):
         """Codes of the patterns from `first` on."""
@@ -288,9 +277,7 @@ class EveryFloat:
             return self._constant(self._nan(sign))
         count = 1 if size == INFINITY else CHUNK
         codes = self.steps.between(-size - count, -size)[::-1] if sign else self.steps.between(size, size + count)
-        if size == INFINITY:  # infinity is followed by NaN
-            return np.append(codes, self._constant(self._nan(sign))[1:])
-        return codes if codes[0] != codes[-1] or (codes != codes[0]).any() else self._constant(codes[0])
+        return np.append(codes, self._constant(self._nan(sign))[count:])  # infinity is followed by NaN
 
     def _nan(self, sign):
         if not self.is_float:
@@ -298,11 +285,7 @@ class EveryFloat:
         return exact.float_code(None, bool(sign), self.form, self.setting.saturate)
 
     def _constant(self, code):
-        kept = self.filled.get(int(code))
-        if kept is None:
-            dtype = np.uint8 if self.is_float else self.out.dtype
-            self.filled = {int(code): (kept := np.full(CHUNK, code, dtype))}
-        return kept
+        return np.broadcast_to(np.array(code, np.uint8 if self.is_float else self.out.dtype), CHUNK)
 
     def check(self, first):
         """Compare the chunk that begins at a pattern."""
@@ -323,10 +306,6 @@ class EveryFloat:
         sizes += [start - 1 if start > 0 else SIGN | -start for start in map(int, self.steps.starts)]
         special = [0, SIGN, INFINITY, SIGN | INFINITY, SIGN - 1, 2 * SIGN - 1]
         return sorted({size // CHUNK * CHUNK for size in sizes + special})
-
-
-def every_chunk():
-    return range(0, 1 << 32, CHUNK)
 
 
 # --- every pattern of 16 bits -----------------------------------------------------------------------------------------
@@ -467,7 +446,7 @@ def jobs():
 
 def _every_float(setting):
     every = EveryFloat(setting)
-    for first in every_chunk():
+    for first in CHUNKS:
         every.check(first)
         yield CHUNK
 

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import called_elsewhere
 import fuzz
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from fuzzing import check as checking
 from fuzzing import exact
-from fuzzing.arrays import as_dtype
+from fuzzing.arrays import Granularity, as_dtype
 from fuzzing.cases import Call, Case
 from fuzzing.check import Different, Settings, check, check_call, parts, settings
 from fuzzing.combinations import (
@@ -362,13 +363,32 @@ def test_fractions_are_rounded_as_floats_are(name, bits):
                 assert float(exact.rounded(Fraction(float(value)), name)) == float(np.array(value).astype(dtype))
 
 
+def with_an_axis_more(result):
+    """A result of which the arrays that the fractions look at have another shape."""
+    if isinstance(result, fastq.QParams):
+        return result.with_values(result.scale[None], result.zero_point[None])
+    if isinstance(result, fastq.QuantizedArray):
+        return SimpleNamespace(codes=result.codes[None], qparams=result.qparams)
+    return tuple(each[None] for each in result) if isinstance(result, tuple) else np.asarray(result)[None]
+
+
 @pytest.mark.parametrize("operation", exact.OPERATIONS)
-def test_fractions_find_a_wrong_result(operation):
+@pytest.mark.parametrize("wrong", [lambda result: spoiled(result, 0), with_an_axis_more], ids=["bit", "shape"])
+def test_fractions_find_a_wrong_result(operation, wrong):
     results = list(known(operation, map(Case, seeds(operation, 30))))
     assert len(results) > 2
     for case, result in results:
         with pytest.raises(exact.NotExact):
-            exact.check(operation, case.call(), spoiled(result, 0))
+            exact.check(operation, case.call(), wrong(result))
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (3, 2)])
+def test_parameters_that_do_not_fit_are_refused(shape):
+    """Except one for all elements."""
+    each = functools.partial(Granularity(0, 2).each, shape=(4, 3))
+    assert each(np.full((2, 3), 0.5)).tolist() == each(np.array(0.5)).tolist() == [0.5] * 12
+    with pytest.raises(ValueError, match="parameters of shape"):
+        each(np.full((*shape, 2), 0.5))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

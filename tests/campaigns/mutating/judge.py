@@ -213,14 +213,9 @@ class _TooLong(BaseException):
     """A case needs a kernel that is not compiled yet."""
 
 
-class _Reporter:
-    """Tells the parent what happens, a line of JSON each."""
-
-    def __init__(self, pipe):
-        self.pipe = pipe
-
-    def __call__(self, *what):
-        os.write(self.pipe, (json.dumps(what) + "\n").encode())
+def _report(pipe, *what):
+    """Tell the parent what happens, in a line of JSON."""
+    os.write(pipe, (json.dumps(what) + "\n").encode())
 
 
 def _limit_processor(seconds):
@@ -360,9 +355,9 @@ def _child(mutant, plan, writing):
     os.closerange(3, writing)  # pipes of others, which would not end with them
     os.closerange(writing + 1, 1024)
     try:
-        _run(mutant, plan, _Reporter(writing))
+        _run(mutant, plan, functools.partial(_report, writing))
     except BaseException as error:
-        _Reporter(writing)("killed", "error", "harness", _text(error))
+        _report(writing, "killed", "error", "harness", _text(error))
     finally:
         os._exit(0)
 

@@ -7,11 +7,12 @@ messages, assertions, decorators, imports, `repr`, prefetching, stores past the 
 
 import ast
 import copy
-import functools
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,11 @@ class _Finder:
         self.within = 0  # this many functions
         self.row = ""
 
-    def add(self, old: ast.AST, new: ast.AST | None, apply: Callable[[], None], text: str = "") -> None:
+    def add(self, old: ast.AST, after: str, put: Callable[[Any], None], new: Any) -> None:
         before = ast.unparse(old)
-        after = text or (ast.unparse(new) if new is not None else "pass")
         if before != after:
             where = self.lines, self.function, self.statement, not self.within, self.row
-            self.found.append(Change(apply, before, after, *where))
+            self.found.append(Change(partial(put, new), before, after, *where))
 
     # statements
 
@@ -162,10 +162,7 @@ class _Finder:
         self.lines, self.statement = outer
 
     def drop(self, statements: list[Any], k: int, old: Any) -> None:
-        def apply() -> None:
-            statements[k] = ast.copy_location(ast.Pass(), old)
-
-        self.add(old, None, apply)
+        self.add(old, "pass", partial(operator.setitem, statements, k), ast.copy_location(ast.Pass(), old))
 
     _Raise = _Break = _Continue = drop
 
@@ -212,11 +209,8 @@ class _Finder:
         if value is None or _is_text(value):
             return
         if not self.compiled and not (isinstance(value, ast.Constant) and value.value is None):
-
-            def apply() -> None:
-                node.value = ast.copy_location(ast.Constant(None), node)
-
-            self.add(node, None, apply, "return None")
+            nothing = ast.copy_location(ast.Constant(None), node)
+            self.add(node, "return None", partial(setattr, node, "value"), nothing)
         self.expression(node, "value")
 
     def _Expr(self, statements: list[Any], k: int, node: ast.Expr) -> None:
@@ -226,11 +220,8 @@ class _Finder:
 
     def _AugAssign(self, statements: list[Any], k: int, node: ast.AugAssign) -> None:
         if other := _ARITHMETIC.get(type(node.op)):
-
-            def apply() -> None:
-                node.op = other()
-
-            self.add(node, None, apply, ast.unparse(ast.AugAssign(node.target, other(), node.value)))
+            after = ast.unparse(ast.AugAssign(node.target, other(), node.value))
+            self.add(node, after, partial(setattr, node, "op"), other())
         self.drop(statements, k, node)
         self.expression(node, "value")
 
@@ -268,23 +259,23 @@ class _Finder:
             if isinstance(value, ast.stmt):
                 self.one(values, k, value)
             elif isinstance(value, ast.AST):
-                self.of(value, _item_setter(values, k))
+                self.of(value, partial(operator.setitem, values, k))
 
     def expression(self, owner: ast.AST, field: str) -> None:
         value = getattr(owner, field)
         if isinstance(value, ast.AST):
-            self.of(value, lambda new: setattr(owner, field, new))
+            self.of(value, partial(setattr, owner, field))
 
     def condition(self, owner: ast.AST, field: str) -> None:
         value = getattr(owner, field)
         changed_anyway = ast.Constant, ast.Compare, ast.UnaryOp
         if not isinstance(value, changed_anyway) and not _is_unseen(value):
-            self.replace(value, ast.UnaryOp(ast.Not(), value), lambda new: setattr(owner, field, new))
+            self.replace(value, ast.UnaryOp(ast.Not(), value), partial(setattr, owner, field))
         self.expression(owner, field)
 
     def replace(self, old: Any, new: ast.AST, put: Callable[[ast.AST], None]) -> None:
         located = ast.fix_missing_locations(ast.copy_location(new, old))
-        self.add(old, located, lambda: put(located))
+        self.add(old, ast.unparse(located), put, located)
 
     def of(self, node: Any, put: Callable[[ast.AST], None]) -> None:
         """Find the changes of an expression, which `put` replaces."""
@@ -369,13 +360,6 @@ def _is_of_sorts(call: ast.Call) -> bool:
     return ast.unparse(call.func).removeprefix("v.") in _OF_SORTS
 
 
-def _item_setter(values: list[Any], k: int) -> Callable[[ast.AST], None]:
-    def put(new: ast.AST) -> None:
-        values[k] = new
-
-    return put
-
-
 def _is_text(node: ast.AST) -> bool:
     value = node.value if isinstance(node, ast.Expr) else node
     return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str))
@@ -448,7 +432,7 @@ def mentions(mutant: Mutant, files: Iterable[Path]) -> list[tuple[Path, int]]:
     return [(file, line) for file in files for name, line in _loaded(file) if name in stored]
 
 
-@functools.cache
+@cache
 def _loaded(file: Path) -> list[tuple[str, int]]:
     """Names and attributes that a file reads, and in which lines."""
     nodes = list(ast.walk(ast.parse(file.read_bytes())))

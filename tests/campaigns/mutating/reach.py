@@ -15,6 +15,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kept import write
 from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, file_of_tests, run_tests
 
 ROOT = TESTS.parent / "fastq"
@@ -86,7 +87,6 @@ class Kernels:
     def __init__(self, traces=True):
         from fastq.engine import jit
 
-        TRACES.mkdir(parents=True, exist_ok=True)
         self.jit, self.asked, self.traced, self.traces = jit.compile, set(), {}, traces
         self.seconds = 0.0  # that traces took
         self.whole = jit.kernel
@@ -162,10 +162,7 @@ def _trace(jit, file, kept, function, result, arguments):
             file.save(library.machine_code())
     for file, more in typed.items():
         found[file] = sorted(more.union(found.get(file, ())))
-    name = jit._name(function, arguments)
-    temporary = kept.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({"name": name, "lines": found}))
-    temporary.replace(kept)
+    write(kept, json.dumps({"lines": found}).encode())
 
 
 class Choosers:

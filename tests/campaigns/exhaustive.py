@@ -19,6 +19,7 @@ from pathlib import Path
 import called_elsewhere
 import numpy as np
 from fuzzing import exact
+from fuzzing.arrays import as_dtype
 from kept import Kept
 
 import fastq
@@ -313,9 +314,8 @@ class EveryFloat:
 
 def patterns(name):
     """Every number of a 16-bit dtype; of floats without NaN."""
-    dtype = FLOAT_FORMATS[name].dtype if name in FLOAT_FORMATS else np.dtype(name)
-    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
-    return x if dtype.kind in "iu" else x[~np.isnan(x.astype(np.float32))]
+    x = np.arange(1 << 16, dtype=np.uint16).view(as_dtype(name))
+    return x if x.dtype.kind in "iu" else x[~np.isnan(x.astype(np.float32))]
 
 
 HALVES = ("float16", "bfloat16", "int16", "uint16")
@@ -329,8 +329,8 @@ def same(actual, expected, name):
 
 
 def every_half(name, format):
-    """Codes of every number of a 16-bit dtype in a format, by scales and roundings; how many there were."""
-    x, q, done = patterns(name), QTYPES[format], 0
+    """Codes of every number of a 16-bit dtype in a format, by scales and roundings; how many there are."""
+    x, q = patterns(name), QTYPES[format]
     if q.block_size:
         shuffled = np.random.default_rng(1).permutation(x)
         for order in (x, x[::-1], shuffled):
@@ -341,10 +341,9 @@ def every_half(name, format):
                 actual, expected = (api.quantize(given, format, axis=axis) for api in (FAST, reference))
                 same(actual.codes, expected.codes, f"{name} to {format}")
                 same(actual.scale, expected.scale, f"scales of {name} to {format}")
-                done += whole.size
-        return done
-    for rounding, scale in itertools.product(ROUNDINGS, HALF_SCALES):
-        row = ROUNDINGS[rounding]
+                yield whole.size
+        return
+    for (rounding, row), scale in itertools.product(ROUNDINGS.items(), HALF_SCALES):
         if rounding != "half_even" and q.element:
             continue
         for part, saturate in ((0.0, True), (0.6, True), (1.0, False)):
@@ -355,13 +354,12 @@ def every_half(name, format):
             args = x, np.float32(scale), zero_point
             actual, expected = (api.quantize_linear(*args, **options) for api in (FAST, reference))
             same(actual, expected, f"{name} to {format} {rounding} {scale} {zero_point} {saturate}")
-            done += x.size
-    return done
+            yield x.size
 
 
 def every_half_by_fractions(name, format):
-    """Codes of every number of a 16-bit dtype in a float format by exact fractions; how many there were."""
-    x, form, done = patterns(name), FLOAT_FORMATS[format], 0
+    """Codes of every number of a 16-bit dtype in a float format by exact fractions; how many there are."""
+    x, form = patterns(name), FLOAT_FORMATS[format]
     for scale, saturate in ((1.0, True), (0.1, False), (_beside(2.0**-99, 0), True)):
         wide = x.astype(np.float32)
         codes = fastq.quantize_linear(x, np.float32(scale), dtype=format, saturate=saturate)
@@ -373,8 +371,7 @@ def every_half_by_fractions(name, format):
             expected = exact.float_code(ratio, bool(np.signbit(value)) and keeps_sign, form, saturate)
             if code != expected:
                 raise Wrong(f"{name} to {format}: {value!r} / {scale!r} is {code}, not {expected}")
-        done += x.size
-    return done
+        yield x.size
 
 
 # --- the quotient -----------------------------------------------------------------------------------------------------
@@ -405,13 +402,13 @@ SIGNIFICANDS = (1.0, 2 - 2.0**-23, 1 + 2.0**-23, 2 - 2.0**-22, 1.5, 1.1, 1.9999,
 
 
 def every_quotient(significand, exponents=range(-99, 100)):
-    """Every float over a scale, from a quarter of it to 2**17 of it, for scales of all exponents; how many there were.
+    """Every float over a scale, from a quarter of it to 2**17 of it, for scales of all exponents; how many there are.
 
     Nearer to zero no quotient is near a tie of integer codes.
     """
     kernel = quotient_kernel()
     x = (np.arange(1 << 23, 1 << 24, dtype=np.int32) * np.float64(2.0**-23)).astype(np.float32)
-    scaled, actual, expected, done = np.empty_like(x), np.empty_like(x), np.empty_like(x), 0
+    scaled, actual, expected = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     for e in exponents:
         scale = np.float32(significand * 2.0**e)
         for quotient in range(-2, 18):
@@ -421,8 +418,7 @@ def every_quotient(significand, exponents=range(-99, 100)):
             if not np.array_equal(actual.view(np.int32), expected.view(np.int32)):
                 where = np.flatnonzero(actual != expected)
                 raise Wrong(f"{where.size} quotients by {scale!r} are wrong, the first of {scaled[where[0]]!r}")
-            done += x.size
-    return done
+            yield x.size
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -431,14 +427,13 @@ def every_quotient(significand, exponents=range(-99, 100)):
 def jobs():
     """All that is proven: kind, name and a function that does it, step by step, yielding how many values it tried."""
     for name, format in itertools.product(HALVES, QTYPES):
-        work = functools.partial(_at_once, every_half, name, format)
-        yield "every 16-bit pattern, by the reference", f"{name} {format}", work
+        yield "every 16-bit pattern, by the reference", f"{name} {format}", functools.partial(every_half, name, format)
     for name, format in itertools.product(HALVES[:2], [n for n in QTYPES if n in FLOAT_FORMATS]):
-        work = functools.partial(_at_once, every_half_by_fractions, name, format)
+        work = functools.partial(every_half_by_fractions, name, format)
         yield "every 16-bit pattern, by fractions", f"{name} {format}", work
     for significand in SIGNIFICANDS:
         for e in range(-99, 100, 20):
-            work = functools.partial(_at_once, every_quotient, significand, range(e, min(e + 20, 100)))
+            work = functools.partial(every_quotient, significand, range(e, min(e + 20, 100)))
             yield "quotients", f"{significand!r} 2**{e}", work
     for setting in settings():
         yield "every float32", setting.name, functools.partial(_every_float, setting)
@@ -449,10 +444,6 @@ def _every_float(setting):
     for first in CHUNKS:
         every.check(first)
         yield CHUNK
-
-
-def _at_once(work, *args):
-    yield work(*args)
 
 
 class State(Kept):

@@ -106,23 +106,34 @@ def at_random():
 
     for code, where in itertools.product(("int8", "float8_e4m3fn"), ({}, {"axis": 0})):
         tests.test_fast_equals_reference(code, where)
-    tests.test_values_beyond_saturate("int8")
-    tests.test_numbers_around_the_ends_of_the_range("int8")
+    tests.test_values_beyond_saturate("int16")
     tests.test_places_beyond_a_word()
     casts.test_patterns_around_ties_are_cast_as_by_ml_dtypes_and_numpy("bfloat16", "float32")
     casts.test_fast_equals_reference("bfloat16", "float32", 96)
+    casts.test_the_least_number_that_goes_up("bfloat16")
 
 
 def searches():
-    import test_range_search as tests
+    from test_range_search import check
 
-    for length in (257, 3000):
-        tests.test_a_few_candidates_first(length)
-    tests.test_of_equal_errors_the_whole_range(np.array([-1.0, 0, 1]))
-    tests.test_importance_of_columns_and_elements(*tests.WEIGHED[0])
-    tests.test_both_ends_where_a_zero_point_may_be_any_number()
-    tests.test_ranges_between_the_best_and_its_neighbours((2, 70_000), 2)
-    tests.test_signs("int4")
+    x = np.random.default_rng(0).standard_t(3, (9, 5019)).astype(np.float32)
+    short = x[:, :603].reshape(-1, 9)
+    four = fastq.MSERange(grid=4, shrink=0.8, grow=0)  # which share a register
+    few = np.repeat(np.array([[-9, 0, 1, 2, 9]], np.float32), 40, axis=0)
+    many = fastq.MSERange(grid=100, shrink=0.79, grow=0)  # in several groups
+    for options in ({"axis": 0}, {}, {"axis": 1, "block_size": 40}):
+        for y, method, bits in itertools.product((x, short, few), ("mse", many, four), (3, 4)):
+            check(y, "int8", range=method, **options, bits=bits)
+    weighed, weights = x[:, :5016].copy(), np.random.default_rng(1).random(5016) ** 4
+    for options in ({"axis": 0}, {}):
+        check(weighed, "int4", range="mse", importance=weights, **options)
+    apart = fastq.MSERange(grid=8, shrink=0.5, grow=0.1)
+    check(x[:, :80], "uint8", axis=0, range=apart, convention="sentence-transformers")
+    signed = {"convention": "compressed-tensors", "symmetric": True}
+    check(x[:, :80], "int4", axis=1, block_size=40, range="mse", **signed)
+    # the first 21 candidates, in two groups, have errors of the same sum
+    ends = fastq.MSERange(grid=40, shrink=0.9, grow=0, norm=1)
+    check(np.array([1, 0.5], np.float32), "int2", symmetric=True, range=ends)
 
 
 def unpacking():

@@ -107,7 +107,7 @@ def contents(scale, progress):
         assert CliRunner().invoke(cli, arguments).exit_code == 0
 
         def attempt(command, suffix, out="out.safetensors"):
-            return lambda piece: hostile.attempt(command, hostile.write(folder, f"in{suffix}", piece), folder / out)
+            return lambda piece: hostile.attempt(command, piece, folder / f"in{suffix}", folder / out)
 
         for command, path, out in (
             ("quantize", folder / "right.npy", "out.safetensors"),
@@ -138,8 +138,7 @@ def gguf_contents(scale, progress):
         header = len(content) - sum(spec.nbytes for spec in open_gguf(folder / "right.gguf").tensors.values())
 
         def attempt(piece):
-            source, options = hostile.write(folder, "in.gguf", piece), ["--type", "Q8_0"]
-            return hostile.attempt("gguf", source, folder / "out.gguf", options)
+            return hostile.attempt("gguf", piece, folder / "in.gguf", folder / "out.gguf", ["--type", "Q8_0"])
 
         pieces = _damaged(content, header, scale)
         return [

@@ -17,7 +17,7 @@ def attempt(here):
     """Run a command on contents; assert that it did what it should, return whether it worked."""
 
     def attempt(name, suffix, content, command="quantize", out="out.safetensors"):
-        why, worked = hostile.attempt(command, hostile.write(here, f"in{suffix}", content), here / out)
+        why, worked = hostile.attempt(command, content, here / f"in{suffix}", here / out)
         assert not why, name
         return worked
 

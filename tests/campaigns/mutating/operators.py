@@ -7,6 +7,7 @@ messages, assertions, decorators, imports, `repr`, prefetching, stores past the 
 
 import ast
 import copy
+import itertools
 import operator
 import zlib
 from collections import Counter
@@ -135,13 +136,12 @@ class _Finder:
         self.compiled, self.found = compiled, list[Change]()
         self.function, self.lines, self.statement = "", range(0), ""
         self.assigned = list[set[str]]()  # of each function that holds the statement, names that have a value
-        self.within = 0  # this many functions
         self.row = ""
 
     def add(self, old: ast.AST, after: str, put: Callable[[Any], None], new: Any) -> None:
         before = ast.unparse(old)
         if before != after:
-            where = self.lines, self.function, self.statement, not self.within, self.row
+            where = self.lines, self.function, self.statement, not self.assigned, self.row
             self.found.append(Change(partial(put, new), before, after, *where))
 
     # statements
@@ -173,13 +173,10 @@ class _Finder:
         if node.name in _UNSEEN_FUNCTIONS:
             return
         outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
-        names = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
         for field in ("defaults", "kw_defaults"):
             self.expressions(node.args, field)
-        self.assigned.append(set(names))
-        self.within += 1
+        self.assigned.append({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)})
         self.body(node, "body")
-        self.within -= 1
         self.assigned.pop()
         self.function = outer
 
@@ -298,9 +295,9 @@ class _Finder:
         if not self.assigned:  # a statement of the module is executed once, its functions by themselves
             self.lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         self.function = f"{self.function}.<lambda>".lstrip(".")
-        self.within += 1
+        self.assigned.append(set())
         self.expression(node, "body")
-        self.within -= 1
+        self.assigned.pop()
         self.function, self.lines = outer, lines
 
     def _of_BinOp(self, node: ast.BinOp) -> Iterator[ast.AST]:
@@ -345,19 +342,16 @@ class _Finder:
             yield ast.Attribute(node.value, _OTHER_NAMES[node.attr], ast.Load())
 
     def _of_Call(self, node: ast.Call) -> Iterator[ast.AST]:
-        for k, (a, b) in enumerate(zip(node.args, node.args[1:], strict=False)):
+        of_sorts = ast.unparse(node.func).removeprefix("v.") in _OF_SORTS
+        for k, (a, b) in enumerate(itertools.pairwise(node.args)):
             starred = isinstance(a, ast.Starred) or isinstance(b, ast.Starred)
-            typed = self.compiled and ({ast.unparse(a), ast.unparse(b)} & _TYPED or (k == 0 and _is_of_sorts(node)))
+            typed = self.compiled and ({ast.unparse(a), ast.unparse(b)} & _TYPED or (k == 0 and of_sorts))
             either = ast.unparse(node.func) in _COMMUTATIVE
             if not starred and not typed and not either and ast.dump(a) != ast.dump(b):
                 yield ast.Call(node.func, [*node.args[:k], b, a, *node.args[k + 2 :]], node.keywords)
         for k, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
                 yield ast.Call(node.func, node.args, node.keywords[:k] + node.keywords[k + 1 :])
-
-
-def _is_of_sorts(call: ast.Call) -> bool:
-    return ast.unparse(call.func).removeprefix("v.") in _OF_SORTS
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -428,7 +422,8 @@ def mentions(mutant: Mutant, files: Iterable[Path]) -> list[tuple[Path, int]]:
     """Lines of some files that mention what the changed statement of a module gives a name."""
     tree = ast.parse(mutant.path.read_bytes())
     changed = [each for each in tree.body if each.lineno in mutant.lines]
-    stored = {each.id for statement in changed for each in _names(statement) if isinstance(each.ctx, ast.Store)}
+    names = [each for statement in changed for each in ast.walk(statement) if isinstance(each, ast.Name)]
+    stored = {each.id for each in names if isinstance(each.ctx, ast.Store)}
     return [(file, line) for file in files for name, line in _loaded(file) if name in stored]
 
 
@@ -438,10 +433,6 @@ def _loaded(file: Path) -> list[tuple[str, int]]:
     nodes = list(ast.walk(ast.parse(file.read_bytes())))
     names = [(each.id, each.lineno) for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     return names + [(each.attr, each.lineno) for each in nodes if isinstance(each, ast.Attribute)]
-
-
-def _names(tree: ast.AST) -> list[ast.Name]:
-    return [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
 
 
 def mutated(mutant: Mutant) -> ast.Module:

@@ -35,13 +35,24 @@ def file_of(path):
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def tracing_by(trace):
+    """Trace calls by a function, or none of them, and then as before."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 class Lines:
     """Lines of the package that run, of files whose names begin so."""
 
     def __init__(self, prefixes=_PREFIXES):
         self.seen, self._codes, self._prefixes = set(), {}, prefixes
 
-    def _call(self, frame, event, arg):
+    def called(self, frame, event, arg):
         code = frame.f_code
         watched = self._codes.get(code)
         if watched is None:
@@ -57,10 +68,7 @@ class Lines:
 
     def start(self):
         self.seen = set()
-        self.go_on()
-
-    def go_on(self):
-        sys.settrace(self._call)
+        sys.settrace(self.called)
 
     def stop(self):
         """Lines since `start`, by file."""
@@ -95,16 +103,13 @@ class Kernels:
     def _kernel(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
         self.asked.add(name)
-        function, tracing = getattr(function, "py_func", function), sys.gettrace()
-        sys.settrace(None)
-        try:
+        function = getattr(function, "py_func", function)
+        with tracing_by(None):
             if self.traces and name not in self.traced:
                 began = time.perf_counter()
                 self.traced[name] = self._traced(function, result, arguments)
                 self.seconds += time.perf_counter() - began
             return self.whole(function, result, *arguments)
-        finally:
-            sys.settrace(tracing)
 
     def _traced(self, function, result, arguments):
         with self.jit.jit_enabled():
@@ -196,34 +201,15 @@ class Choosers:
         functions.intrinsic = jit.intrinsic = traced_intrinsic
         tracing._on_values = lambda function, trace: self.traced(on_values(function, trace))
         for step in ("operate", "call", "attribute"):
-            setattr(tracing._Trace, step, self.left(getattr(tracing._Trace, step)))
+            setattr(tracing._Trace, step, tracing_by(None)(getattr(tracing._Trace, step)))
 
     def traced(self, function):
         """A function that is traced while `lines` are there."""
 
         @functools.wraps(function)
         def call(*arguments, **named):
-            if self.lines is None or sys.gettrace():
+            with tracing_by(sys.gettrace() or (self.lines and self.lines.called)):
                 return function(*arguments, **named)
-            self.lines.go_on()
-            try:
-                return function(*arguments, **named)
-            finally:
-                sys.settrace(None)
-
-        return call
-
-    def left(self, function):
-        """A function that is not traced, whatever its caller is."""
-
-        @functools.wraps(function)
-        def call(*arguments):
-            tracing = sys.gettrace()
-            sys.settrace(None)
-            try:
-                return function(*arguments)
-            finally:
-                sys.settrace(tracing)
 
         return call
 

@@ -237,11 +237,10 @@ def float_steps(setting):
         order = INFINITY if size else 0
         return code(-1 - order if negative else order)
 
-    codes = [(code_of(size, True), True) for size in reversed(sizes)] + [
-        (code_of(size, False), False) for size in sizes
-    ]
-    places, values = {each: k for k, each in enumerate(codes)}, [known[size] for size in sizes]
-    values = [-value for value in reversed(values)] + values
+    signed = [*((size, True) for size in reversed(sizes)), *((size, False) for size in sizes)]
+    codes = [(code_of(size, negative), negative) for size, negative in signed]
+    values = [-known[size] if negative else known[size] for size, negative in signed]
+    places = {each: k for k, each in enumerate(codes)}
     starts, found = _steps(
         codes,
         lambda order: places[code(order), order < 0],
@@ -274,19 +273,17 @@ class EveryFloat:
     def expected(self, first):
         """Codes of the patterns from `first` on."""
         sign, size = first & SIGN, first & (SIGN - 1)
+        nans = np.full(CHUNK, self._nan(sign), self.steps.codes.dtype)
         if size > INFINITY:
-            return self._constant(self._nan(sign))
+            return nans
         count = 1 if size == INFINITY else CHUNK
         codes = self.steps.between(-size - count, -size)[::-1] if sign else self.steps.between(size, size + count)
-        return np.append(codes, self._constant(self._nan(sign))[count:])  # infinity is followed by NaN
+        return np.append(codes, nans[count:])  # infinity is followed by NaN
 
     def _nan(self, sign):
         if not self.is_float:
             return self.setting.zero_point
         return exact.float_code(None, bool(sign), self.form, self.setting.saturate)
-
-    def _constant(self, code):
-        return np.broadcast_to(np.array(code, np.uint8 if self.is_float else self.out.dtype), CHUNK)
 
     def check(self, first):
         """Compare the chunk that begins at a pattern."""

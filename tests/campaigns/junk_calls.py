@@ -256,12 +256,9 @@ def computed(function, **arguments):
 
 
 def same_codes(actual, desired):
-    """The message of the function about arrays that differ, which is not a refusal."""
-    try:
+    """Call the function; that arrays differ is not a refusal."""
+    with contextlib.suppress(AssertionError):
         fastq.testing.assert_same_codes(actual, desired)
-    except AssertionError as error:
-        return str(error)
-    return ""
 
 
 ONE_CALL = {"int8": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}

@@ -161,8 +161,7 @@ def run_for(hours, state, order, reach, patience, jobs, again):
 
     explained, began, before = reasons(), time.monotonic(), state.seconds
     verdicts, counts = state.verdicts, Counter(each["outcome"] in KILLED for each in state.verdicts.values())
-    unclear = [each for each in order if _survives(verdicts.get(each.name)) and each.name not in explained]
-    again = unclear if again else []
+    again = [each for each in order if again and _survives(verdicts.get(each.name)) and each.name not in explained]
     fresh = [each for each in order if each.name not in verdicts]
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=len(again) + len(fresh))

@@ -17,12 +17,12 @@ HIDDEN, INNER, EXPERTS = 128, 256, 2
 CONFIG = {"model_type": "qwen3_moe", "hidden_size": HIDDEN, "dtype": "bfloat16"}
 
 
-def tensors(seed=0, dtype=BF16):
+def tensors(seed=0):
     """The tensors of a layer with attention, a router and stacked experts, in two shards."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape):
-        return (rng.standard_normal(shape) * 0.02).astype(dtype)
+        return (rng.standard_normal(shape) * 0.02).astype(BF16)
 
     first = {
         "model.embed_tokens.weight": normal(32, HIDDEN),

@@ -327,7 +327,9 @@ def _own_code(element, negative, scale, p, qtype, ftype):
 
 
 def _check_values(codes, shape, p, ftype, actual):
-    """Values of codes, one per element."""
+    """Values of codes, one per element; false where F has no such scale."""
+    if (p := _stored(p, ftype)) is None:
+        return False
     qtype, row = as_qtype(p.dtype), _row_of(p)
     _expect("the shape of values", actual.shape, shape)
     ftype = "float32" if qtype.block_size else ftype
@@ -344,6 +346,7 @@ def _check_values(codes, shape, p, ftype, actual):
         else:
             expected = value(code, scale, zero, row, allowed, ftype)
         _expect(f"value {k}", number(found), rounded(expected, actual.dtype.name))
+    return True
 
 
 def _check_parameters(x, p):
@@ -506,23 +509,15 @@ def _with_parameters(call, p, result, codes=None):
         return False
     codes = _codes(x, p, call.options.get("nan", "raise"), call.options.get("saturate", True))
     if stored is None:
-        _check_values(codes, x.shape, p, ftype, _plain(result))
-    else:
-        _expect("codes", (_flat(stored, qtype), stored.shape), _packed(codes, x.shape, qtype))
+        return _check_values(codes, x.shape, p, ftype, _plain(result))
+    _expect("codes", (_flat(stored, qtype), stored.shape), _packed(codes, x.shape, qtype))
     return True
 
 
 def _dequantize(call, values):
     q = call.args[0]
     codes = _one_an_element(_flat(_plain(q.codes), q.dtype), q.shape, q.dtype)
-    return _of_codes(codes, q.shape, q.qparams, q.qparams.compute_dtype.name, _plain(values))
-
-
-def _of_codes(codes, shape, p, ftype, values):
-    if (p := _stored(p, ftype)) is None:
-        return False
-    _check_values(codes, shape, p, ftype, values)
-    return True
+    return _check_values(codes, q.shape, q.qparams, q.qparams.compute_dtype.name, _plain(values))
 
 
 def _extremes(call, ends, sizes=False):
@@ -577,7 +572,7 @@ def _dequantize_linear(call, values):
     values = _plain(values)
     ftype = compute_type(values.dtype if _row(p.convention).stored_type == "float64" else scale_type)
     words = codes.reshape(-1).view(np.uint8) if qtype.element else codes.reshape(-1).astype(np.int64)
-    return _of_codes(words.tolist(), codes.shape, p, ftype, values)
+    return _check_values(words.tolist(), codes.shape, p, ftype, values)
 
 
 _CHECKS = {

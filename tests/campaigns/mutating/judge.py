@@ -254,26 +254,23 @@ def _run_cases(plan, report, most):
     with settings():
         cases, plan.compiles = Cases(plan.exactly), True
         planned = [probe.seed for probe in plan.cases]
-        if failure := _run_seeds(planned, plan.unsound, cases, report, most, BUDGET * plan.patience):
+        if failure := _run_seeds(planned, plan, cases, report, most, BUDGET):
             return failure
         plan.compiles = False
         more = _like(planned) if plan.makes_more else ()
-        return _run_seeds(more, plan.unsound, cases, report, most, MORE * plan.patience)
+        return _run_seeds(more, plan, cases, report, most, MORE)
 
 
-def _run_seeds(seeds, unsound, cases, report, most, budget):
-    until = time.process_time() + budget
-    for seed in seeds:
-        if seed in unsound:
-            continue
+def _run_seeds(seeds, plan, cases, report, most, budget):
+    until = time.process_time() + budget * plan.patience
+    for seed in (each for each in seeds if each not in plan.unsound):
         if time.process_time() > until:
             break
         report("probe", str(seed))
         _limit_processor(most)
         try:
-            cases.run(seed)
-        except _TooLong:
-            pass
+            with contextlib.suppress(_TooLong):
+                cases.run(seed)
         except Exception as error:
             return _kind(error), str(seed), _text(error)
     return None

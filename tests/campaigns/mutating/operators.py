@@ -190,7 +190,7 @@ class _Finder:
     def _If(self, statements: list[Any], k: int, node: ast.If) -> None:
         if "TYPE_CHECKING" in ast.unparse(node.test):
             return
-        self.condition(node, "test")
+        self.condition(node)
         last = node.body[-1]
         if not node.orelse and isinstance(last, ast.Return | ast.Continue | ast.Break) and not _is_unseen(node.test):
             self.drop(statements, k, node)
@@ -198,7 +198,7 @@ class _Finder:
         self.body(node, "orelse")
 
     def _While(self, statements: list[Any], k: int, node: ast.While) -> None:
-        self.condition(node, "test")
+        self.condition(node)
         self.body(node, "body")
 
     def _Return(self, statements: list[Any], k: int, node: ast.Return) -> None:
@@ -263,12 +263,11 @@ class _Finder:
         if isinstance(value, ast.AST):
             self.of(value, partial(setattr, owner, field))
 
-    def condition(self, owner: ast.AST, field: str) -> None:
-        value = getattr(owner, field)
+    def condition(self, owner: ast.If | ast.While) -> None:
         changed_anyway = ast.Constant, ast.Compare, ast.UnaryOp
-        if not isinstance(value, changed_anyway) and not _is_unseen(value):
-            self.replace(value, ast.UnaryOp(ast.Not(), value), partial(setattr, owner, field))
-        self.expression(owner, field)
+        if not isinstance(owner.test, changed_anyway) and not _is_unseen(owner.test):
+            self.replace(owner.test, ast.UnaryOp(ast.Not(), owner.test), partial(setattr, owner, "test"))
+        self.expression(owner, "test")
 
     def replace(self, old: Any, new: ast.AST, put: Callable[[ast.AST], None]) -> None:
         located = ast.fix_missing_locations(ast.copy_location(new, old))

@@ -71,10 +71,8 @@ def same_result(actual, expected):
 
 def lazy_and_expected(x, lazy, dtype, granularity):
     """Yield what dask has to compute and what the reference says, for each operation."""
-    q, where = (
-        reference.quantize(x, dtype, **granularity),
-        {key: granularity[key] for key in granularity if key != "symmetric"},
-    )
+    q = reference.quantize(x, dtype, **granularity)
+    where = {key: granularity[key] for key in granularity if key != "symmetric"}
     yield fastq.quantize(lazy, dtype, **granularity), q
     yield fastq.choose_qparams(lazy, dtype, **granularity), reference.choose_qparams(x, dtype, **granularity)
     yield fastq.fake_quantize(lazy, dtype, **granularity), reference.fake_quantize(x, dtype, **granularity)

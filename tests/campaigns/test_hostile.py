@@ -3,13 +3,12 @@
 import os
 from pathlib import Path
 
+import commands
 import hostile
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import save_file
 
-from fastq.cli.app import cli
 from fastq.io.containers import LONGEST_HEADER, Header, spec_of
 
 
@@ -55,7 +54,7 @@ def test_a_npy_file_that_does_not_lie(here):
 )
 def test_every_lie_of_a_record(here, scheme, out):
     save_file({"w": np.arange(128, dtype=np.float32).reshape(4, 32)}, "w.safetensors")
-    assert CliRunner().invoke(cli, ["quantize", "w.safetensors", "q.safetensors", *scheme]).exit_code == 0
+    commands.run("quantize", "w.safetensors", "q.safetensors", *scheme)
     assert attempt("right", ".safetensors", (here / "q.safetensors").read_bytes(), "dequantize", out)
     for name, content in hostile.record_files(here / "q.safetensors"):
         attempt(name, ".safetensors", content, "dequantize", out)
@@ -63,7 +62,7 @@ def test_every_lie_of_a_record(here, scheme, out):
 
 def test_a_name_that_no_tensor_can_have(here):
     np.save("__metadata__.npy", np.ones((4, 4), np.float32))
-    result = CliRunner().invoke(cli, ["quantize", "__metadata__.npy", "out.safetensors"])
+    result = commands.invoke("quantize", "__metadata__.npy", "out.safetensors")
     assert (result.exit_code, sorted(os.listdir())) == (1, ["__metadata__.npy"])
     assert result.output == ("Error: __metadata__.npy: a .safetensors file can't hold a tensor named '__metadata__'\n")
 

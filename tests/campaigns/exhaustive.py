@@ -29,7 +29,7 @@ from fastq.formats.qtypes import QTYPES, as_qtype
 
 STATE = Path(__file__).parents[2] / ".pytest_cache" / "exhaustive.json"
 CHUNK = 1 << 20  # patterns, which a cache holds
-CHUNKS = range(0, 1 << 32, CHUNK)  # all of them
+CHUNKS = range(0, 1 << 32, CHUNK)  # the first pattern of each
 INFINITY, SIGN = 0x7F800000, 1 << 31
 FAST = called_elsewhere.api("fastq")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import NamedTuple
 
 from fastq.formats.gguf import BLOCK_FORMATS
@@ -239,6 +240,7 @@ def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
     return (Case(work, log2) for log2 in sizes for work in works)
 
 
+@cache
 def case_of(name: str) -> Case:
     """The case of a name; ValueError if the name is not that of a row of the table at a size."""
     work, _, size = name.rpartition("/2^")

@@ -209,7 +209,7 @@ def turns(
 
 def printed(name: str, threads: int) -> None:
     """Measure one section and print its rows."""
-    for row in sections(threads)[name]:
+    for row in sections(threads)[name]():
         words = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
         click.echo("  ".join(words))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,7 +150,7 @@ def add_sections(results: Results, threads: int, json_file: Path | None) -> None
         Console(stderr=True).print(f"measuring {name} ...", style="dim")
         results.sections[name] = []
         try:
-            for row in rows:
+            for row in rows():
                 results.sections[name].append(row)
         except Exception as error:  # whatever it is, what was measured so far is kept
             results.remarks.append(f"{name} was not finished: {type(error).__name__}: {error}")
@@ -158,14 +158,14 @@ def add_sections(results: Results, threads: int, json_file: Path | None) -> None
             results.write(json_file)
 
 
-def sections(threads: int) -> dict[str, Iterator[dict[str, Any]]]:
-    """The sections other than throughput, by name."""
+def sections(threads: int) -> dict[str, Callable[[], Iterable[dict[str, Any]]]]:
+    """What measures the sections other than throughput, by name."""
     small = (startup.small_calls(), startup.imports(), *map(startup.first_calls, startup.FIRST_CALL_ELEMENTS))
     return {
-        "scaling": iter(scaling.rows(threads)),
-        "startup": itertools.chain(*small),
-        "contention": contention.rows(threads),
-        "memory": memory.rows(),
+        "scaling": lambda: scaling.rows(threads),
+        "startup": lambda: itertools.chain(*small),
+        "contention": lambda: contention.rows(threads),
+        "memory": memory.rows,
     }
 
 

@@ -59,26 +59,23 @@ def seconds(call, number=200, times=150):
 for what, call in CALLS.items():
     ran, drive = [], driver._driver
 
-    def recorded(*which):
-        def run(*operands):
-            ran.append((drive(*which), operands))
-            return drive(*which)(*operands)
+    def run(*operands):
+        ran.append(operands)
+        return drive()(*operands)
 
-        return run
-
-    driver._driver = recorded  # the plan is made with it
+    driver._driver = lambda: run  # the plan is made with it
     cache.plans.clear()
     call()
     driver._driver = drive
     cache.plans.clear()
     call()
-    ((run, (pool, words, *operands)),) = ran
+    ((pool, words, *operands),) = ran
     nothing = words.copy()
-    nothing[driver.HEAD + driver.LAUNCH_STOP :: driver.LAUNCH] = 0
+    nothing[driver.HEAD_WORDS :].view(driver.LAUNCH)["stop"] = 0
 
-    total = seconds(call)
-    with_kernel = seconds(lambda: run(pool, words, *operands))[0]
-    without = seconds(lambda: run(pool, nothing, *operands))[0]
+    total, launch = seconds(call), drive()
+    with_kernel = seconds(lambda: launch(pool, words, *operands))[0]
+    without = seconds(lambda: launch(pool, nothing, *operands))[0]
     print(what, total[0], total[len(total) // 2], without, max(0.0, with_kernel - without), sep="|")
 """
 

@@ -623,6 +623,20 @@ def test_scaling_measures_each_case_in_every_sweep_that_there_is_time_for(tmp_pa
     assert all(0 < row["best"] <= row["median"] and row["roofline"] > 0 for row in rows)
 
 
+@pytest.mark.slow("compiles in a process of its own")
+def test_small_calls_have_three_parts():
+    rows = list(part("startup").small_calls(16))
+    assert [row["what"].split(",")[0] for row in rows] == ["quantize_linear", "dequantize_linear", "quantize", "minmax"]
+    assert all(0 < row["best"] <= row["median"] and row["dispatch"] > 0 for row in rows)
+    assert all(row["python"] >= 0 and row["kernel"] >= 0 for row in rows)
+
+
+def test_a_section_alone_measures_no_other(monkeypatch):
+    monkeypatch.setattr(part("scaling"), "rows", None)
+    monkeypatch.setattr(part("memory"), "rows", lambda: iter([{"what": "it", "mib": 1.5}]))
+    assert invoke(checkout.main, "memory", "-t", 1) == "what it  mib 1.5\n"
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 0}', '{"format": 1}', '{"format": 2}'])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "other.json").write_text(content)

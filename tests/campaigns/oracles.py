@@ -14,7 +14,7 @@ sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "kerne
 
 # ruff: noqa: E402 (tests are imported from where they lie)
 import numpy as np
-from catalogue import same_bytes, same_quantized, specials, ties, values
+from catalogue import same_bytes, same_measures, same_quantized, specials, ties, values
 from unpacked import unpack_array
 
 import fastq
@@ -187,8 +187,7 @@ def errors():
     alone[:, 7] = np.add.outer([-131, 124], np.linspace(-3, 3, 49)).reshape(-1) / 2
     x = np.concatenate([alone.reshape(-1), values("float32", 211), np.zeros(5)]).astype(np.float32)
     q = reference.quantize(x, qparams=p)
-    actual, expected = map(dataclasses.astuple, both("compare", x, q))
-    assert np.allclose(actual, expected, rtol=1e-11, atol=0), f"different: {actual}, {expected}"
+    same_measures(*both("compare", x, q))
 
 
 def tables():

@@ -38,6 +38,7 @@ def check(acc, *numbers, **options):
     expected = codes(acc, *numbers, **options)
     same_bytes(reference.requantize(acc, *numbers, **options), expected)
     same_bytes(fastq.requantize(acc, *numbers, **options), expected)
+    same_bytes(fastq.requantize(acc, *numbers, **options, out=~expected), expected)  # each element is written
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------

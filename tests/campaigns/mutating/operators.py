@@ -52,8 +52,6 @@ _PAIRS = [
     ("even", "odd"),
     ("floor", "trunc"),
     ("sext", "zext"),
-    ("smin", "smax"),
-    ("umin", "umax"),
 ]
 _OTHER_NAMES = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 

@@ -29,6 +29,15 @@ def nan_among(measures):
     return {name for name in ABSOLUTE + RELATIVE if math.isnan(getattr(measures, name))}
 
 
+def test_other_measures_of_errors_of_any_size_are_noticed():
+    x = np.linspace(1, 2, 9) * 1e-30
+    right = reference.compare(x, x * 1.01)
+    for name in ABSOLUTE + RELATIVE:
+        other = dataclasses.replace(right, **{name: getattr(right, name) * (1 + 1e-9)})
+        with pytest.raises(AssertionError, match=f"different: {name} is "):
+            same_measures(other, right)
+
+
 def approximation(x, dtype="float32"):
     with np.errstate(over="ignore"):
         return (x * 0.75).astype(dtype)

@@ -294,13 +294,13 @@ RULES = (
 )
 
 
+_RULES_OF = {axis: [rule for rule in RULES if axis in rule.axes] for axis in AXES}
+
+
 def allowed(values: Mapping[str, str], axis: str) -> bool:
     """Return whether the value of an axis goes with all others that are known."""
-    return all(
-        rule.holds(*(values[each] for each in rule.axes))
-        for rule in RULES
-        if axis in rule.axes and all(each in values for each in rule.axes)
-    )
+    value_of, is_known = values.__getitem__, values.__contains__  # a sample asks 100,000 times
+    return all(holds(*map(value_of, axes)) for axes, holds in _RULES_OF[axis] if all(map(is_known, axes)))
 
 
 class Cell(NamedTuple):

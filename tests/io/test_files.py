@@ -588,6 +588,9 @@ def test_names_that_archives_cut_are_refused(tmp_path):
 BITS = [((3000, 500), "<f4"), ((3, 5, 9), ">f2"), ((17,), "i4"), ((), "f8"), ((0, 9), "f4"), ((4, 0), "f4")]
 
 
+@pytest.mark.slow(
+    "a kernel for each dtype", quick=lambda dtype, bytes_are, **_: dtype.endswith("f4") or bytes_are == "uint8"
+)
 @pytest.mark.parametrize(("shape", "dtype"), BITS)
 @pytest.mark.parametrize(("bytes_are", "order"), [("uint8", "big"), ("int8", "little")])
 def test_bits_of_a_file_are_those_that_numpy_packs(tmp_path, shape, dtype, bytes_are, order):

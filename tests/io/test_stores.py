@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shutil
 import sys
 
 import numpy as np
@@ -23,17 +24,25 @@ FIELD = RNG.normal(280, 9, (40, 6, 50)).astype(np.float32)
 FIELD[:, 2, 7] = np.nan
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """A file, its packed and its rounded copy, with gaps, times, a scalar, flags and texts."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("written")
     data = {"t": (("time", "y", "x"), FIELD), "gaps": ("x", np.full(50, np.nan)), "grid": ((), np.int32(7))}
     data |= {"land": ("y", np.arange(6) % 2 == 0), "names": ("y", np.array(list("abcdef"))), "p": ("x", FIELD[0, 0])}
     ds = xarray.Dataset(data, {"time": np.datetime64("2024-01-01", "ns") + np.arange(40) * np.timedelta64(1, "h")})
     packed = {"dtype": "int16", "scale_factor": 0.5, "add_offset": 273.0, "_FillValue": -1}
-    ds.to_netcdf("a.nc", encoding={"p": packed, "t": {"chunksizes": (7, 2, 20)}})
-    run("pack", "a.nc", "b.nc")
-    run("bitround", "a.nc", "c.zarr", "--keepbits", "t=5")
+    ds.to_netcdf(folder / "a.nc", encoding={"p": packed, "t": {"chunksizes": (7, 2, 20)}})
+    run("pack", folder / "a.nc", folder / "b.nc")
+    run("bitround", folder / "a.nc", folder / "c.zarr", "--keepbits", "t=5")
+    return folder
+
+
+@pytest.fixture
+def here(written, tmp_path, monkeypatch):
+    """Copies of them, in a folder that is the current one."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -55,7 +55,7 @@ def ties_specials_and_extreme_scales(dtype, code):
 
 @row([1 << 16, (1 << 18) + 17, (1 << 21) + 5], operations="quantize, values, fake, measures", quick=always)
 def large_arrays_in_parallel(size):
-    yield Work(values("float32", size, 8), "uint8", threads=(1, 2, 4))
+    yield Work(values("float32", size, 8), "int8", threads=(1, 2, 4))
 
 
 @row(

@@ -131,6 +131,7 @@ def test_such_instructions_are_found(mutant, tmp_path):
     assert expected <= set(wrong(folder, "float64"))
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype, bits, options: dtype == "float32")
 @pytest.mark.parametrize(
     "options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 3}]
 )

@@ -139,6 +139,7 @@ def test_numbers_at_random_by_fractions(name):
     assert found.view(np.uint16).tolist() == expected
 
 
+@pytest.mark.slow("compiles two kernels each", quick=lambda name: name == "bfloat16")
 @BOTH
 def test_the_least_number_that_goes_up(name):
     # contract 9.2

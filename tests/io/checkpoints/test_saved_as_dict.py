@@ -41,6 +41,7 @@ def same_values(found, expected):
         np.testing.assert_array_equal(found[name], values)
 
 
+@pytest.mark.slow("compiles kernels of its own", quick=lambda case: case != "GPTQ, 2 bits")  # others have 3, 4 and 8
 @pytest.mark.parametrize("case", [case for case in SOURCES if "order of act" not in case])
 def test_models_of_other_writers(tmp_path, case):
     tensors, entry, _, *files = SOURCES[case]()

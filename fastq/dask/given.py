@@ -91,7 +91,7 @@ def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> resul
     granularity(params.axis, params.block_size, len(shape), "the values")
     rules = rules_of(params, compute)
     scale = rules.ready_scale_dtype(params.scale.dtype)
-    zero_point = rules.ready_zero_point_dtype(params.zero_point.dtype, scale)
+    zero_point = rules.ready_zero_point_dtype(params.zero_point.dtype)
     if params.tensor_scale is not None:
         parameters.check_tensor_scale(params.tensor_scale.dtype, params.tensor_scale.shape, params.dtype)
     like = in_dtypes_of(_template(params), np.empty(0, scale), np.empty(0, zero_point), compute)
@@ -138,8 +138,8 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     here.
     """
     (x, _, scale, zero_point), rules = call.operands, request.rules
-    dtype = rules.ready_scale_dtype(dtype_in(scale, "scale"))
-    rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"), dtype)
+    rules.ready_scale_dtype(dtype_in(scale, "scale"))
+    rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"))
     if not is_a(scale, da.Array):
         scale = rules.ready_scale(scale)
     if zero_point is not None and not is_a(zero_point, da.Array):

@@ -223,7 +223,7 @@ def _with_parameters(
     """Return the conversion of an array by given parameters, which are one number each."""
     rules, qtype, (x, name), zero_point = request.rules, request.qtype, array, _dtype(zero_point, "zero_point")
     dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
-    is_float = _resolved(rules.ready_zero_point_dtype, zero_point, dtype).kind == "f" and not qtype.element
+    is_float = _resolved(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
     codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
     spec = spec_of(op, request.placed(name, (), (), 1))
     conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))

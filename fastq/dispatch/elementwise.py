@@ -18,7 +18,7 @@ from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests import values
 from fastq.requests.noise import Noise
-from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
+from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, planned_qparams, rules_of, storage_of
 from fastq.results import QParams, QuantizedArray, without_checks
 from fastq.system.arguments import dtype_of, is_out
 
@@ -54,7 +54,8 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
     """Resolve `fastq.quantize` with parameters."""
     compute = values.check_input(x.dtype)
     rules, params, request = _values_by_qparams(call, x, compute)
-    bound = _by_qparams("quantize", call, rules, params, request, codes_result(x, params.dtype, out))
+    spec, result = spec_of("quantize", request), codes_result(x, params.dtype, out)
+    bound = _bound(spec, request, call, rules, given_by(params), result)
 
     @in_standard_mode
     def launch(
@@ -73,14 +74,15 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
 
 def fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    of_values = _values_by_qparams(call, x, values.check_input(x.dtype))
-    return _by_qparams("fake", call, *of_values, result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x))
+    rules, params, request = _values_by_qparams(call, x, values.check_input(x.dtype))
+    spec, result = spec_of("fake", request), result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x)
+    return _bound(spec, request, call, rules, given_by(params), result)
 
 
 def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, values.Request]:
     """Return the rules for parameters, parameters that are ready for values, and the request."""
     rules = rules_of(call.qparams, compute)
-    params = checked_qparams(call.qparams, x.shape, compute, rules)
+    params = planned_qparams(call.qparams, x.shape, compute, rules)
     return rules, params, values.by_qparams(x.dtype, x.ndim, params, call.options)
 
 
@@ -88,19 +90,12 @@ def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) 
     """Resolve `QuantizedArray.dequantize`."""
     shape, compute = call.shape, call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
-    params = checked_qparams(call.qparams, shape, compute, rules)
-    request = values.of_qparams(params, len(shape), compute)
+    params = planned_qparams(call.qparams, shape, compute, rules)
+    request = values.of_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
     wanted = values.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _by_qparams("dequantize", call, rules, params, request, result)
-
-
-def _by_qparams(
-    op: str, call: Call, rules: ParameterRules, params: QParams, request: values.Request, result: Result
-) -> BoundCall:
-    """Return what launches an operation by its QParams, `params` where they are in the compute type."""
-    return _bound(spec_of(op, request), request, call, rules, given_by(params), result)
+    return _bound(spec_of("dequantize", request), request, call, rules, given_by(params), result)
 
 
 def given_by(params: QParams) -> Parameters:

@@ -17,7 +17,15 @@ from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
 from fastq.requests import parameters, requantization, values
 from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
-from fastq.requests.values import Request, by_numbers, by_qparams, codes_by_numbers, dtype_of_fakes, dtype_of_values
+from fastq.requests.values import (
+    Request,
+    by_numbers,
+    by_qparams,
+    codes_by_numbers,
+    dtype_by_scale,
+    dtype_of_fakes,
+    dtype_of_values,
+)
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, is_a
 
@@ -124,7 +132,7 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
     scale = dtype_in(call.operands[2], "scale")
-    wanted = dtype_of_values(call.options.dtype, None, scale)
+    wanted = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
     request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
     parts.check_aligned()
     how = {"asked": _told_placed(call, request, wanted), "token": "dequantize_linear"}

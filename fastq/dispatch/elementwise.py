@@ -40,7 +40,7 @@ def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any)
 def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = values.dtype_of_values(call.options.dtype, out, scale_dtype)
+    wanted = values.dtype_of_values(call.options.dtype, out, values.dtype_by_scale(scale_dtype))
     request = values.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
@@ -155,7 +155,7 @@ def launch_of(
         return BoundLaunch(refuse, nothing, ready=ready)
     in_kernel, shape = in_bits(given), x.shape if call.shape is None else call.shape
     kinds = x.dtype, result.dtype, in_kernel.scale.dtype, in_kernel.zero_point.dtype
-    order = order_without_gaps(in_kernel.scale)
+    order = order_without_gaps(in_kernel.scale) if request.granularity.block_size else None  # else it is not read
     target = None if out is None else np.asarray(out)
     for_arrays = functools.partial(launcher, spec, request.granularity, shape=shape, dtypes=kinds, scale_order=order)
     way, launch = for_arrays(x, target), never_fits

@@ -131,14 +131,14 @@ def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options:
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
-    loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
+    loop = loop_of(layout, spec.op, *kinds[:3])
     kernel = kernel_address(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
     large, codes = outgrows_cache(size, *kinds[:2]), spec.op == "quantize"
     streaming = store_mode(size, *kinds[:2], layout, row=loop.row, codes=codes) if large else 0
     args = kernel_args(layout, spec.code_range, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     how: dict[str, Any] = {"chunk_multiple": WHOLE_BYTES, "backward": backward, "status_mask": status_mask}
-    plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threads, **how)
+    plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threadpool.threads_for(size), **how)
     return tiled(plan, view, kinds[:2])
 
 

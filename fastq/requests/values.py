@@ -86,16 +86,19 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
     return as_qtype(dtype)
 
 
-def dtype_of_values(dtype: Any, out: Any, default: DType | None) -> DType:
-    """Return the dtype of decoded values: the requested one, else that of out, else that of scales, or else float32.
+def dtype_of_values(dtype: Any, out: Any, compute: DType) -> DType:
+    """Return the dtype of decoded values: the requested one, else that of out, else their compute type."""
+    if dtype is not None:
+        return as_real(dtype, "dtype")
+    return as_real(out.dtype, "out") if out is not None and arguments.is_out(out) else compute
+
+
+def dtype_by_scale(scale: DType | None) -> DType:
+    """Return the dtype of values that scales of a dtype have by default: theirs, or else float32.
 
     Some dtypes of scales are not dtypes of values, and Python numbers have no dtype.
     """
-    if dtype is not None:
-        return as_real(dtype, "dtype")
-    if arguments.is_out(out):
-        return as_real(out.dtype, "out")
-    return default if default is not None and is_real(default) else _FLOAT32
+    return scale if scale is not None and is_real(scale) else _FLOAT32
 
 
 def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:

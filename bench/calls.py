@@ -20,6 +20,7 @@ from fastq.results import BitInformation, Comparison, QParams
 
 Array = NDArray[Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Axes = int | tuple[int, ...] | None
 Results = dict[str, Any]
 
 SEED = 20240607
@@ -58,6 +59,11 @@ def dtype_of(name: str) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name))
 
 
+def kept_axes(axis: Axes) -> tuple[int, ...]:
+    """The axes whose indices have scales of their own, given the argument of fastq."""
+    return () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+
+
 @dataclass(frozen=True)
 class Operands:
     """What a call is made with."""
@@ -67,7 +73,7 @@ class Operands:
     first: Array  # of values or of codes, what has the layout
     shape: tuple[int, ...]  # of the array of values
     dtype: str = "float32"  # of the values
-    axis: int | tuple[int, ...] | None = None  # of those that share a scale, as fastq takes it
+    axis: Axes = None  # of those that share a scale, as fastq takes it
     block_size: int = 0
     symmetric: bool = False  # whether zero points are the middle
     qparams: QParams | None = None  # those that are given
@@ -89,7 +95,7 @@ class Operands:
     @property
     def kept(self) -> tuple[int, ...]:
         """The axes whose indices have scales of their own."""
-        return () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return kept_axes(self.axis)
 
     @property
     def ragged(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import NamedTuple
 
 from fastq.formats.gguf import BLOCK_FORMATS
@@ -121,30 +122,23 @@ WORKS = (
     Work("quantize", code="uint8"),
     Work("fake_quantize"),
     Work("fake_quantize_range", code="uint8"),
-    Work("quantize", granularity="rows"),
-    Work("quantize", granularity="columns"),
-    Work("quantize", granularity="blocks32"),
+    *(Work("quantize", granularity=name) for name in ("rows", "columns", "blocks32")),
     *(Work("dequantize_linear", granularity=name) for name in ("rows", "columns", "blocks32")),
     Work("fake_quantize", granularity="blocks32"),
     Work("requantize", "int32"),
     Work("compare", code="uint8"),
-    Work("quantize_linear", "float16"),
-    Work("quantize_linear", "bfloat16"),
-    Work("quantize", code="int4", granularity="blocks32"),
-    Work("quantize", code="mxfp4", granularity="blocks32"),
+    *(Work("quantize_linear", dtype) for dtype in ("float16", "bfloat16")),
+    *(Work("quantize", code=code, granularity="blocks32") for code in ("int4", "mxfp4")),
     *(Work("dequantize", code=code, granularity="blocks32") for code in ("int4", "mxfp4")),
-    Work("quantize_linear", code="float8_e4m3fn"),
-    Work("quantize_linear", code="float8_e5m2"),
-    Work("quantize_linear", code="float4_e2m1fn"),
+    *(Work("quantize_linear", code=code) for code in ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")),
     Work("pack", "int8", "int4"),
     Work("unpack", "int8", "int4"),
     Work("bitround"),
-    Work("gguf_quantize", code="Q8_0", granularity="blocks32"),
-    Work("gguf_quantize", code="Q4_0", granularity="blocks32"),
-    *(Work("gguf_quantize", code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}") for code in SEARCHED),
-    Work("gguf_dequantize", code="Q8_0", granularity="blocks32"),
-    Work("gguf_dequantize", code="Q4_0", granularity="blocks32"),
-    *(Work("gguf_dequantize", code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}") for code in SEARCHED),
+    *(
+        Work(operation, code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}")
+        for operation in ("gguf_quantize", "gguf_dequantize")
+        for code in ("Q8_0", "Q4_0", *SEARCHED)
+    ),
 )
 
 # titles of the rows of the README's table
@@ -235,13 +229,9 @@ def parameter_bytes(code: str) -> tuple[int, int]:
 
 def chosen(patterns: Iterable[str]) -> list[Work]:
     """Works whose operation, name or title fits one of the shell patterns; all without patterns."""
-    patterns = list(patterns)
-    return [work for work in WORKS if not patterns or any(fits(work, pattern) for pattern in patterns)]
-
-
-def fits(work: Work, pattern: str) -> bool:
-    """Whether a shell pattern is for a work."""
-    return any(fnmatchcase(name, pattern) for name in (work.operation, work.name, work.title))
+    wanted = list(patterns) or ["*"]
+    names = {work: (work.operation, work.name, work.title) for work in WORKS}
+    return [work for work, each in names.items() if any(fnmatchcase(name, p) for p in wanted for name in each)]
 
 
 def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
@@ -250,14 +240,9 @@ def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
     return (Case(work, log2) for log2 in sizes for work in works)
 
 
+@cache
 def case_of(name: str) -> Case:
-    """The case of a name.
-
-    Raises
-    ------
-    ValueError
-        If the name is not that of a row of the table at a size.
-    """
+    """The case of a name; ValueError if the name is not that of a row of the table at a size."""
     work, _, size = name.rpartition("/2^")
     found = [row for row in WORKS if row.name == work]
     if not found or not size.isdigit():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from . import machine, scaling, scaling_page, show
+from . import compressed, machine, scaling, scaling_page, show
 from .cases import WORKS, Case, cases
 from .command import (
     DEFAULT_BUDGET,
@@ -24,8 +23,9 @@ from .command import (
     sections,
     works_option,
 )
-from .options import FILE, console, sizes_option, threads_option
+from .options import FILE, console, count_option, keep_option, sizes_option, threads_option
 from .results import Results, read, stored
+from .rounds import ROUNDS
 from .scan import command as scan_command
 from .scan import store as scan_results
 
@@ -126,7 +126,7 @@ def signal(weights_file: Path | None) -> None:
     if weights_file:
         click.echo("\n".join(signals.lines(found)))
         return
-    signals.store(found, signals.STORED)
+    compressed.write(signals.STORED, found, 2)
     rewrite(signals.PAGE, lambda text: signals.page(text, found), signals.STORED)
 
 
@@ -134,10 +134,9 @@ def signal(weights_file: Path | None) -> None:
 def embeddings() -> None:
     """Write the table of docs/howto/models.md: embeddings of a model before and after `fastq convert`; minutes."""
     from . import embeddings as compared
-    from . import signals
 
     found = compared.measured(lambda line: click.echo(line, err=True))
-    signals.store(found, compared.STORED)
+    compressed.write(compared.STORED, found, 2)
     rewrite(compared.PAGE, lambda text: compared.page(text, found), compared.STORED)
 
 
@@ -160,7 +159,7 @@ def show_stored(results_file: Path) -> None:
 @click.option(
     "--scan/--no-scan", "with_scan", default=True, help="Also measure a fixed part of the scan, or leave it out."
 )
-def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
+def gate(results_file: Path, with_scan: bool, **named: Any) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
     The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
@@ -168,7 +167,7 @@ def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
     """
     from . import gate as gates
 
-    before = read(results_file)
+    before, wanted = read(results_file), Wanted(**named)
     if (threads := before.settings["threads"]) != wanted.threads:
         raise click.UsageError(f"{results_file.name} was measured with --threads {threads}, not {wanted.threads}")
     again = [case for case in cases(wanted.works, wanted.sizes or DEFAULT_SIZES) if before.get(case.name)]
@@ -185,7 +184,7 @@ def gate(wanted: Wanted, results_file: Path, with_scan: bool) -> None:
 @sizes_option(DEFAULT_SIZES)
 @works_option
 @threads_option
-@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Number of rounds of each case.")
+@count_option("--rounds", ROUNDS, "Number of rounds of each case.")
 @click.option("--mean", type=float, default=0.0, help="Exit with 1 if the geometric mean of the ratios is lower.")
 @click.option("--least", type=float, default=0.0, help="Exit with 1 if any ratio is lower.")
 def turns(
@@ -211,24 +210,19 @@ def turns(
 def printed(name: str, threads: int) -> None:
     """Measure one section and print its rows."""
     for row in sections(threads)[name]:
-        click.echo("  ".join(f"{key} {_number(value)}" for key, value in row.items()))
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        words = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+        click.echo("  ".join(words))
 
 
 @main.command(name="scaling")
 @threads_option
 @works_option
 @sizes_option(scaling.SIZES, default=scaling.SIZES)
-@click.option(
-    "--sweeps", type=click.IntRange(1), default=scaling.SWEEPS, show_default=True, help="Most sweeps over all cases."
-)
+@count_option("--sweeps", scaling.SWEEPS, "Most sweeps over all cases.")
 @click.option(
     "--seconds", type=float, default=scaling.SECONDS, show_default=True, help="Seconds for all sweeps together."
 )
-@click.option("--keep", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
+@keep_option
 def scaling_by_threads(
     threads: int, works: list[Any], sizes: tuple[int, ...], sweeps: int, seconds: float, json_file: Path | None
 ) -> None:
@@ -238,7 +232,7 @@ def scaling_by_threads(
     them in each sweep; those for which the first sweep has no time are left out.
     """
     settings = {"threads": threads, "sweeps": sweeps, "seconds": seconds}
-    results = Results(machine.describe(), {}, settings, time.strftime("%Y-%m-%d %H:%M:%S"))
+    results = Results(machine.describe(), {}, settings, machine.now())
 
     def keep(case: Case, rows: list[dict[str, Any]]) -> None:
         results.sections["scaling"] = rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,14 +12,14 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
 from . import contention, machine, memory, scaling, show, startup
 from .cases import WORKS, Case, cases, chosen
-from .options import FILE, chosen_option, console, sizes_option, threads_option
+from .options import FILE, chosen_option, console, count_option, keep_option, progress, sizes_option, threads_option
 from .peers import OURS, PEERS
 from .results import Results
-from .rounds import Bench, Settings, measure_all
+from .rounds import ROUNDS, Bench, Settings, measure_all
 from .worker import NOT_INSTALLED, Workers
 
 DEFAULT_SIZES = (24, 18, 12)
@@ -76,15 +75,16 @@ works_option = chosen_option(
     "-o", "--operations", "works", "PATTERN", "Operations to measure; by default all.", works_of
 )
 peers_option = chosen_option("-c", "--contenders", "peers", "NAMES", "Contenders to measure; by default all.", peers_of)
-rounds_option = click.option(
-    "--rounds", type=click.IntRange(1), default=7, show_default=True, help="Most rounds of each case."
+options = (
+    sizes_option(DEFAULT_SIZES),
+    works_option,
+    threads_option,
+    peers_option,
+    count_option("--rounds", ROUNDS, "Most rounds of each case."),
+    click.option(
+        "--seconds", "budget", type=float, show_default=f"{DEFAULT_BUDGET:g}", help="Seconds for all cases together."
+    ),
 )
-budget_option = click.option(
-    "--seconds", "budget", type=float, show_default=f"{DEFAULT_BUDGET:g}", help="Seconds for all cases together."
-)
-
-
-options = (sizes_option(DEFAULT_SIZES), works_option, threads_option, peers_option, rounds_option, budget_option)
 
 
 class Wanted(NamedTuple):
@@ -103,32 +103,25 @@ class Wanted(NamedTuple):
 
 
 def measuring(command: Any) -> Any:
-    """Give a command the options of a measurement, and what they say as its first argument."""
-
-    @functools.wraps(command)
-    def run_as_wanted(**named: Any) -> Any:
-        wanted = Wanted(*(named.pop(name) for name in Wanted._fields))
-        return command(wanted, **named)
-
-    for option in reversed(options):
-        run_as_wanted = option(run_as_wanted)
-    return run_as_wanted
+    """Give a command the options of a measurement, which are the fields of `Wanted`."""
+    return functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 @click.command()
 @measuring
-@click.option("--keep", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case.")
+@keep_option
 @plot_option()
 @click.option("--every", is_flag=True, help="Also print a row for each contender.")
 @click.option("--full", is_flag=True, help="Measure all sizes in about half an hour, and the other sections.")
 @click.option("--list", "listing", is_flag=True, help="Print the chosen cases and contenders, and measure nothing.")
-def run(wanted: Wanted, json_file: Path | None, plot_file: Path | None, every: bool, full: bool, listing: bool) -> None:
+def run(json_file: Path | None, plot_file: Path | None, every: bool, full: bool, listing: bool, **named: Any) -> None:
     """Measure every operation, the peers, and the limit of the memory.
 
     Each peer runs in its own process, and all take turns. Every result is compared with the reference before it is
     timed. LOG2 is, for example, 18, or 12,18, or 10-26:2. PATTERN matches an operation or a name that --list prints;
     give several, or one with commas.
     """
+    wanted = Wanted(**named)
     if listing:
         print_list(wanted.works, wanted.peers)
         return
@@ -178,13 +171,10 @@ def sections(threads: int) -> dict[str, Iterator[dict[str, Any]]]:
 
 def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> Results:
     """Measure cases with a progress bar, and keep the results after each."""
-    started = time.strftime("%Y-%m-%d %H:%M:%S")
-    chosen_settings = {"rounds": settings.rounds, "turn": settings.turn, "budget": settings.budget}
-    results = Results(machine.describe(), {}, chosen_settings | {"threads": settings.threads}, started)
-    bar = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Workers(settings.threads) as workers, Progress(*columns, console=bar, disable=not bar.is_terminal) as progress:
-        task = progress.add_task("starting the peers", total=len(wanted))
+    chosen_settings = {name: getattr(settings, name) for name in ("rounds", "turn", "budget", "threads")}
+    results = Results(machine.describe(), {}, chosen_settings, machine.now())
+    with Workers(settings.threads) as workers, progress(MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("starting the peers", total=len(wanted))
         bench = Bench(settings, workers)
         bench.start()
         results.versions = bench.versions
@@ -192,9 +182,9 @@ def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> 
         def done(measurement: Any) -> None:
             results.measurements.append(measurement)
             results.sort()
-            progress.advance(task)
+            bar.advance(task)
             if json_file:
                 results.write(json_file)
 
-        measure_all(bench, wanted, done, lambda case: progress.update(task, description=case.name))
+        measure_all(bench, wanted, done, lambda case: bar.update(task, description=case.name))
     return results

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from timeit import timeit
 
 import dask
 import dask.array as da
@@ -64,9 +65,7 @@ def best(works: dict[str, Callable[[], object]], rounds: int = 5) -> list[tuple[
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            start = time.perf_counter()
-            work()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(timeit(work, number=1))
     return [(name, float(np.median(each[1:]))) for name, each in seconds.items()]
 
 

@@ -63,11 +63,9 @@ def given(case: Case, x: Array) -> QParams:
     if case.work.granularity == "tensor":
         return QParams(np.array(scale(code)), zero_point(code), as_qtype(code))
     found = reference.choose_qparams(x, code, **granularity(case))
-    return found if case.work.prescribed else replace(found, scale=_within(found.scale))
-
-
-def _within(scales: Array) -> Array:
-    return (WITHIN * scales).astype(np.float16).astype(np.float32)
+    if case.work.prescribed:
+        return found
+    return replace(found, scale=(WITHIN * found.scale).astype(np.float16).astype(np.float32))
 
 
 def granularity(case: Case) -> dict[str, Any]:

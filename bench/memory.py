@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ import numpy as np
 
 import fastq
 
-from . import data
+from . import data, machine
 from .calls import call_of
 from .cases import WORKS, Case, case_of
 from .peers import OURS, Runner
@@ -35,21 +34,16 @@ MIB = 1 << 20
 
 def high_water_mark() -> int:
     """Read the most bytes that were resident since the last reset."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    if found is None:
-        raise OSError("/proc/self/status has no VmHWM")
-    return int(found[1]) * 1024
-
-
-def reset_high_water_mark() -> None:
-    Path("/proc/self/clear_refs").write_text(RESET_HIGH_WATER_MARK)
+    if found := machine.memory("VmHWM", "self/status"):
+        return found
+    raise OSError("/proc/self/status has no VmHWM")
 
 
 def peak_of(runner: Runner) -> int:
     """Call once, and return the resident bytes above those before, and the bytes returned in addition to out=."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    reset_high_water_mark()
+    Path("/proc/self/clear_refs").write_text(RESET_HIGH_WATER_MARK)
     before = high_water_mark()
     returned = runner.call()
     after = high_water_mark()
@@ -82,12 +76,11 @@ def temporary(case: Case) -> Runner:
     return Runner(call, dict)
 
 
-def into_or_fresh(case: Case) -> Runner:
-    """The call of the benchmark."""
-    return builders(OURS)[case.work.operation, ""](case)
-
-
-VARIANTS = {"": into_or_fresh, "strided": strided, "temporary": temporary}
+VARIANTS = {
+    "": lambda case: builders(OURS)[case.work.operation, ""](case),
+    "strided": strided,
+    "temporary": temporary,
+}
 
 
 def rows() -> Iterator[dict[str, Any]]:

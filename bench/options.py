@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from . import machine
 from .cases import LOG2_SIZES
@@ -20,6 +21,12 @@ def console() -> Console:
     """Standard output, at its natural width if it is not a terminal."""
     made = Console()
     return made if made.is_terminal else Console(width=WIDTH)
+
+
+def progress(*columns: ProgressColumn) -> Progress:
+    """A bar on standard error, with these columns after it; nothing if that is not a terminal."""
+    bar = Console(stderr=True)
+    return Progress(TextColumn("{task.description}"), BarColumn(), *columns, console=bar, disable=not bar.is_terminal)
 
 
 class Sizes(click.ParamType):
@@ -52,6 +59,16 @@ threads_option = click.option(
     show_default="all",
     help="Number of threads of every contender.",
 )
+
+
+keep_option = click.option(
+    "--keep", "json_file", type=FILE, help="Keep the results in FILE, which is written after every case."
+)
+
+
+def count_option(name: str, default: int, text: str) -> Any:
+    """An option that is a number of times."""
+    return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=text)
 
 
 def sizes_option(shown: Iterable[int], and_more: str = "", **default: Any) -> Any:

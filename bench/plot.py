@@ -6,37 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib import color_sequences
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from .peers import OURS, PEERS, ROOFLINES
 from .results import Measurement, Results, peer_of
 
-COLORS = {
-    "fastq": "#d62728",
-    "numpy": "#1f77b4",
-    "naive_numba": "#17becf",
-    "numexpr": "#7f7f7f",
-    "torch_eager": "#ff7f0e",
-    "torch_compile": "#8c564b",
-    "jax_jit": "#9467bd",
-    "onnxruntime": "#2ca02c",
-    "faiss": "#e377c2",
-    "gguf_py": "#1a237e",
-    "ml_dtypes": "#00695c",
-    "ggml": "#bcbd22",
-}
+SHADES = color_sequences["tab20"]  # pairs of a strong one and a pale one
+COLORS = dict(zip(PEERS, SHADES[::2] + SHADES[1::2], strict=False))
 ROOFLINE = "#555555"
 COLUMNS, PANEL = 3, (4.6, 3.4)
 
 
 def save(results: Results, path: Path) -> None:
-    """Draw the results into a file.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to draw.
-    """
+    """Draw the results into a file; ValueError if there is nothing to draw."""
     shown = [m for m in results.measurements if m.ours() or m.best_peer()]
     works = list(dict.fromkeys(m.of.work for m in shown))
     if not works:
@@ -52,14 +35,10 @@ def save(results: Results, path: Path) -> None:
     threads = results.settings["threads"]
     who = f"{results.machine['cpu']}, {threads} thread{'s' * (threads > 1)}"
     figure.suptitle(f"{who}: Gelem/s against elements, best of all rounds")
-    handles: dict[str, Any] = {}
-    for axis in axes.flat:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+    handles = {line.get_label(): line for axis in axes.flat for line in axis.get_legend_handles_labels()[0]}
     order = [name for name in PEERS if name in handles]
-    figure.legend(
-        [handles[n] for n in order], order, loc="outside lower center", ncols=min(7, len(order)), frameon=False
-    )
+    shown = [handles[name] for name in order]
+    figure.legend(shown, order, loc="outside lower center", ncols=min(7, len(order)), frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -101,17 +80,10 @@ def draw_caches(axis: Any, measurements: list[Measurement], caches: dict[str, di
     """Mark the sizes at which the bytes of the case fill each cache of one core."""
     first, last = measurements[0].of, measurements[-1].of
     for name, cache in caches.items():
-        for low, high in zip(range(first.log2, last.log2), range(first.log2 + 1, last.log2 + 1), strict=True):
-            sizes = [first._replace(log2=log2).bytes_moved for log2 in (low, high)]
-            if sizes[0] <= cache["bytes"] < sizes[1]:
-                where = low + (cache["bytes"] - sizes[0]) / (sizes[1] - sizes[0])
+        for log2 in range(first.log2, last.log2):
+            low, high = (first._replace(log2=each).bytes_moved for each in (log2, log2 + 1))
+            if low <= cache["bytes"] < high:
+                where = log2 + (cache["bytes"] - low) / (high - low)
                 axis.axvline(where, color="black", linewidth=0.8, alpha=0.3, zorder=1)
-                axis.annotate(
-                    name,
-                    (where, 0.02),
-                    xycoords=("data", "axes fraction"),
-                    fontsize=7,
-                    alpha=0.7,
-                    ha="right",
-                    rotation=90,
-                )
+                style = {"fontsize": 7, "alpha": 0.7, "ha": "right", "rotation": 90}
+                axis.annotate(name, (where, 0.02), xycoords=("data", "axes fraction"), **style)

@@ -13,7 +13,7 @@ from . import scaling_page
 from .cases import HEADLINES, WORKS, Case
 from .limits import CALL, LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
-from .markdown import folded, markdown, with_part
+from .markdown import Cell, Row, folded, listed, markdown, number, with_part
 from .peers import PEERS, ROOFLINES
 from .pictures import write_pictures, write_texts
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
@@ -32,17 +32,17 @@ UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 
 Scans = dict[Path, Scan]
-Row = dict[str, Any]
-Cell = Callable[[Row], str]
 
 
 def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
     """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths, scan = _paths(stored), _link_of_scan(scans) + scaling_page.link()
+    paths, scan = _paths(stored), f"- all that the API offers: [a sample]({scan_page.PAGE.name})\n" if scans else ""
+    scan += scaling_page.link()
     made = {path: page(stored[file], file.name, _links(stored, paths, file) + scan) for file, path in paths.items()}
     first = next(iter(stored.values()))
     made |= {scan_page.PAGE: scan_page.text(scans)} if scans else {}
-    return made | {README: readme((root / README).read_text(encoding="utf-8"), first)}
+    readme = (root / README).read_text(encoding="utf-8")
+    return made | {README: with_part(readme, BEGIN, speed_table(first, HEADLINES), END)}
 
 
 def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
@@ -56,10 +56,6 @@ def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
 def _links(stored: dict[Path, Results], paths: dict[Path, Path], but: Path) -> str:
     others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != but]
     return f"- other machines: {', '.join(others)}\n" if others else ""
-
-
-def _link_of_scan(scans: Scans) -> str:
-    return f"- all that the API offers: [a sample]({scan_page.PAGE.name})\n" if scans else ""
 
 
 def pictures(scans: Scans) -> dict[Path, Scan]:
@@ -88,11 +84,6 @@ def page(results: Results, name: str, others: str) -> str:
     return TEMPLATE.read_text(encoding="utf-8").format(results=name, others=others, **parts)
 
 
-def readme(text: str, results: Results) -> str:
-    """The README with the table between the marks replaced; ValueError if it has no marks."""
-    return with_part(text, BEGIN, speed_table(results, HEADLINES), END)
-
-
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -106,7 +97,7 @@ def machine(results: Results) -> str:
     """A list of facts about the machine."""
     m = results.machine
     caches = ", ".join(
-        f"{name} {nbytes(c['bytes'])} for {counted(c['cores'], 'core')}" for name, c in m["caches"].items()
+        f"{name} {nbytes(c['bytes'])} for {c['cores']} core{'s' * (c['cores'] > 1)}" for name, c in m["caches"].items()
     )
     lines = [
         f"CPU: {m['cpu']}; {m['features']}",
@@ -206,11 +197,6 @@ _CALLS = (
 )
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things, in words where it is one."""
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
-
-
 def throughput(results: Results) -> str:
     """A table for each work, all its sizes."""
     parts = []
@@ -291,19 +277,14 @@ def limits(results: Results) -> str:
     return markdown(columns, rows) if rows else "None."
 
 
-def listed(section: str, columns: dict[str, Cell], is_shown: Callable[[Row], bool] = bool) -> Callable[[Results], str]:
-    """A part of the page that has a line for each row of a section, with these cells of it."""
+def section(name: str, columns: dict[str, Cell], is_shown: Callable[[Row], bool] = bool) -> Callable[[Results], str]:
+    """A part of the page that lists rows of a section."""
 
     def part(results: Results) -> str:
-        rows = [[cell(row) for cell in columns.values()] for row in results.sections.get(section, []) if is_shown(row)]
-        return markdown(columns, rows) if rows else NOT_MEASURED
+        rows = list(filter(is_shown, results.sections.get(name, [])))
+        return listed(columns, rows) if rows else NOT_MEASURED
 
     return part
-
-
-def number(key: str, units: float, digits: int) -> Cell:
-    """A cell that has a number in other units, `units` of them for one."""
-    return lambda row: NOT_THERE if row.get(key) is None else f"{row[key] * units:.{digits}f}"
 
 
 WHAT: Cell = itemgetter("what")
@@ -318,23 +299,23 @@ _CONTENTION = {
     "99th of one thread": "serial_p99",
 }
 SECTIONS: dict[str, Callable[[Results], str]] = {
-    "small_calls": listed(
+    "small_calls": section(
         "startup",
-        {"us": WHAT} | {title: number(key, 1e6, 2) for title, key in _OF_CALLS.items()},
+        {"us": WHAT} | {title: number(key, units=1e6) for title, key in _OF_CALLS.items()},
         lambda row: "kernel" in row,
     ),
-    "waiting": listed(
+    "waiting": section(
         "startup",
-        {"what": WHAT} | {title: number(key, 1e3, 0) for title, key in _WAITING.items()},
+        {"what": WHAT} | {title: number(key, 0, 1e3) for title, key in _WAITING.items()},
         lambda row: "kernel" not in row,
     ),
-    "contention": listed(
+    "contention": section(
         "contention",
         {"ms": itemgetter("case")}
-        | {title: number(key, 1e3, 2) for title, key in _CONTENTION.items()}
+        | {title: number(key, units=1e3) for title, key in _CONTENTION.items()}
         | {"all over one": lambda row: times(row["p99"] / row["serial_p99"])},
     ),
-    "memory": listed("memory", {"call on 2^26 elements": WHAT, "MiB beyond input and output": number("mib", 1, 2)}),
+    "memory": section("memory", {"call on 2^26 elements": WHAT, "MiB beyond input and output": number("mib")}),
 }
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import exp, log
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from . import compressed
@@ -17,6 +15,7 @@ from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
 FORMAT = 2
 STORED = Path(__file__).parent / "results"
 DIGITS = 5  # of a stored figure, where pages print three
+LINES_DOWN_TO = 4  # levels of a file, which are the cases
 FIGURES = ["best us", "median us", "samples", "exact", "over fastq"]  # of a contender, as a file holds them
 
 
@@ -117,7 +116,7 @@ def _ours(allocating: bool) -> str:
 def _compared(rounds: dict[str, Sequence[float]], pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
     """The median over rounds of the ratio of each pair, where there were several rounds of both."""
     ratios = {(a, b): [x / y for x, y in zip(rounds.get(a, ()), rounds.get(b, ()), strict=False)] for a, b in pairs}
-    return {pair: median(each) for pair, each in ratios.items() if len(each) > 1}
+    return {pair: statistics.median(each) for pair, each in ratios.items() if len(each) > 1}
 
 
 @dataclass
@@ -135,9 +134,6 @@ class Results:
     sections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
-    def __getitem__(self, case: str) -> Measurement:
-        return next(m for m in self.measurements if m.case == case)
-
     def sort(self) -> None:
         """Order the measurements as the table of cases does."""
         self.measurements.sort(key=lambda m: (WORKS.index(m.of.work), m.of.log2))
@@ -148,19 +144,13 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename."""
-        compressed.write(path, f"{_in_lines(_stored(self))}\n".encode())
+        compressed.write(path, _stored(self), LINES_DOWN_TO)
 
 
 def read(path: Path) -> Results:
-    """Read what `Results.write` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the file is something else.
-    """
+    """Read what `Results.write` wrote; ValueError if the file is something else."""
     try:
-        content = json.loads(compressed.read(path))
+        content = compressed.read(path)
         if content.pop("format") != FORMAT or content.pop("figures") != FIGURES:
             raise ValueError(f"its format is not {FORMAT}")
         works = content.pop("measurements").items()
@@ -213,21 +203,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _round(value: float) -> float:
-    """Return the number with `DIGITS` digits, as an integer where it is one."""
-    made = float(f"{value:.{DIGITS}g}")
-    return int(made) if made.is_integer() else made
-
-
-def _in_lines(content: Any, depth: int = 4) -> str:
-    """Return JSON with a line for each item that is not a plain value, down to a case, which makes diffs readable."""
-    items = content.values() if isinstance(content, dict) else content if isinstance(content, (list, tuple)) else ()
-    if not depth or not any(isinstance(item, (dict, list, tuple)) for item in items):
-        return json.dumps(content, separators=(",", ":"))
-    lines = [_in_lines(item, depth - 1) for item in items]
-    if isinstance(content, dict):
-        named = [f"{json.dumps(key)}:{line}" for key, line in zip(content, lines, strict=True)]
-        return "{\n" + ",\n".join(named) + "\n}"
-    return "[\n" + ",\n".join(lines) + "\n]"
+    return compressed.rounded(value, DIGITS)
 
 
 def stored() -> dict[Path, Results]:
@@ -242,4 +218,4 @@ def peer_of(name: str) -> str:
 
 def geometric_mean(ratios: list[float]) -> float | None:
     """Geometric mean, None of nothing."""
-    return exp(sum(map(log, ratios)) / len(ratios)) if ratios else None
+    return statistics.geometric_mean(ratios) if ratios else None

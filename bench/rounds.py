@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from .cases import Case
@@ -16,7 +17,8 @@ from .peers import OURS, PEERS, Contender, contenders
 from .results import Measurement, Timing
 from .worker import Absent, Figures, Workers
 
-ROUNDS_AT_LEAST = 2
+ROUNDS, ROUNDS_AT_LEAST = 7, 2
+THREADS = "at once"  # and a number: the names of the threads that prepare and compile
 ENDED_AT_MOST = 3  # crashes and hangs of a peer's process
 # memory of a peer over the bytes of the case: its library may make copies
 MEMORY_FACTOR = 1.5
@@ -28,7 +30,7 @@ class Settings:
 
     threads: int  # of every contender
     peers: tuple[str, ...] = tuple(PEERS)  # who takes part
-    rounds: int = 7  # turns of each contender, at most
+    rounds: int = ROUNDS  # turns of each contender, at most
     turn: float = 0.03  # seconds; at least one call is made
     budget: float = 170.0  # seconds of the whole run, which are shared out to the cases
 
@@ -46,14 +48,14 @@ class Bench:
 
     def start(self) -> None:
         """Start every peer, side by side, and note its version or why it is absent."""
-        in_threads(self.start_one, self.settings.peers)
 
-    def start_one(self, peer: str) -> None:
-        """Start one peer."""
-        try:
-            self.versions[peer] = self.workers[peer].ask(do="version")
-        except Absent as reason:
-            self.absent[peer] = str(reason)
+        def start_one(peer: str) -> None:
+            try:
+                self.versions[peer] = self.workers[peer].ask(do="version")
+            except Absent as reason:
+                self.absent[peer] = str(reason)
+
+        in_threads(start_one, self.settings.peers)
 
     def measure(self, case: Case, seconds: float) -> Measurement:
         """Prepare all, then take turns for so long; who cannot run is named and left out."""
@@ -97,13 +99,17 @@ class Bench:
                 self.absent[peer] = f"given up after {ENDED_AT_MOST} times: {reason}"
             raise
 
-    def prepare(self, case: Case, row: Contender, measurement: Measurement) -> None:
-        """Make one contender ready and have its result checked."""
+    def answer(self, row: Contender, measurement: Measurement, **request: object) -> Any:
+        """Ask a contender; one that cannot do it, or dies, is named and left out from then on."""
         try:
-            if self.ask(row.peer, do="prepare", case=case.name, variant=row.variant):
-                measurement.exact.append(row.name)
+            return self.ask(row.peer, variant=row.variant, **request)
         except Absent as reason:
             measurement.absent[row.name] = str(reason)
+
+    def prepare(self, case: Case, row: Contender, measurement: Measurement) -> None:
+        """Make one contender ready and have its result checked."""
+        if self.answer(row, measurement, do="prepare", case=case.name):
+            measurement.exact.append(row.name)
 
     def rounds(self, ready: list[Contender], deadline: float, measurement: Measurement) -> dict[str, list[list[float]]]:
         """Let the contenders take turns, each round beginning with another one; the samples of each turn."""
@@ -114,17 +120,8 @@ class Bench:
             first = number % max(1, len(ready))
             for row in ready[first:] + ready[:first]:
                 if row.name not in measurement.absent:
-                    samples[row.name].append(self.turn(row, measurement))
+                    samples[row.name].append(self.answer(row, measurement, do="time", seconds=self.settings.turn))
         return {name: each for name, each in samples.items() if name not in measurement.absent}
-
-    def turn(self, row: Contender, measurement: Measurement) -> list[float]:
-        """Time one contender; one that dies is named and left out from then on."""
-        try:
-            samples: list[float] = self.ask(row.peer, do="time", variant=row.variant, seconds=self.settings.turn)
-        except Absent as reason:
-            measurement.absent[row.name] = str(reason)
-            return []
-        return samples
 
     def release(self, peers: Iterable[str]) -> None:
         """Have the memory of the case given back."""
@@ -137,15 +134,14 @@ class Bench:
 
 def timing_of(turns: list[list[float]]) -> Timing:
     """Summarise the samples of all turns of a contender."""
-    samples = [seconds for turn in turns for seconds in turn]
+    samples = [*chain.from_iterable(turns)]
     return Timing(*Figures.of(samples), len(samples))
 
 
-def in_threads(work: Callable[[str], object], peers: Iterable[str]) -> None:
-    """Do work for each peer, so that many at once: nothing is timed meanwhile."""
-    with ThreadPoolExecutor(cores()) as pool:
-        for _ in pool.map(work, peers):
-            pass
+def in_threads(work: Callable[[Any], object], things: Iterable[Any]) -> None:
+    """Do work for each peer or cell in as many threads as there are cores: nothing is timed meanwhile."""
+    with ThreadPoolExecutor(cores(), THREADS) as pool:
+        deque(pool.map(work, things), maxlen=0)
 
 
 def measure_all(

@@ -24,11 +24,6 @@ Row = dict[str, Any]
 Samples = dict[tuple[str, int], list[float]]  # seconds of a peer with this number of threads
 
 
-def thread_counts(most: int) -> list[int]:
-    """Powers of two up to `most`, and `most`."""
-    return sorted({1 << k for k in range(most.bit_length())} | {most})
-
-
 def rows(
     most: int,
     works: Iterable[Work] = SCALED,
@@ -43,6 +38,7 @@ def rows(
     The sweeps end after a number of seconds. A case is compared with the reference once; `so_far` is called after it.
     """
     deadline = time.perf_counter() + seconds
+    counts = sorted({1 << k for k in range(most.bit_length())} | {most})  # powers of two, and all
     there: dict[Case, Samples] = {case: {} for case in cases(works, sizes)}
     absent: dict[Case, str] = {}
     with Workers(most) as workers:
@@ -51,7 +47,7 @@ def rows(
                 if time.perf_counter() > deadline:
                     break
                 try:
-                    _turns(case, workers, thread_counts(most), there[case])
+                    _turns(case, workers, counts, there[case])
                 except Absent as reason:
                     absent[case] = str(reason)
                 so_far(case, _rows(there, absent))

@@ -69,15 +69,12 @@ def throughput(results: Results) -> Table:
 def every_contender(results: Results) -> Table:
     """One row a contender and case."""
     rows = (
-        [m.of.work.title, f"2^{m.of.log2}", name, gelems(m, t.best), gelems(m, t.median), times(_against(m, name))]
+        [m.of.work.title, f"2^{m.of.log2}", name, gelems(m, t.best), gelems(m, t.median), times(over)]
         for m in results.measurements
         for name, t in sorted(m.timings.items(), key=lambda item: item[1].best)
+        for over in [m.over(name, OURS) if m.ours() else None]
     )
     return table(("work", "size", "contender", "best", "median", "ours x"), rows, "Every contender, Gelem/s")
-
-
-def _against(measurement: Measurement, name: str) -> float | None:
-    return measurement.over(name, OURS) if measurement.ours() else None
 
 
 def absences(results: Results) -> Iterator[str]:

@@ -7,10 +7,10 @@ is measured by a `Calibrator` on half of the activations, and the error on the o
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from pathlib import Path
+from timeit import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +19,15 @@ from numpy.typing import NDArray
 import fastq
 
 from . import gguf_types, machine
-from .markdown import markdown, with_part
+from .markdown import Cell, Row, listed, number, with_part
+from .show import NOT_THERE
 
 Array = NDArray[Any]
-Row = dict[str, Any]
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "bench" / "results" / "signal" / "minilm.json"
 PAGE = ROOT / "docs" / "choose.md"
-PARTS = {
-    "weights": ("<!-- begin: python -m bench signal, weights -->", "<!-- end: weights -->"),
-    "outputs": ("<!-- begin: python -m bench signal, outputs -->", "<!-- end: outputs -->"),
-}
+
 TOKENS, OUTLIERS, SIZE = 512, 64, 20.0  # one column in this many has outliers, larger by this factor
 TURNS = 3
 
@@ -162,12 +159,7 @@ def theirs(scheme: Scheme, weights: dict[str, Array], sums: Sums) -> Row:
 
 def _least(work: Callable[[], object]) -> float:
     """Seconds of the fastest of some calls, after one that compiles."""
-    times = []
-    for _ in range(1 + TURNS):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return min(times[1:])
+    return min(repeat(work, number=1, repeat=1 + TURNS)[1:])
 
 
 def measured(path: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Row:
@@ -192,61 +184,38 @@ def rounded(row: Row) -> Row:
     return {key: round(value, 6) if isinstance(value, float) else value for key, value in row.items()}
 
 
-def _cell(row: Row, key: str) -> str:
-    return f"{row[key]:.2f}" if key in row else "-"
-
-
-def weights_table(found: Row) -> str:
-    """SQNR of weights by method, and how many times as fast the search is."""
-    columns = "format", "minmax", "mse", "llm-compressor", "ms", "times as fast"
-    rows = []
-    for row in found["rows"]:
-        faster = f"{row['their_seconds'] / row['seconds']:.0f}" if "their_seconds" in row else "-"
-        cells = [_cell(row, key) for key in ("minmax", "mse", "theirs")]
-        rows.append((row["title"], *cells, f"{1e3 * row['seconds']:.0f}", faster))
-    return markdown(columns, rows)
-
-
-def outputs_table(found: Row) -> str:
-    """SQNR of outputs by method, and what importance takes of the squared error."""
-    columns = "format", "minmax", "mse", "mse, importance", "error less", "llm-compressor, importance"
-    rows = []
-    for row in found["rows"]:
-        less = 1 - 10 ** ((row["mse_outputs"] - row["weighed_outputs"]) / 10)
-        cells = [_cell(row, f"{key}_outputs") for key in ("minmax", "mse", "weighed")]
-        rows.append((row["title"], *cells, f"{100 * less:.0f} %", _cell(row, "theirs_outputs")))
-    return markdown(columns, rows)
+# SQNR of weights by method, and how many times as fast the search is
+WEIGHTS: dict[str, Cell] = {
+    "format": itemgetter("title"),
+    "minmax": number("minmax"),
+    "mse": number("mse"),
+    "llm-compressor": number("theirs"),
+    "ms": number("seconds", 0, 1e3),
+    "times as fast": lambda row: f"{row['their_seconds'] / row['seconds']:.0f}" if "theirs" in row else NOT_THERE,
+}
+# SQNR of outputs by method, and what importance takes of the squared error
+OUTPUTS: dict[str, Cell] = {
+    "format": itemgetter("title"),
+    "minmax": number("minmax_outputs"),
+    "mse": number("mse_outputs"),
+    "mse, importance": number("weighed_outputs"),
+    "error less": lambda row: f"{100 - 100 * 10 ** ((row['mse_outputs'] - row['weighed_outputs']) / 10):.0f} %",
+    "llm-compressor, importance": number("theirs_outputs"),
+}
 
 
 def page(text: str, found: Row) -> str:
     """The page with both tables replaced."""
     about = f"{found['matrices']} matrices of {found['model']}, {found['elements'] / 1e6:.1f} M weights"
     where = f"{found['threads']} threads of {found['cpu']}"
-    for name, table, said in (
-        (
-            "weights",
-            weights_table(found),
-            f"SQNR of the weights in dB, {about}; time to choose scales by mse, {where}:",
-        ),
-        ("outputs", outputs_table(found), "SQNR of the outputs in dB, of the same matrices:"),
-    ):
-        begin, end = PARTS[name]
-        text = with_part(text, begin, f"{said}\n\n{table}", end)
+    weights = f"SQNR of the weights in dB, {about}; time to choose scales by mse, {where}:"
+    outputs = "SQNR of the outputs in dB, of the same matrices:"
+    for name, columns, said in (("weights", WEIGHTS, weights), ("outputs", OUTPUTS, outputs)):
+        begin, end = f"<!-- begin: python -m bench signal, {name} -->", f"<!-- end: {name} -->"
+        text = with_part(text, begin, f"{said}\n\n{listed(columns, found['rows'])}", end)
     return text
-
-
-def store(found: Row, path: Path) -> None:
-    """Keep what was measured."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def stored(path: Path) -> Row:
-    """What was measured last."""
-    found: Row = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def lines(found: Row) -> Iterable[str]:
     """Both tables, for a terminal."""
-    return weights_table(found), "", outputs_table(found)
+    return listed(WEIGHTS, found["rows"]), "", listed(OUTPUTS, found["rows"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from .cases import Case
@@ -30,16 +30,12 @@ class Turns(NamedTuple):
 
 def measured(python: str, cases: Iterable[Case], threads: int, rounds: int) -> Iterator[Turns]:
     """Measure cases in turns, the two taking the first turn of a round by turns."""
-    pair = Worker(OURS, threads), Worker(OURS, threads, installed=python)
-    try:
+    with closing(Worker(OURS, threads)) as here, closing(Worker(OURS, threads, installed=python)) as there:
         for case in cases:
             try:
-                yield Turns(case.name, *_in_turns(pair, case, rounds))
+                yield Turns(case.name, *_in_turns((here, there), case, rounds))
             except Absent as reason:
                 yield Turns(case.name, [], [], str(reason))
-    finally:
-        for worker in pair:
-            worker.close()
 
 
 def _in_turns(pair: tuple[Worker, Worker], case: Case, rounds: int) -> tuple[list[float], list[float]]:
@@ -56,4 +52,4 @@ def _in_turns(pair: tuple[Worker, Worker], case: Case, rounds: int) -> tuple[lis
 
 def mean_ratio(found: Iterable[Turns]) -> float:
     """Return the geometric mean of the ratios."""
-    return math.exp(statistics.fmean(math.log(each.ratio) for each in found))
+    return statistics.geometric_mean(each.ratio for each in found)

@@ -74,14 +74,10 @@ def _difference(name: str, got: Any, right: Results, within: float) -> str:
         return "" if np.allclose(got, wanted, MEASURES_AGREE, 0) else f"measures: {got}, not {wanted}"
     pieces = got.reshape(times, -1)
     if within == EXACT:
-        same = all(_bytes_of(piece) == _bytes_of(wanted) for piece in pieces)
+        same = all(piece.tobytes() == wanted.tobytes() for piece in pieces)
         return "" if same else f"{name}: not the reference's, bit for bit"
     step = _step(name, right, wanted)
     return next(filter(None, (_beyond(name, piece, wanted.ravel(), step, within) for piece in pieces)), "")
-
-
-def _bytes_of(array: Array) -> bytes:
-    return np.ascontiguousarray(array).view(np.uint8).tobytes()
 
 
 def _step(name: str, right: Results, wanted: Array) -> Any:

@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import json
+import math
 import os
 import queue
 import statistics
@@ -25,12 +26,13 @@ import threading
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from .calls import Operands
-from .cases import OPERATIONS, Case, case_of
-from .peers import OURS, PEERS, Runner
+from .cases import LOG2_SIZES, WORKS, Case, case_of, cases
+from .data import forget, operands
+from .peers import OURS, PEERS, Runner, contenders
 from .timing import sampled, settle
+from .verify import EXACT, differences
 
 # not from the current folder, where any file could be in the way of a module
 PYTHON = (sys.executable, "-P")
@@ -64,15 +66,8 @@ class Figures(NamedTuple):
 class Worker:
     """The parent's end of the pipe; `installed` is a Python with a fastq of its own, which is used then."""
 
-    def __init__(
-        self,
-        peer: str,
-        threads: int,
-        *,
-        within: float = ANSWER_WITHIN,
-        installed: str = "",
-    ) -> None:
-        self.peer, self.within = peer, within
+    def __init__(self, peer: str, threads: int, *, installed: str = "") -> None:
+        self.within, self.asked = ANSWER_WITHIN, 0
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
             [installed, "-P", "-m", INSTALLED, peer] if installed else [*PYTHON, "-m", f"{__package__}.worker", peer],
@@ -100,6 +95,7 @@ class Worker:
 
     def ask(self, **request: Any) -> Any:
         """Run the Child method named by `do` with the other arguments; Absent when it cannot."""
+        self.asked += 1
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
@@ -135,20 +131,24 @@ class Worker:
 
 
 class Workers:
-    """The workers of a run, started when they are first needed, and again when they have died."""
+    """The workers of a run by name, started when they are first needed, and again when they have died."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.of: dict[str, Worker] = {}
 
     def __getitem__(self, peer: str) -> Worker:
-        if peer in self.of and not self.of[peer].alive:
-            self.of.pop(peer).close()
-        if peer not in self.of:
-            self.of[peer] = Worker(peer, self.threads)
-        return self.of[peer]
+        return self.named(peer, peer, self.threads)
 
-    def __enter__(self) -> Workers:
+    def named(self, name: str, peer: str, threads: int, most: float = math.inf) -> Worker:
+        """Return the worker of a name, a new one of a peer where it has died or has been asked `most` times."""
+        if name in self.of and not (self.of[name].alive and self.of[name].asked < most):
+            self.of.pop(name).close()
+        if name not in self.of:
+            self.of[name] = Worker(peer, threads)
+        return self.of[name]
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -192,8 +192,6 @@ class Child:
 
     def prepare(self, case: str, variant: str) -> bool:
         """Build, call once and compare with the reference; whether the results are the reference's, bit for bit."""
-        from .verify import EXACT, differences
-
         self.runners.pop(variant, None)
         runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
         return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
@@ -226,36 +224,28 @@ class Child:
 
     def release(self) -> None:
         """Give the memory back before another case begins."""
-        from .data import forget
-
         self.runners.clear()
         forget()
 
 
 @cache
 def builders(peer: str) -> dict[tuple[str, str], Callable[[Case], Runner]]:
-    """What the module of a peer builds: by functions that are called as operations, and by its table of variants.
+    """What the module of a peer builds, by operation and variant of its contenders: peers/__init__.py says with what.
 
-    They take operands, or the case itself where `OF_CASES` says so.
+    A function of the operation's name serves all variants, and `prepared` all operations, that have nothing else.
     """
     module = importlib.import_module(f".peers.{peer}", __package__)
-    named = {(name, ""): function for name in OPERATIONS if (function := getattr(module, name, None))}
-    made = named | getattr(module, "BUILDERS", {})
-    return (
-        made if getattr(module, "OF_CASES", False) else {key: partial(_of_operands, make) for key, make in made.items()}
-    )
-
-
-def _of_operands(make: Callable[[Operands], Runner], case: Case) -> Runner:
-    from .data import operands
-
-    return make(operands(case))
+    rows = ((case, row) for case in cases(WORKS, LOG2_SIZES[:1]) for row in contenders(case, (peer,)))
+    keys = dict.fromkeys((case.work.operation, row.variant) for case, row in rows)
+    if hasattr(module, "of_case"):
+        return {key: partial(module.of_case, variant=key[1]) for key in keys}
+    prepared = getattr(module, "prepared", None)
+    made = {key: make for key in keys if (make := getattr(module, key[0], prepared))} | getattr(module, "BUILDERS", {})
+    return {key: lambda case, make=make: make(operands(case)) for key, make in made.items()}
 
 
 def checked(peer: str, case: Case, variant: str) -> Runner:
     """Build a runner that has been called once and whose results are right."""
-    from .verify import differences
-
     try:
         runner = builders(peer)[case.work.operation, variant](case)
         runner.call()

@@ -1,8 +1,9 @@
 """Who is measured: a row for each way in which a library does a work, and a module for each library.
 
-A module has a function of `Operands` for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
-variants, or functions of cases where it has `OF_CASES`; it is imported in a process of its own. The peers get memory
-aligned to 64 bytes, as their own allocators give it, and preallocated outputs wherever they take them.
+A module has functions of `Operands` that make a `Runner`: one of the name of an operation, `prepared` for all others,
+and `BUILDERS[operation, variant]` for a variant that differs; or it has `of_case`, a function of a case and a variant.
+It is imported in a process of its own. The peers get memory aligned to 64 bytes, as their own allocators give it, and
+preallocated outputs wherever they take them.
 """
 
 from __future__ import annotations
@@ -99,24 +100,24 @@ PEERS = {
     if row.name in _HERE
 }
 
-_GIVEN = (
-    "quantize_linear/float32/int8/tensor",
-    "dequantize_linear/float32/int8/tensor",
-    "fake_quantize/float32/int8/tensor",
-)
-_DECODED = tuple(f"dequantize_linear/float32/int8/{name}" for name in ("rows", "columns", "blocks32"))
-_FAKED = ("fake_quantize/float32/int8/blocks32",)
-_UNPACKED = ("dequantize/float32/int4/blocks32", "dequantize/float32/mxfp4/blocks32")
-_SCALES_GIVEN = (*_DECODED, *_FAKED, *_UNPACKED)
-_RANGE = ("quantize/float32/uint8/tensor", "fake_quantize_range/*")
+_QUANTIZED = ("quantize_linear/float32/int8/tensor",)
+_DEQUANTIZED = ("dequantize_linear/float32/int8/tensor",)
+_TO_VALUES = (*_DEQUANTIZED, "fake_quantize/float32/int8/tensor")
+_GIVEN = (*_QUANTIZED, *_TO_VALUES)
+_COLUMNS, _BLOCKS = (("dequantize_linear/float32/int8/columns",), ("dequantize_linear/float32/int8/blocks32",))
+_DECODED = ("dequantize_linear/float32/int8/rows", *_COLUMNS, *_BLOCKS)
+_FAKED_BLOCKS = ("fake_quantize/float32/int8/blocks32",)
+_PACKED_INT4 = ("dequantize/float32/int4/blocks32",)
+_PACKED = (*_PACKED_INT4, "dequantize/float32/mxfp4/blocks32")
+_DYNAMIC = ("quantize/float32/uint8/tensor",)
+_RANGE = (*_DYNAMIC, "fake_quantize_range/*")
 _SYMMETRIC = ("quantize/float32/int8/*",)
 _BLOCKS_OF_4_BITS = ("quantize/float32/int4/blocks32",)
-_FLOATS = ("quantize_linear/float32/float*",)
 _FLOAT8 = ("quantize_linear/float32/float8*",)
 
-_GIVEN_TO_NUMPY = ("minmax/*", *_GIVEN, *_SCALES_GIVEN, *_RANGE, *_SYMMETRIC)
+_GIVEN_TO_NUMPY = ("minmax/*", *_GIVEN, *_DECODED, *_FAKED_BLOCKS, *_PACKED, *_RANGE, *_SYMMETRIC)
 _HALVES = ("quantize_linear/*float16/int8/*",)
-_TO_GGML = (*_BLOCKS_OF_4_BITS, *_DECODED[2:], *_UNPACKED)
+_TO_GGML = (*_BLOCKS_OF_4_BITS, *_BLOCKS, *_PACKED)
 _BY_GGUF_PY = ("gguf_dequantize/*", "gguf_quantize/*/Q?_0/*", "quantize/float32/mxfp4/*", *_TO_GGML)
 _STREAMED = ("*quantize*", "*pack/*", "bitround/*")
 
@@ -126,30 +127,30 @@ CONTENDERS = (
     Contender("numpy", "", (*_GIVEN_TO_NUMPY, *_HALVES, "*pack/*", "requantize/*")),
     Contender("numpy", "", ("compare/*",), True, 26),
     Contender("naive_numba", "", (*_GIVEN_TO_NUMPY, "pack/*", "unpack/*")),
-    Contender("numexpr", "", (*_GIVEN, *_DECODED, *_FAKED, *_UNPACKED[:1])),
-    Contender("torch_eager", "quantize_per_tensor", _GIVEN[:1], True),
+    Contender("numexpr", "", (*_GIVEN, *_DECODED, *_FAKED_BLOCKS, *_PACKED_INT4)),
+    Contender("torch_eager", "quantize_per_tensor", _QUANTIZED, True),
     Contender("torch_eager", "dequantize", ("dequantize_linear/*",), True),
     Contender("torch_eager", "decomposed", ("dequantize_linear/*",), True),
     Contender("torch_eager", "mul", _DECODED, True),
     Contender("torch_eager", "aminmax", ("minmax/*",), True),
-    Contender("torch_eager", "aminmax + quantize_per_tensor", _RANGE[:1], True),
-    Contender("torch_eager", "quantize_per_tensor_dynamic", _RANGE[:1], True),
+    Contender("torch_eager", "aminmax + quantize_per_tensor", _DYNAMIC, True),
+    Contender("torch_eager", "quantize_per_tensor_dynamic", _DYNAMIC, True),
     Contender("torch_eager", "fake_quantize", ("fake_quantize/*",), True),
-    Contender("torch_compile", "", (*_GIVEN[:2], "fake_*", *_DECODED, *_UNPACKED, *_SYMMETRIC, *_HALVES)),
-    Contender("jax_jit", "", (*_GIVEN, "fake_*", *_DECODED, *_UNPACKED, "minmax/*"), True),
-    Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*", *_UNPACKED)),
-    Contender("onnxruntime", "QuantizeLinear", _GIVEN[:1]),
-    Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/*", *_UNPACKED[:1])),
-    Contender("onnxruntime", "DynamicQuantizeLinear", _RANGE[:1]),
+    Contender("torch_compile", "", (*_QUANTIZED, *_DEQUANTIZED, "fake_*", *_DECODED, *_PACKED, *_SYMMETRIC, *_HALVES)),
+    Contender("jax_jit", "", (*_GIVEN, "fake_*", *_DECODED, *_PACKED, "minmax/*"), True),
+    Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*", *_PACKED)),
+    Contender("onnxruntime", "QuantizeLinear", _QUANTIZED),
+    Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/*", *_PACKED_INT4)),
+    Contender("onnxruntime", "DynamicQuantizeLinear", _DYNAMIC),
     Contender("onnxruntime", "pack_bytes_to_4bit", ("pack/int8/int4/*",), True, 20),
-    Contender("faiss", "QT_8bit_uniform", _GIVEN[1:2]),
-    Contender("faiss", "QT_8bit", (*_GIVEN[1:2], _DECODED[1])),
+    Contender("faiss", "QT_8bit_uniform", _DEQUANTIZED),
+    Contender("faiss", "QT_8bit", (*_DEQUANTIZED, *_COLUMNS)),
     Contender("gguf_py", "", _BY_GGUF_PY, True, 26),
-    Contender("ml_dtypes", "astype", _FLOATS, True),
+    Contender("ml_dtypes", "astype", ("quantize_linear/float32/float*",), True),
     Contender("ggml", "", ("gguf_*", *_TO_GGML)),
     Contender("torch_eager", "to(float8)", _FLOAT8, True),
     Contender("onnxruntime", "QuantizeLinear to float8", _FLOAT8),
-    Contender("piquant", "", _GIVEN[:2]),
+    Contender("piquant", "", (*_QUANTIZED, *_DEQUANTIZED)),
     Contender("numkong", "minmax", ("minmax/*",)),
     Contender("numkong", "astype", _FLOAT8, True),
     Contender("litert", "Quantize", ("requantize/*",)),
@@ -159,8 +160,8 @@ CONTENDERS = (
     Contender("roofline", "stream", _STREAMED),
     Contender("roofline_c", "move", ("*",)),
     Contender("roofline_c", "move, stream", _STREAMED),
-    *(Contender("roofline_c", variant, _GIVEN[:1]) for variant in ("store", "stream", "store, prefetch")),
-    *(Contender("roofline_c", variant, _GIVEN[1:]) for variant in ("store", "stream", "stream, prefetch")),
+    *(Contender("roofline_c", variant, _QUANTIZED) for variant in ("store", "stream", "store, prefetch")),
+    *(Contender("roofline_c", variant, _TO_VALUES) for variant in ("store", "stream", "stream, prefetch")),
     *(Contender("roofline_c", variant, ("minmax/*",)) for variant in ("read", "read, prefetch")),
 )
 

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import fastq
 
 from .. import data
 from ..calls import call_of
-from ..cases import OPERATIONS, Case
+from ..cases import Case
 from ..verify import EXACT, named
-from . import Builders, Runner
+from . import Runner
 
 WITHOUT_OUT = ("pack", "unpack")
 
 
-def runner(allocates: bool, case: Case) -> Runner:
+def of_case(case: Case, variant: str) -> Runner:
     """A call into out=, or one that returns memory of its own."""
     o = data.operands(case, aligned=False)
-    call = call_of(fastq, replace(o, out=None) if allocates else o)
+    call = call_of(fastq, replace(o, out=None) if variant or case.work.operation in WITHOUT_OUT else o)
     return Runner(call, lambda: named(call(), case), EXACT)
-
-
-OF_CASES = True
-BUILDERS: Builders = {
-    (operation, variant): partial(runner, bool(variant) or operation in WITHOUT_OUT)
-    for operation in OPERATIONS
-    for variant in ("", "allocating")
-}

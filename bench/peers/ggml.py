@@ -110,5 +110,4 @@ def dequantize(o: Operands) -> Runner:
     return prepared(replace(o, first=same_blocks(o)), NEAREST[o.code])
 
 
-gguf_quantize = gguf_dequantize = prepared
 dequantize_linear = dequantize

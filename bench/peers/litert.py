@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from .. import data
 from ..calls import Operands
 from ..verify import EXACT
-from . import Builders, Runner, own_threads
+from . import Runner, own_threads
 
 
 def tensor(name: str, o: Operands, kind: str, scale: float, zero_point: int) -> Any:
@@ -27,10 +27,8 @@ def model(o: Operands) -> bytes:
     code, operator, graph, whole = schema.OperatorCodeT(), schema.OperatorT(), schema.SubGraphT(), schema.ModelT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.QUANTIZE
     operator.opcodeIndex, operator.inputs, operator.outputs, code.version = 0, [0], [1], 1
-    operator.builtinOptionsType, operator.builtinOptions = (
-        schema.BuiltinOptions.QuantizeOptions,
-        schema.QuantizeOptionsT(),
-    )
+    operator.builtinOptionsType = schema.BuiltinOptions.QuantizeOptions
+    operator.builtinOptions = schema.QuantizeOptionsT()
     graph.tensors = [
         tensor("x", o, "INT32", float(data.MULTIPLIER), 0),
         tensor("y", o, o.code.upper(), 1.0, data.ZERO_POINT),
@@ -53,6 +51,3 @@ def requantize(o: Operands) -> Runner:
         return {"codes": np.asarray(interpreter.get_tensor(made["index"]))}
 
     return Runner(interpreter.invoke, results, EXACT, keep=interpreter)
-
-
-BUILDERS: Builders = {("requantize", "Quantize"): requantize}

@@ -1,7 +1,7 @@
 """The same work as plain parallel loops of Numba, as one would write them: in the memory order of the operand.
 
 Where neighbours in memory share parameters, arrays are seen as groups of these. Elsewhere they are seen with four axes;
-those that share parameters have length 1 in arrays of parameters (views.py). What calls the loops is in loop_calls.py.
+those that share parameters have length 1 in arrays of parameters. What calls the loops is in naive_numba.py.
 """
 
 from __future__ import annotations
@@ -218,16 +218,7 @@ def measured(value: Any, outside: Any) -> Any:
     @njit
     def part(first, end, x, other, scale, zero, lowest, highest):
         real = scale.dtype.type
-        squares, errors, relatives, power, most, most_relative, counted, clipped = (
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-        )
+        squares = errors = relatives = power = most = most_relative = counted = clipped = 0.0
         for i in range(first, end):
             for j in range(x.shape[1]):
                 for k in range(x.shape[2]):
@@ -291,12 +282,9 @@ def keep_signs(x, nothing, packed):
 
 # function -> what becomes of an element
 ELEMENTS = {
-    "quantize": encode,
-    "quantize_linear": encode,
-    "requantize": encode,
+    **dict.fromkeys(("quantize", "quantize_linear", "requantize"), encode),
+    **dict.fromkeys(("dequantize", "dequantize_linear"), decode),
     "fake_quantize": encode_and_decode,
-    "dequantize": decode,
-    "dequantize_linear": decode,
 }
 WITH_GIVEN = {element: with_given(element) for element in (encode, encode_and_decode, decode, round_bits, unpack_code)}
 WITH_OWN = {element: with_own(element) for element in (encode, encode_and_decode)}

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
+from fastq import reference
+
 from .. import data
-from ..calls import Operands
+from ..calls import Array, Operands
 from ..verify import EXACT
-from . import Builders, Runner
+from . import Runner
+
+
+def divided(o: Operands, cast: Callable[[Array], Any]) -> Callable[[], Any]:
+    """Cast the quotients within the range of the codes: casts do not saturate."""
+    x, scale, largest = o.first, o.beside[0], np.float32(ml_dtypes.finfo(o.qtype.storage).max)
+    work = data.empty(x.shape, np.float32, aligned=True)
+
+    def call() -> Any:
+        np.divide(x, scale, out=work)
+        np.clip(work, -largest, largest, out=work)
+        return cast(work)
+
+    return call
 
 
 def quantize_linear(o: Operands) -> Runner:
-    x, qtype, scale = o.first, o.qtype, o.beside[0]
-    largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
-    work = data.empty(x.shape, np.float32, aligned=True)
-
-    def call() -> np.ndarray:
-        np.divide(x, scale, out=work)
-        np.clip(work, -largest, largest, out=work)
-        return work.astype(qtype.storage)
-
-    return Runner(call, lambda: {"codes": packed(call()) if qtype.packed else call()}, EXACT)
-
-
-def packed(codes: np.ndarray) -> np.ndarray:
-    """Two 4-bit codes per byte; only for the comparison, and not timed."""
-    codes = codes.view(np.uint8)
-    return codes[:, 0::2] | codes[:, 1::2] << 4
-
-
-BUILDERS: Builders = {("quantize_linear", "astype"): quantize_linear}
+    call, is_packed = divided(o, lambda work: work.astype(o.qtype.storage)), o.qtype.packed
+    return Runner(call, lambda: {"codes": reference.pack(call(), o.code) if is_packed else call()}, EXACT)

@@ -17,7 +17,7 @@ from fastq.formats.qtypes import QTYPES
 from .. import data
 from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands
 from ..formulas import MEASURES
-from . import Builders, Runner, loops
+from . import Runner, loops
 from .loops import ELEMENTS, GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, WITH_GIVEN, WITH_OWN
 
 Call = Callable[[], Any]
@@ -166,11 +166,9 @@ def _compare(o: Operands) -> Call:
     both = list(map(o.grouped, (o.first, o.approximation)))
     view = loop_view(both, o.shared)
     arrays = _slices(view.shape[0]), *map(view.all, both)
-    given, limits = (
-        [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o),
-        o.limits or (0.0, 0.0),
-    )
-    loop, found = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, np.ones((len(arrays[0]) - 1, MEASURES))
+    given = [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o)
+    loop, limits = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, o.limits or (0.0, 0.0)
+    found = np.ones((len(arrays[0]) - 1, MEASURES))
 
     def call() -> tuple[Any, ...]:
         loop(*arrays, *given, *limits, found)
@@ -280,13 +278,9 @@ def dequantize(o: Operands) -> Runner:
     return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), groups), lambda: {"values": values})
 
 
-def runner(o: Operands) -> Runner:
+def prepared(o: Operands) -> Runner:
     call = numba_loop(o)
     assert call is not None
     if o.function == "minmax":
         return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
     return Runner(call, lambda: {o.made: call()})
-
-
-_OPERATIONS = ("minmax", "quantize_linear", "dequantize_linear", "quantize", "fake_quantize", "fake_quantize_range")
-BUILDERS: Builders = {(operation, ""): runner for operation in (*_OPERATIONS, "pack", "unpack")}

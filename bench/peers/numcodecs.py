@@ -8,12 +8,9 @@ from numcodecs.bitround import BitRound
 
 from ..calls import KEEPBITS, Operands
 from ..verify import EXACT
-from . import Builders, Runner
+from . import Runner
 
 
 def bitround(o: Operands) -> Runner:
     call = partial(BitRound(KEEPBITS).encode, o.first)
     return Runner(call, lambda: {"values": call().view("float32")}, EXACT)
-
-
-BUILDERS: Builders = {("bitround", "BitRound"): bitround}

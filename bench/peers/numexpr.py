@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numexpr
 import numpy as np
 
 from ..calls import Array, Operands
-from . import Builders, Runner, own_threads
+from . import Runner, own_threads
 
 # round is C's rint: ties to even
 CODE = "where(q < lowest, lowest, where(q > highest, highest, q))".replace("q", "(round(x / scale) + zero)")
@@ -21,9 +19,10 @@ EXPRESSIONS = {
 }
 
 
-def run(expressions: tuple[str, ...], o: Operands) -> Runner:
+def prepared(o: Operands) -> Runner:
     """Evaluate expressions, without a zero point of 0."""
     numexpr.set_num_threads(own_threads())
+    expressions = EXPRESSIONS[o.function]
     out, first = o.result(), o.first.view(np.int8) if o.first.dtype == np.uint8 else o.first
     x, groups = (o.grouped(array) if o.kept else array.ravel() for array in (first, out))
     given = dict(zip(("scale", "zero", "lowest", "highest"), (*o.beside, *map(np.asarray, o.limits)), strict=True))
@@ -38,6 +37,3 @@ def run(expressions: tuple[str, ...], o: Operands) -> Runner:
             numexpr.evaluate(expression, operands, out=part, casting="unsafe")
 
     return Runner(call, lambda: {o.made: out})
-
-
-BUILDERS: Builders = {(operation, ""): partial(run, expressions) for operation, expressions in EXPRESSIONS.items()}

@@ -9,14 +9,13 @@ import numpy as np
 
 from .. import data
 from ..calls import Array, Operands
-from . import Builders, Runner
+from . import Runner
 
 ROUNDED_ONCE = 1.5  # products of TensorFlow Lite are rounded twice: the next codes of 1.5 % of sums
 
 
-def quantize_into(x: Array, scale: Array, zero: Any, limits: tuple[Any, Any], work: Array, codes: Array) -> None:
-    """Quantize by way of `work`, which has the dtype of the division."""
-    np.divide(x, scale, out=work)
+def encode_into(work: Array, zero: Any, limits: tuple[Any, Any], codes: Array) -> None:
+    """Make codes of quotients, which are in `work`, and change them there."""
     np.rint(work, out=work)
     if zero is not None:
         np.add(work, zero, out=work)
@@ -39,7 +38,7 @@ def of_range(o: Operands, x: Array, work: Array) -> tuple[Any, Any]:
     return scale, np.clip(np.rint(-lo / scale), 0, 255)
 
 
-def quantize(o: Operands) -> Runner:
+def prepared(o: Operands) -> Runner:
     """Quantize, dequantize, or both."""
     encodes, decodes = not o.function.startswith("dequantize"), o.made == "values"
     x, out = o.grouped(o.first), o.result()
@@ -53,23 +52,16 @@ def quantize(o: Operands) -> Runner:
     def call() -> None:
         scale, zero = given or of_range(o, x, work)
         if encodes:
-            quantize_into(x, scale, zero, limits, work, codes)
+            np.divide(x, scale, out=work)
+            encode_into(work, zero, limits, codes)
         if decodes:
             dequantize_into(codes, scale, zero, result)
 
     return Runner(call, lambda: {o.made: out})
 
 
-quantize_linear = dequantize_linear = fake_quantize = quantize
-
-
 def minmax(o: Operands) -> Runner:
-    x = o.first
-
-    def call() -> tuple[Array, Array]:
-        return x.min(), x.max()
-
-    return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
+    return Runner(lambda: (o.first.min(), o.first.max()), lambda: {"lo": o.first.min(), "hi": o.first.max()})
 
 
 def requantize(o: Operands) -> Runner:
@@ -77,10 +69,7 @@ def requantize(o: Operands) -> Runner:
 
     def call() -> None:
         np.multiply(acc, data.MULTIPLIER, out=work)
-        np.rint(work, out=work)
-        np.add(work, data.ZERO_POINT, out=work)
-        np.clip(work, *o.limits, out=work)
-        np.copyto(codes, work, casting="unsafe")
+        encode_into(work, data.ZERO_POINT, o.limits, codes)
 
     return Runner(call, lambda: {"codes": codes}, ROUNDED_ONCE)
 
@@ -140,6 +129,3 @@ def unpack(o: Operands) -> Runner:
         np.right_shift(packed << 4, 4, out=codes[:, 0::2])
 
     return Runner(call, lambda: {"bytes": codes})
-
-
-BUILDERS: Builders = {("fake_quantize_range", ""): quantize}

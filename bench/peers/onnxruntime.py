@@ -14,7 +14,7 @@ from onnxruntime.quantization.quant_utils import pack_bytes_to_4bit
 
 from ..calls import Array, Operands, dtype_of, empty
 from ..verify import EXACT
-from . import Builders, Runner, own_threads
+from . import Runner, own_threads
 
 VERSION = 25, 13  # of the operators, for codes of 2 bits and scales of another dtype than values, and of the model
 
@@ -122,13 +122,3 @@ def pack(o: Operands) -> Runner:
     """Pack with the Python loop of the quantization tool."""
     call = partial(pack_bytes_to_4bit, o.first.tobytes())
     return Runner(call, lambda: {"codes": np.frombuffer(call(), np.uint8)}, EXACT)
-
-
-BUILDERS: Builders = {
-    ("quantize_linear", "QuantizeLinear"): prepared,
-    ("quantize_linear", "QuantizeLinear to float8"): prepared,
-    ("dequantize_linear", "DequantizeLinear"): prepared,
-    ("dequantize", "DequantizeLinear"): prepared,
-    ("quantize", "DynamicQuantizeLinear"): prepared,
-    ("pack", "pack_bytes_to_4bit"): pack,
-}

@@ -10,7 +10,7 @@ from piquant import DataType, ReduceOp, RoundMode
 
 from .. import data
 from ..calls import SCALE, ZERO_POINT, Operands
-from . import Builders, Runner, own_threads
+from . import Runner, own_threads
 
 ZERO = ZERO_POINT + 128  # of unsigned codes
 
@@ -30,9 +30,3 @@ def dequantize_linear(o: Operands) -> Runner:
     run = piquant.Context(own_threads()).dequantize_ptr
     call = partial(run, *where, codes.size, SCALE, ZERO, ReduceOp.SET)
     return Runner(call, lambda: {"values": values}, keep=(codes, values))
-
-
-BUILDERS: Builders = {
-    ("quantize_linear", ""): quantize_linear,
-    ("dequantize_linear", ""): dequantize_linear,
-}

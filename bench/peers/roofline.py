@@ -19,8 +19,8 @@ from fastq.engine.simd import Vec, fence, full, load, pointer, prefetch, reduce_
 
 from .. import data
 from ..calls import ALIGNMENT, Array
-from ..cases import OPERATIONS, Case, Pass
-from . import Builders, Runner
+from ..cases import Case, Pass
+from . import Runner
 
 LINE = Vec(types.uint8, ALIGNMENT)
 READS_ALONE = 4  # lines in a step that writes none
@@ -153,9 +153,5 @@ def unlike(bytes_of: Pass, source: Array, target: Array) -> str:
     return "" if (written == read).all() else "lines were not moved"
 
 
-OF_CASES = True
-BUILDERS: Builders = {
-    (operation, variant): partial(moved, kernel, PARALLEL_FROM, variant == "stream")
-    for operation in OPERATIONS
-    for variant in ("store", "stream")
-}
+def of_case(case: Case, variant: str) -> Runner:
+    return moved(kernel, PARALLEL_FROM, variant == "stream", case)

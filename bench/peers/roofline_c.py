@@ -6,40 +6,32 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from .. import data
 from ..calls import SCALE, ZERO_POINT
-from ..cases import OPERATIONS, Case
-from . import Builders, Runner, own_threads
+from ..cases import Case
+from . import Runner, own_threads
 from .roofline import Kernel, moved
 
 SOURCE = Path(__file__).with_name("roofline.c")
 # bytes; it starts its threads at each call, 30 us
 PARALLEL_FROM = 1 << 21
-# the loops of roofline.c, in its order
-_VARIANTS = {
-    "quantize_linear": ("store", "store, prefetch", "stream"),
-    "dequantize_linear": ("store", "stream", "stream, prefetch"),
-    "fake_quantize": ("store", "stream", "stream, prefetch"),
-    "minmax": ("read", "read, prefetch"),
-}
-_KEYS = [(operation, variant) for operation, variants in _VARIANTS.items() for variant in variants]
-LOOPS = {key: index for index, key in enumerate(_KEYS)}
+# operations and variants of the loops of roofline.c, in its order
+LOOPS = (
+    *(("quantize_linear", variant) for variant in ("store", "store, prefetch", "stream")),
+    *(("dequantize_linear", variant) for variant in ("store", "stream", "stream, prefetch")),
+    *(("fake_quantize", variant) for variant in ("store", "stream", "stream, prefetch")),
+    *(("minmax", variant) for variant in ("read", "read, prefetch")),
+)
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """Compile and load.
-
-    Raises
-    ------
-    OSError
-        If there is no C compiler or the CPU has no AVX-512, with the compiler's words.
-    """
+    """Compile and load; OSError if there is no C compiler or the CPU has no AVX-512, with the compiler's words."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "roofline.so"
         compiler = os.environ.get("CC", "gcc")
@@ -51,7 +43,7 @@ def library() -> ctypes.CDLL:
 
 
 def move(reads: int, writes: int, streaming: bool) -> Kernel:
-    """Bind the C function as a kernel of moves.py is called."""
+    """Bind the C function as a kernel of roofline.py is called."""
     run = library().roofline_move
     run.restype = ctypes.c_int64
     counts = [ctypes.c_size_t(reads), ctypes.c_size_t(writes), int(streaming)]
@@ -63,12 +55,10 @@ def move(reads: int, writes: int, streaming: bool) -> Kernel:
     return kernel
 
 
-def runner(variant: str, case: Case) -> Runner:
-    operation = case.work.operation
-    which, run = LOOPS[operation, variant], library().roofline_run
-    o, made = data.operands(case), "codes" if operation == "quantize_linear" else "values"
-    source, out = o.first, data.out(case, made)
-    bounds = np.zeros(2, np.float32)
+def computed(which: int, case: Case) -> Runner:
+    o, run, operation = data.operands(case), library().roofline_run, case.work.operation
+    made = "codes" if operation == "quantize_linear" else "values"
+    source, out, bounds = o.first, data.out(case, made), np.zeros(2, np.float32)
     arguments = (
         which,
         ctypes.c_void_p(source.ctypes.data),
@@ -88,9 +78,7 @@ def runner(variant: str, case: Case) -> Runner:
     return Runner(call, lambda: results, keep=(source, out, bounds))
 
 
-OF_CASES = True
-BUILDERS: Builders = {key: partial(runner, key[1]) for key in LOOPS} | {
-    (operation, variant): partial(moved, move, PARALLEL_FROM, variant == "move, stream")
-    for operation in OPERATIONS
-    for variant in ("move", "move, stream")
-}
+def of_case(case: Case, variant: str) -> Runner:
+    if variant.startswith("move"):
+        return moved(move, PARALLEL_FROM, variant == "move, stream", case)
+    return computed(LOOPS.index((case.work.operation, variant)), case)

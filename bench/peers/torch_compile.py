@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import data, formulas
 from ..calls import Array, Operands
 from ..formulas import ELEMENTS, Rule, rule_of
-from . import Builders, Runner, own_threads
+from . import Runner, own_threads
 
 warnings.filterwarnings("ignore", category=UserWarning)
 torch.set_num_threads(own_threads())
@@ -130,6 +130,3 @@ def prepared(o: Operands, compiled: Callable[[Any], Any] = COMPILED) -> Runner |
         return None
     function, arguments, results = _FUNCTIONS[o.function](o)
     return Runner(partial(compiled(function), *arguments), lambda: results)
-
-
-BUILDERS: Builders = {(operation, ""): prepared for operation in (*ELEMENTS, "fake_quantize_range")}

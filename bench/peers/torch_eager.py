@@ -55,7 +55,7 @@ def parameters(o: Operands) -> tuple[Tensor, Tensor, int]:
     return scales, torch.zeros(len(scales), dtype=torch.int32), int(o.axis == 1 and not o.block_size)
 
 
-def dequantize(o: Operands) -> Runner:
+def dequantize_linear(o: Operands) -> Runner:
     if o.symmetric:
         q = torch._make_per_channel_quantized_tensor(channels(o), *parameters(o))
     else:
@@ -115,13 +115,8 @@ def quantize_to_float8(o: Operands) -> Runner:
 
 
 BUILDERS: Builders = {
-    ("quantize_linear", "quantize_per_tensor"): quantize_linear,
     ("quantize_linear", "to(float8)"): quantize_to_float8,
-    ("dequantize_linear", "dequantize"): dequantize,
     ("dequantize_linear", "decomposed"): dequantize_decomposed,
     ("dequantize_linear", "mul"): dequantize_product,
-    ("minmax", "aminmax"): minmax,
-    ("quantize", "aminmax + quantize_per_tensor"): quantize,
     ("quantize", "quantize_per_tensor_dynamic"): quantize_dynamic,
-    ("fake_quantize", "fake_quantize"): fake_quantize,
 }

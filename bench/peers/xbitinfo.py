@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import xarray
 import xbitinfo
 
 from ..calls import KEEPBITS, Operands
 from ..verify import EXACT
-from . import Builders, Runner
+from . import Runner
 
 
 def bitround(o: Operands) -> Runner:
-    x = xarray.DataArray(o.first, name="x")
-
-    def call() -> xarray.DataArray:
-        return xbitinfo.xr_bitround(x, KEEPBITS)
-
+    call = partial(xbitinfo.xr_bitround, xarray.DataArray(o.first, name="x"), KEEPBITS)
     return Runner(call, lambda: {"values": call().values}, EXACT)
-
-
-BUILDERS: Builders = {("bitround", "xr_bitround"): bitround}

@@ -6,7 +6,6 @@ has parameters of its own is repeated whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,49 +16,10 @@ from fastq.formats.qtypes import QTYPES
 
 from ..calls import SEED, ZERO_POINT, Array, Operands, dtype_of, empty, repeated
 from .grid import BLOCK_FORMATS, GRANULARITIES, OF_CODES_WORKS, PIECE, WORKS, Cell
+from .layouts import LAYOUTS
 
 WIDEST = 10**4  # of integers, so that float16 holds the scales of GGUF
 NAN_EVERY = 997  # elements, where NaN is not refused
-
-
-def _ordered(*order: int) -> Callable[[Array], Array]:
-    """Lay out with the axes in this order in memory, the slowest first."""
-    back = tuple(np.argsort(order))
-    return lambda x: np.ascontiguousarray(x.transpose(order)).transpose(back)
-
-
-def _reversed(x: Array) -> Array:
-    return np.flip(np.ascontiguousarray(np.flip(x)))
-
-
-def _gaps(x: Array) -> Array:
-    memory = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
-    memory[..., ::2] = x
-    return memory[..., ::2]
-
-
-def _broadcast(x: Array) -> Array:
-    return np.broadcast_to(x[:1].copy(), x.shape)
-
-
-def _unaligned(x: Array) -> Array:
-    memory = np.zeros(x.nbytes + 1, np.uint8)
-    view = memory[1:].view(x.dtype).reshape(x.shape)
-    view[...] = x
-    return view
-
-
-LAYOUTS: dict[str, Callable[[Array], Array]] = {
-    "c": lambda x: x,
-    "fortran": _ordered(2, 1, 0),
-    "transposed": _ordered(0, 2, 1),
-    "permuted": _ordered(1, 2, 0),
-    "reversed": _reversed,
-    "gaps": _gaps,
-    "broadcast": _broadcast,
-    "swapped": lambda x: x.astype(x.dtype.newbyteorder("S")),
-    "unaligned": _unaligned,
-}
 
 
 def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Array:
@@ -105,7 +65,7 @@ def piece(cell: Cell, log2: int) -> Operands:
     o = _without_arrays(cell, cell.shape(min(log2, PIECE)))
     if cell.work in OF_CODES_WORKS:
         return _piece_of_codes(cell, o)
-    laid = LAYOUTS[cell.layout](values(cell.dtype, o.shape, cell.nan != "raise"))
+    laid = LAYOUTS[cell.layout].lay(values(cell.dtype, o.shape, cell.nan != "raise"))
     x = np.ascontiguousarray(laid).astype(dtype_of(cell.dtype))
     o = replace(o, first=x)
     if cell.work == "compare values":
@@ -128,7 +88,7 @@ def _piece_of_codes(cell: Cell, o: Operands) -> Operands:
         q = reference.quantize(x, cell.format, **named)
         codes = _one_each(cell, q) if "bytes" in WORKS[cell.work].reads else q.codes
         o = replace(o, qparams=q.qparams if is_given else None)
-    return replace(o, first=np.ascontiguousarray(LAYOUTS[cell.layout](codes)))
+    return replace(o, first=np.ascontiguousarray(LAYOUTS[cell.layout].lay(codes)))
 
 
 def _one_each(cell: Cell, q: QuantizedArray) -> Array:
@@ -144,7 +104,7 @@ def operands(cell: Cell, log2: int) -> Operands:
     if p is not None and p.scale.ndim:
         scale, zero_point = (repeated(each, times, row.growing_axis_of_parameters) for each in (p.scale, p.zero_point))
         p = p.with_values(scale, zero_point)
-    first = LAYOUTS[cell.layout](repeated(small.first, times, row.growing_axis))
+    first = LAYOUTS[cell.layout].lay(repeated(small.first, times, row.growing_axis))
     other = None if other is None else repeated(other, times, row.growing_axis)
     return replace(small, first=first, shape=cell.shape(log2), qparams=p, approximation=other)
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn, TimeRemainingColumn
 
 from fastq import config
 
 from .. import machine
-from ..options import FILE, chosen_option, console, sizes_option, threads_option
+from ..options import FILE, chosen_option, console, progress, sizes_option, threads_option
 from ..show import table
 from . import judge, run, sample, show, store
 from .grid import GATE, LADDER, Cell
@@ -30,22 +29,15 @@ FELL = 0.5  # of the share of the copy's speed: less would be noise
 
 def new_scan(settings: dict[str, Any]) -> Scan:
     """Return a scan of this machine in which nothing was measured yet."""
-    started = time.strftime("%Y-%m-%d %H:%M:%S")
     versions = {name: number for name, number in config.versions().items() if name != "cache"}  # a folder of ours
     for peer in PEERS.values():
         with suppress(PackageNotFoundError):
             versions[peer.distribution] = version(peer.distribution)
-    return Scan(machine.describe(), versions, settings, started)
+    return Scan(machine.describe(), versions, settings, machine.now())
 
 
 def scan_of(path: Path, settings: dict[str, Any]) -> Scan:
-    """Return the scan to go on with: that of the file, a new one without a file.
-
-    Raises
-    ------
-    UsageError
-        If the file is of another machine or has other settings.
-    """
+    """Return the scan of the file, a new one without a file; UsageError if it has another machine or other settings."""
     new = new_scan(settings)
     if not path.exists():
         return new
@@ -63,31 +55,20 @@ def scan_of(path: Path, settings: dict[str, Any]) -> Scan:
 
 
 def measure_scan(
-    scan: Scan,
-    cells: Iterable[Cell],
-    seconds: float,
-    most: float,
-    path: Path | None,
-    sizes: tuple[int, ...],
+    scan: Scan, cells: Iterable[Cell], seconds: float, most: float, path: Path | None, sizes: tuple[int, ...]
 ) -> None:
     """Measure cells with a progress bar, until the time is up or enough are finished, and keep them after each."""
-    bar, begun, first = Console(stderr=True), time.perf_counter(), len(scan)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[cells]} cells"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=bar, disable=not bar.is_terminal) as progress:
-        task = progress.add_task("starting", total=1.0, cells=first)
+    begun, first = time.perf_counter(), len(scan)
+    with progress(TextColumn("{task.fields[cells]} cells"), TimeRemainingColumn()) as bar:
+        task = bar.add_task("starting", total=1.0, cells=first)
 
         def done(cell: Cell) -> None:
             share = max((time.perf_counter() - begun) / seconds, (len(scan) - first) / most)
-            progress.update(task, completed=share, cells=len(scan))
+            bar.update(task, completed=share, cells=len(scan))
             if path:
                 scan.write(path)
 
-        run.scanned(scan, cells, seconds, done, lambda what: progress.update(task, description=what), sizes)
+        run.scanned(scan, cells, seconds, done, lambda what: bar.update(task, description=what), sizes)
 
 
 @click.command(name="scan")
@@ -143,7 +124,7 @@ def print_scan(kept: Scan) -> None:
     for name, criterion in judge.CRITERIA.items():
         if rows := show.findings(criterion.find(kept), kept.settings["threads"]):
             out.print(table(show.FINDING, rows, f"The worst: {name}"))
-    for cell, why in (*show.failures(kept), *show.refused(kept)):
+    for cell, why in (*show.failures(kept), *kept.refused.items()):
         out.print(f"- {cell}: {why}", highlight=False, markup=False, soft_wrap=True)
     have, there = show.covered(kept.timings)
     out.print(f"{have} of {there} pairs of values are measured", highlight=False)

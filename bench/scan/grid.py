@@ -20,8 +20,9 @@ from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import CASTS, QTYPES
 
 from .. import cases
-from ..calls import NO_FORMAT, SEED
+from ..calls import NO_FORMAT, SEED, Axes, kept_axes
 from ..cases import Pass
+from .layouts import LAYOUTS
 
 PIECE = 16  # log2 of the elements that larger arrays repeat
 ROWS_AT_LEAST = 4
@@ -39,7 +40,7 @@ class Granularity(NamedTuple):
     Ranges that end only with the array are `read_twice`, once for the range and once for the codes.
     """
 
-    axis: int | tuple[int, ...] | None
+    axis: Axes
     block_size: int
     lengths: tuple[int, int, int]
     read_twice: bool = False
@@ -66,19 +67,15 @@ class Granularity(NamedTuple):
         """Return the number of scales of an array."""
         if self.block_size:
             return prod(-(-n // self.block_size) if a == self.axis else n for a, n in enumerate(shape))
-        return prod(shape[a] for a in self.kept)
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """The axes whose indices have scales of their own."""
-        return () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return prod(shape[a] for a in kept_axes(self.axis))
 
     @property
     def growing_axis_of_parameters(self) -> int | None:
         """The axis of the scales that grows with the array; None where their number stays."""
         if self.block_size:
             return self.growing_axis
-        return self.kept.index(self.growing_axis) if self.growing_axis in self.kept else None
+        kept = kept_axes(self.axis)
+        return kept.index(self.growing_axis) if self.growing_axis in kept else None
 
 
 # "odd" lengths have no line, vector or byte of packed codes in which a row would end
@@ -107,30 +104,6 @@ GRANULARITIES = {
 WITHOUT_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if not row.block_size)
 PLAIN_SHAPES = ("array", "rows", "odd rows", "short rows")  # for works that know no granularity
 IN_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if row.block_size == BLOCK)
-
-
-class Layout(NamedTuple):
-    """A memory layout, by name in `arrays.LAYOUTS`.
-
-    How many bytes are `touched` for each byte of the array, and whether its elements are `dense`: all of a block of
-    memory and as they are, in another order only. Dense layouts are compared with C order, the others with a copy.
-    """
-
-    touched: float = 1.0
-    dense: bool = False
-
-
-LAYOUTS = {
-    "c": Layout(),
-    "fortran": Layout(dense=True),
-    "transposed": Layout(dense=True),
-    "permuted": Layout(dense=True),
-    "reversed": Layout(dense=True),
-    "gaps": Layout(2.0),
-    "broadcast": Layout(),  # counts as if it were there: its elements are computed all the same
-    "swapped": Layout(),
-    "unaligned": Layout(),
-}
 
 # --- works ------------------------------------------------------------------------------------------------------------
 
@@ -419,13 +392,7 @@ class Cell(NamedTuple):
 
 
 def cell_of(name: str) -> Cell:
-    """Return the cell of a name.
-
-    Raises
-    ------
-    ValueError
-        If the values are not of the axes, or do not go together.
-    """
+    """Return the cell of a name; ValueError if the values are not of the axes, or do not go together."""
     values = name.split("/")
     if len(values) != len(AXES) or not Cell(*values).valid:
         raise ValueError(f"cell must be a name such as {Cell('quantize').name!r}, not {name!r}")

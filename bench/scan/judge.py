@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import statistics
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
 from ..peers.roofline import PARALLEL_FROM
 from ..results import geometric_mean
-from .grid import LAYOUTS, Cell
+from .grid import Cell
+from .layouts import LAYOUTS
 from .store import Scan, Timings
 
 CLIFF = OUTLIER = 4.0  # times as slow
@@ -85,7 +86,7 @@ def outliers(scan: Scan) -> list[Finding]:
         families.setdefault((cell.work, cell.threads, log2), []).append((cell, timings, timings.ours / bytes_of))
     found = []
     for (*_, log2), rows in families.items():
-        usual = median(seconds for *_, seconds in rows)
+        usual = statistics.median(seconds for *_, seconds in rows)
         if len(rows) >= FAMILY_AT_LEAST:
             far = [(cell, timings, seconds / usual) for cell, timings, seconds in rows if seconds > OUTLIER * usual]
             found += [Finding("outlier", cell, log2, times, timings) for cell, timings, times in far]
@@ -140,15 +141,12 @@ def means_by_size(scan: Scan, rival: str) -> dict[int, tuple[float, float]]:
     for _, log2, timings, theirs in _beside(scan, RIVALS[rival]):
         found.setdefault(log2, []).append((timings, theirs))
     return {
-        log2: (_mean(theirs / each.ours for each, theirs in pairs), _mean(theirs / each.copy for each, theirs in pairs))
+        log2: (
+            statistics.geometric_mean(theirs / each.ours for each, theirs in pairs),
+            statistics.geometric_mean(theirs / each.copy for each, theirs in pairs),
+        )
         for log2, pairs in sorted(found.items())
     }
-
-
-def _mean(ratios: Iterable[float]) -> float:
-    mean = geometric_mean(list(ratios))
-    assert mean is not None  # of some
-    return mean
 
 
 def verdicts(scan: Scan) -> list[tuple[str, float, float]]:

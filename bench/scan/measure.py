@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
+from timeit import timeit
 from typing import Any
 
 import fastq
@@ -17,7 +17,8 @@ from ..peers.roofline import PARALLEL_FROM, kernel, nearest_lines
 from ..timing import sampled, settle
 from .agreement import disagreement
 from .calls import ready, with_results
-from .grid import LAYOUTS, PIECE, Cell, cell_of
+from .grid import PIECE, Cell, cell_of
+from .layouts import LAYOUTS
 from .peers import PEERS
 from .plain import BASELINES
 
@@ -81,9 +82,7 @@ def _copies(moved: Pass) -> dict[str, Callable[[], Any]]:
 
 def _least(call: Callable[[], Any], seconds: float) -> float:
     """Measure the least time of a call, once where it takes longer than that."""
-    start = time.perf_counter()
-    call()
-    once = time.perf_counter() - start
+    once = timeit(call, number=1)
     return once if once > seconds else min(sampled(call, seconds))
 
 

@@ -46,8 +46,9 @@ def section(scan: Scan, path: Path) -> str:
             parts.append(folded(f"The worst: {name}", markdown(show.FINDING, rows) if rows else NOTHING))
     failed = show.failures(scan)
     parts.append(folded("Failed", markdown(["cell", "why"], failed) if failed else NOTHING))
-    if refused := show.refused(scan):
-        parts.append(folded("Peers that were wrong or failed", markdown(["peer, cell, elements", "why"], refused)))
+    if scan.refused:
+        table = markdown(["peer, cell, elements", "why"], scan.refused.items())
+        parts.append(folded("Peers that were wrong or failed", table))
     return "\n\n".join(parts)
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
-from queue import SimpleQueue
+from threading import current_thread
 from typing import Any
 
-from ..machine import available_memory, cores
+from ..machine import available_memory
 from ..peers import OURS
-from ..worker import NOT_INSTALLED, Absent, Worker
+from ..rounds import in_threads
+from ..worker import NOT_INSTALLED, Absent, Workers
 from . import judge
 from .grid import Cell
 from .peers import PEERS
@@ -31,12 +30,8 @@ MEMORY_FACTOR = 6  # memory of a cell with its rivals' temporaries, over the byt
 WIDEST = 16  # bytes of an element at most, input and result
 
 
-@dataclass
-class Pool:
-    """Workers that are reused, by the threads that they work with."""
-
-    threads: int  # of cells of the axis value "all"
-    of: dict[str, tuple[Worker, int]] = field(default_factory=dict)  # by name, and how often it has been asked
+class Pool(Workers):
+    """Workers by names of their own; `threads` are those of cells of the axis value "all"."""
 
     def threads_of(self, cell: Cell) -> int:
         """Return how many threads a cell has."""
@@ -44,21 +39,7 @@ class Pool:
 
     def ask(self, name: str, threads: int, part: str, process: str = OURS, **request: Any) -> Any:
         """Ask the worker of a name for a part, a new one where it has died or has been asked often enough."""
-        worker, asked = self.of.pop(name, (None, 0))
-        if worker is not None and (not worker.alive or asked >= RESTART_AFTER[part]):
-            worker.close()
-            worker = None
-        if worker is None:
-            worker, asked = Worker(process, threads), 0
-        self.of[name] = worker, asked + 1
-        return worker.ask(do="scan", part=part, **request)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker, _ in self.of.values():
-            worker.close()
+        return self.named(name, process, threads, RESTART_AFTER[part]).ask(do="scan", part=part, **request)
 
 
 def scanned(
@@ -117,21 +98,13 @@ def _compile_by_peer(peer: str, threads: int, batch: list[Cell], deadline: float
 
 
 def _side_by_side(work: Callable[[Cell, str], None], batch: list[Cell], deadline: float) -> None:
-    """Do work for each cell, by the names of as many compilers as there are cores, until the time is up."""
-    free: SimpleQueue[str] = SimpleQueue()
-    for k in range(cores()):
-        free.put(f"compiler {k}")
+    """Do work for each cell, by compilers with the names of the threads that they work for, until the time is up."""
 
     def do(cell: Cell) -> None:
         if time.perf_counter() < deadline:
-            name = free.get()
-            try:
-                work(cell, name)
-            finally:
-                free.put(name)
+            work(cell, current_thread().name)
 
-    with ThreadPoolExecutor(cores()) as threads:
-        list(threads.map(do, batch))
+    in_threads(do, batch)
 
 
 def _fits(log2: int) -> bool:

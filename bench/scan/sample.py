@@ -23,11 +23,6 @@ def pairs_of(cell: Cell) -> set[Pair]:
     return set(combinations(cell._asdict().items(), 2))
 
 
-def all_pairs() -> list[Pair]:
-    """Return every pair of values of two axes, those included that no call can have."""
-    return [((a, x), (b, y)) for a, b in combinations(AXES, 2) for x in AXES[a] for y in AXES[b]]
-
-
 @cache
 def possible() -> frozenset[Pair]:
     """Return every pair of values of two axes that any call can have."""
@@ -53,7 +48,7 @@ def chosen(seed: int, patterns: Iterable[str]) -> Iterator[Cell]:
 
 def covering(random: Random, before: list[Cell]) -> Iterator[Cell]:
     """Yield cells that together with those before have every pair that there is."""
-    wanted = all_pairs()
+    wanted: list[Pair] = [((a, x), (b, y)) for a, b in combinations(AXES, 2) for x in AXES[a] for y in AXES[b]]
     random.shuffle(wanted)
     missing = set(wanted).difference(*map(pairs_of, before))
     for pair in wanted:

@@ -62,21 +62,8 @@ def means(scan: Scan) -> tuple[Row, list[Row]]:
     return ["times as fast as", *(f"2^{log2}" for log2 in sizes)], rows
 
 
-FINDING = [
-    "work",
-    "format",
-    "granularity",
-    "dtype",
-    "layout",
-    "out=",
-    "threads",
-    "convention",
-    "nan=",
-    "elements",
-    "Gelem/s",
-    "times as slow",
-    "limit",
-]
+_TITLES = {"out": "out=", "nan": "nan="}
+FINDING = [*(_TITLES.get(axis, axis) for axis in Cell._fields[:-1]), "elements", "Gelem/s", "times as slow", "limit"]
 
 
 def findings(found: Iterable[Finding], threads: int) -> list[Row]:
@@ -102,11 +89,6 @@ def limits(scan: Scan) -> tuple[Row, list[Row]]:
 def failures(scan: Scan) -> list[Row]:
     """Return the cells that were wrong or could not be measured."""
     return [[cell.name, why] for cell, why in scan.failed.items()]
-
-
-def refused(scan: Scan) -> list[Row]:
-    """Return the peers that were wrong or failed, by cell and size."""
-    return [[name, why] for name, why in scan.refused.items()]
 
 
 def by(scan: Scan, axis: str, value: Callable[[Timings], float]) -> dict[str, dict[int, list[float]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from .peers import PEERS
 FORMAT = 2
 STORED = Path(__file__).parent / "results"
 DIGITS = 3
+LINES_DOWN_TO = 2  # levels of a file, which are the cells
 PICO = 1e12
 SAME_WORK = ("numpy", "loop", *PEERS)  # columns of the ways to do the work of a cell
 
@@ -77,26 +77,17 @@ class Scan:
 
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename; a line for each cell, compressed for .json.gz."""
-        whole = {"format": FORMAT, "axes": {axis: list(values) for axis, values in AXES.items()}, "columns": COLUMNS}
+        whole = {"format": FORMAT, "axes": AXES, "columns": COLUMNS}
         whole |= {key: getattr(self, key) for key in ("machine", "versions", "settings", "started", "refused")}
         whole |= {"seconds": round(self.seconds), "failed": {cell.name: why for cell, why in self.failed.items()}}
-        lines = [f"{_compact(key)}:{_compact(value)}" for key, value in whole.items()]
-        cells = ",\n".join(_compact([_places(cell), *_stored(timings)]) for cell, timings in self.timings.items())
-        text = ("{" + ",\n".join([*lines, f'"cells":[\n{cells}\n]']) + "}\n").encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        compressed.write(path, text)
+        cells = [[_places(cell), *_stored(timings)] for cell, timings in self.timings.items()]
+        compressed.write(path, whole | {"cells": cells}, LINES_DOWN_TO)
 
 
 def read(path: Path) -> Scan:
-    """Read what `Scan.write` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the file is something else.
-    """
+    """Read what `Scan.write` wrote; ValueError if the file is something else."""
     try:
-        content = json.loads(compressed.read(path))
+        content = compressed.read(path)
         columns = content.pop("columns")  # fewer in files that were written before there were more
         if content.pop("format") != FORMAT or columns != list(COLUMNS[: len(columns)]):
             raise ValueError(f"its format is not {FORMAT}")
@@ -109,10 +100,6 @@ def read(path: Path) -> Scan:
         return Scan(timings=timings, failed=failed, **content)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError) as error:
         raise ValueError(f"{path.name} holds no results of a scan: {error}") from error
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _places(cell: Cell) -> list[int]:
@@ -130,10 +117,7 @@ def _stored(timings: dict[int, Timings]) -> list[list[float | None]]:
 
 
 def _picoseconds(seconds: float | None) -> float | None:
-    if seconds is None:
-        return None
-    made = float(f"{seconds * PICO:.{DIGITS}g}")
-    return int(made) if made.is_integer() else made
+    return None if seconds is None else compressed.rounded(seconds * PICO, DIGITS)
 
 
 def stored() -> dict[Path, Scan]:

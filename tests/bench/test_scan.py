@@ -20,7 +20,7 @@ from scan_cells import COVERING, PACKAGE, Cell, cells_of_loops, grid, part, samp
 import fastq
 from fastq import config, reference
 
-arrays, calls, command = map(part, ["scan.arrays", "scan.calls", "scan.command"])
+calls, command = map(part, ["scan.calls", "scan.command"])
 judge, measure, page, plain = map(part, ["scan.judge", "scan.measure", "scan.page", "scan.plain"])
 agreement, peers = map(part, ["scan.agreement", "scan.peers"])
 run, show, store = map(part, ["scan.run", "scan.show", "scan.store"])
@@ -55,7 +55,6 @@ def test_axes_have_every_format_and_each_function():
         *("requantize", "bit_information", "xarray.unpack_array"),
     }
     assert {*fastq.formats.qtypes.QTYPES, *grid.BLOCK_FORMATS} < set(grid.AXES["format"])
-    assert set(grid.LAYOUTS) == set(arrays.LAYOUTS)
     assert set(judge.RIVALS.values()) == {*plain.BASELINES, *peers.PEERS, "best_peer"}
     assert set(store.COLUMNS) == {"ours", "copy", "c_order", *plain.BASELINES, *peers.PEERS}
     assert set(grid.AXES["convention"]) == set(fastq.CONVENTIONS)
@@ -156,7 +155,7 @@ def test_bytes_of_gaps_and_of_what_is_read_twice():
 @pytest.mark.parametrize("layout", grid.LAYOUTS)
 def test_layouts_keep_the_values(layout):
     x = np.arange(4 * 6 * 8, dtype=np.float32).reshape(4, 6, 8)
-    laid = arrays.LAYOUTS[layout](x)
+    laid = grid.LAYOUTS[layout].lay(x)
     assert (laid == (x[:1] if layout == "broadcast" else x)).all()
     assert laid.shape == x.shape
     looks = {
@@ -752,25 +751,25 @@ def test_workers_are_reused_and_started_again(monkeypatch):
 
         def __init__(self, process, threads):
             Fake.made += 1
-            self.alive, self.threads = True, threads
+            self.alive, self.threads, self.asked = True, threads, 0
 
         def ask(self, **request):
-            return request
+            self.asked += 1
 
         def close(self):
             self.alive = False
 
-    monkeypatch.setattr(run, "Worker", Fake)
+    monkeypatch.setattr(worker, "Worker", Fake)
     monkeypatch.setattr(run, "RESTART_AFTER", {"timed": 3})
     with run.Pool(2) as pool:
         for _ in range(7):
             pool.ask("all", 2, part="timed", log2=12)
         assert Fake.made == 3
-        pool.of["all"][0].alive = False
+        pool.of["all"].alive = False
         pool.ask("all", 2, part="timed", log2=12)
         assert Fake.made == 4
         pool.ask("one", 1, part="timed", log2=12)
-        last = [worker_ for worker_, _ in pool.of.values()]
+        last = list(pool.of.values())
     assert [each.threads for each in last] == [2, 1]
     assert not any(each.alive for each in last)
 

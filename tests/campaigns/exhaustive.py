@@ -7,6 +7,7 @@ the versions are in a file.
 """
 
 import argparse
+import bisect
 import functools
 import itertools
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 import called_elsewhere
 import numpy as np
 from fuzzing import exact
+from fuzzing.arrays import as_dtype
 from kept import Kept
 
 import fastq
@@ -27,6 +29,7 @@ from fastq.formats.qtypes import QTYPES, as_qtype
 
 STATE = Path(__file__).parents[2] / ".pytest_cache" / "exhaustive.json"
 CHUNK = 1 << 20  # patterns, which a cache holds
+CHUNKS = range(0, 1 << 32, CHUNK)  # the first pattern of each
 INFINITY, SIGN = 0x7F800000, 1 << 31
 FAST = called_elsewhere.api("fastq")
 
@@ -39,8 +42,6 @@ ROUNDINGS = {
 }
 INTEGERS = ("int8", "uint8", "int16")
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-
-_ONE = np.float32(1)
 
 
 def _beside(power, towards):
@@ -163,29 +164,19 @@ class Steps:
         ends = np.append(self.starts[low:high], last)
         return np.repeat(self.codes[low - 1 : high], np.diff(np.append(first, ends)))
 
-    @property
-    def one_code(self):
-        return len(self.starts) == 1
-
 
 def first_from(guess, reached):
     """The first count for which `reached`, which is never so before it and always after; None if for none."""
-    lowest, highest = -1 - INFINITY, INFINITY
-    low = high = max(lowest, min(guess, highest))
+    lowest, end = -1 - INFINITY, INFINITY + 1
+    low = high = max(lowest, min(guess, INFINITY))
     width = 1
     while low > lowest and reached(low):
         low, width = max(lowest, low - width), width * 4
-    if reached(low):
-        return low
     width = 1
-    while high < highest and not reached(high):
-        high, width = min(highest, high + width), width * 4
-    if not reached(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    while high < end and not reached(high):
+        high, width = min(end, high + width), width * 4
+    start = low + bisect.bisect_left(range(low, high), True, key=reached)
+    return None if start == end else start
 
 
 def _steps(codes, rank, guess):
@@ -246,11 +237,10 @@ def float_steps(setting):
         order = INFINITY if size else 0
         return code(-1 - order if negative else order)
 
-    codes = [(code_of(size, True), True) for size in reversed(sizes)] + [
-        (code_of(size, False), False) for size in sizes
-    ]
-    places, values = {each: k for k, each in enumerate(codes)}, [known[size] for size in sizes]
-    values = [-value for value in reversed(values)] + values
+    signed = [*((size, True) for size in reversed(sizes)), *((size, False) for size in sizes)]
+    codes = [(code_of(size, negative), negative) for size, negative in signed]
+    values = [-known[size] if negative else known[size] for size, negative in signed]
+    places = {each: k for k, each in enumerate(codes)}
     starts, found = _steps(
         codes,
         lambda order: places[code(order), order < 0],
@@ -279,30 +269,21 @@ class EveryFloat:
         self.is_float, self.form = bool(q.element), q.float_format
         self.out = np.empty(CHUNK, q.storage)
         self.words = np.arange(CHUNK, dtype=np.uint32)
-        self.filled = {}
 
     def expected(self, first):
         """Codes of the patterns from `first` on."""
         sign, size = first & SIGN, first & (SIGN - 1)
+        nans = np.full(CHUNK, self._nan(sign), self.steps.codes.dtype)
         if size > INFINITY:
-            return self._constant(self._nan(sign))
+            return nans
         count = 1 if size == INFINITY else CHUNK
         codes = self.steps.between(-size - count, -size)[::-1] if sign else self.steps.between(size, size + count)
-        if size == INFINITY:  # infinity is followed by NaN
-            return np.append(codes, self._constant(self._nan(sign))[1:])
-        return codes if codes[0] != codes[-1] or (codes != codes[0]).any() else self._constant(codes[0])
+        return np.append(codes, nans[count:])  # infinity is followed by NaN
 
     def _nan(self, sign):
         if not self.is_float:
             return self.setting.zero_point
         return exact.float_code(None, bool(sign), self.form, self.setting.saturate)
-
-    def _constant(self, code):
-        kept = self.filled.get(int(code))
-        if kept is None:
-            dtype = np.uint8 if self.is_float else self.out.dtype
-            self.filled = {int(code): (kept := np.full(CHUNK, code, dtype))}
-        return kept
 
     def check(self, first):
         """Compare the chunk that begins at a pattern."""
@@ -325,18 +306,13 @@ class EveryFloat:
         return sorted({size // CHUNK * CHUNK for size in sizes + special})
 
 
-def every_chunk():
-    return range(0, 1 << 32, CHUNK)
-
-
 # --- every pattern of 16 bits -----------------------------------------------------------------------------------------
 
 
 def patterns(name):
     """Every number of a 16-bit dtype; of floats without NaN."""
-    dtype = FLOAT_FORMATS[name].dtype if name in FLOAT_FORMATS else np.dtype(name)
-    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
-    return x if dtype.kind in "iu" else x[~np.isnan(x.astype(np.float32))]
+    x = np.arange(1 << 16, dtype=np.uint16).view(as_dtype(name))
+    return x if x.dtype.kind in "iu" else x[~np.isnan(x.astype(np.float32))]
 
 
 HALVES = ("float16", "bfloat16", "int16", "uint16")
@@ -350,8 +326,8 @@ def same(actual, expected, name):
 
 
 def every_half(name, format):
-    """Codes of every number of a 16-bit dtype in a format, by scales and roundings; how many there were."""
-    x, q, done = patterns(name), QTYPES[format], 0
+    """Codes of every number of a 16-bit dtype in a format, by scales and roundings; how many there are."""
+    x, q = patterns(name), QTYPES[format]
     if q.block_size:
         shuffled = np.random.default_rng(1).permutation(x)
         for order in (x, x[::-1], shuffled):
@@ -362,10 +338,9 @@ def every_half(name, format):
                 actual, expected = (api.quantize(given, format, axis=axis) for api in (FAST, reference))
                 same(actual.codes, expected.codes, f"{name} to {format}")
                 same(actual.scale, expected.scale, f"scales of {name} to {format}")
-                done += whole.size
-        return done
-    for rounding, scale in itertools.product(ROUNDINGS, HALF_SCALES):
-        row = ROUNDINGS[rounding]
+                yield whole.size
+        return
+    for (rounding, row), scale in itertools.product(ROUNDINGS.items(), HALF_SCALES):
         if rounding != "half_even" and q.element:
             continue
         for part, saturate in ((0.0, True), (0.6, True), (1.0, False)):
@@ -376,13 +351,12 @@ def every_half(name, format):
             args = x, np.float32(scale), zero_point
             actual, expected = (api.quantize_linear(*args, **options) for api in (FAST, reference))
             same(actual, expected, f"{name} to {format} {rounding} {scale} {zero_point} {saturate}")
-            done += x.size
-    return done
+            yield x.size
 
 
 def every_half_by_fractions(name, format):
-    """Codes of every number of a 16-bit dtype in a float format by exact fractions; how many there were."""
-    x, form, done = patterns(name), FLOAT_FORMATS[format], 0
+    """Codes of every number of a 16-bit dtype in a float format by exact fractions; how many there are."""
+    x, form = patterns(name), FLOAT_FORMATS[format]
     for scale, saturate in ((1.0, True), (0.1, False), (_beside(2.0**-99, 0), True)):
         wide = x.astype(np.float32)
         codes = fastq.quantize_linear(x, np.float32(scale), dtype=format, saturate=saturate)
@@ -394,8 +368,7 @@ def every_half_by_fractions(name, format):
             expected = exact.float_code(ratio, bool(np.signbit(value)) and keeps_sign, form, saturate)
             if code != expected:
                 raise Wrong(f"{name} to {format}: {value!r} / {scale!r} is {code}, not {expected}")
-        done += x.size
-    return done
+        yield x.size
 
 
 # --- the quotient -----------------------------------------------------------------------------------------------------
@@ -426,13 +399,13 @@ SIGNIFICANDS = (1.0, 2 - 2.0**-23, 1 + 2.0**-23, 2 - 2.0**-22, 1.5, 1.1, 1.9999,
 
 
 def every_quotient(significand, exponents=range(-99, 100)):
-    """Every float over a scale, from a quarter of it to 2**17 of it, for scales of all exponents; how many there were.
+    """Every float over a scale, from a quarter of it to 2**17 of it, for scales of all exponents; how many there are.
 
     Nearer to zero no quotient is near a tie of integer codes.
     """
     kernel = quotient_kernel()
     x = (np.arange(1 << 23, 1 << 24, dtype=np.int32) * np.float64(2.0**-23)).astype(np.float32)
-    scaled, actual, expected, done = np.empty_like(x), np.empty_like(x), np.empty_like(x), 0
+    scaled, actual, expected = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     for e in exponents:
         scale = np.float32(significand * 2.0**e)
         for quotient in range(-2, 18):
@@ -442,8 +415,7 @@ def every_quotient(significand, exponents=range(-99, 100)):
             if not np.array_equal(actual.view(np.int32), expected.view(np.int32)):
                 where = np.flatnonzero(actual != expected)
                 raise Wrong(f"{where.size} quotients by {scale!r} are wrong, the first of {scaled[where[0]]!r}")
-            done += x.size
-    return done
+            yield x.size
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -452,14 +424,13 @@ def every_quotient(significand, exponents=range(-99, 100)):
 def jobs():
     """All that is proven: kind, name and a function that does it, step by step, yielding how many values it tried."""
     for name, format in itertools.product(HALVES, QTYPES):
-        work = functools.partial(_at_once, every_half, name, format)
-        yield "every 16-bit pattern, by the reference", f"{name} {format}", work
+        yield "every 16-bit pattern, by the reference", f"{name} {format}", functools.partial(every_half, name, format)
     for name, format in itertools.product(HALVES[:2], [n for n in QTYPES if n in FLOAT_FORMATS]):
-        work = functools.partial(_at_once, every_half_by_fractions, name, format)
+        work = functools.partial(every_half_by_fractions, name, format)
         yield "every 16-bit pattern, by fractions", f"{name} {format}", work
     for significand in SIGNIFICANDS:
         for e in range(-99, 100, 20):
-            work = functools.partial(_at_once, every_quotient, significand, range(e, min(e + 20, 100)))
+            work = functools.partial(every_quotient, significand, range(e, min(e + 20, 100)))
             yield "quotients", f"{significand!r} 2**{e}", work
     for setting in settings():
         yield "every float32", setting.name, functools.partial(_every_float, setting)
@@ -467,13 +438,9 @@ def jobs():
 
 def _every_float(setting):
     every = EveryFloat(setting)
-    for first in every_chunk():
+    for first in CHUNKS:
         every.check(first)
         yield CHUNK
-
-
-def _at_once(work, *args):
-    yield work(*args)
 
 
 class State(Kept):

@@ -78,7 +78,7 @@ def store_runs(name, made):
     """Replace a table by runs as `runs` returns them, of which those without rows are left out."""
     *earlier, last = [run for run in made if run["rows"]]
     tables = stored() | {name: last | ({"earlier": earlier} if earlier else {})}
-    write(STORED, json.dumps(dict(sorted(tables.items())), indent=1) + "\n")
+    write(STORED, (json.dumps(dict(sorted(tables.items())), indent=1) + "\n").encode())
 
 
 def _cell(value):

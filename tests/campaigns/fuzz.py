@@ -109,8 +109,7 @@ def serve(chosen):
     from fastq.engine.jit import functions_in_memory
 
     def report(*what):
-        sys.stdout.write(json.dumps(what) + "\n")
-        sys.stdout.flush()
+        print(json.dumps(what), flush=True)
 
     def numbers():
         for number in chosen:
@@ -242,11 +241,10 @@ def run_for(hours, state, jobs=1, **chosen):
     """Run cases for some hours by some workers, show how it goes, and keep the state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     began, saved, before = time.monotonic(), time.monotonic(), state.seconds
     first = state.cases
     workers = [Worker(state.next, place, jobs, **chosen) for place in range(jobs)]
-    with Progress(*columns) as progress:
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=hours * 3600)
         for kind, *what in messages_of(workers, began + hours * 3600):
             now = time.monotonic()

@@ -6,7 +6,6 @@ it should leave.
 
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
@@ -20,14 +19,18 @@ from fastq.io.records import KEY
 OLD = b"the old file"
 
 
-def attempt(command, source, out, options=()):
-    """Run a command over an old file; "" if it did what it should, else what it did. Whether it worked comes second."""
+def attempt(command, content, source, out, options=()):
+    """Run a command on contents of a file and over an old one; "" if it did what it should, else what it did.
+
+    Whether it worked comes second.
+    """
+    source.write_bytes(content)
     out.write_bytes(OLD)
-    folder, before = sorted(os.listdir(out.parent)), source.read_bytes()
+    folder = sorted(os.listdir(out.parent))
     result = CliRunner().invoke(cli, [command, str(source), str(out), "--force", *options])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{result.exception!r}", False
-    if source.read_bytes() != before or sorted(os.listdir(out.parent)) != folder:
+    if source.read_bytes() != content or sorted(os.listdir(out.parent)) != folder:
         return f"it left {sorted(os.listdir(out.parent))}", False
     if result.exit_code == 0:
         why = unreadable(out)
@@ -334,9 +337,3 @@ def damaged(content, header):
             yield content[:k] + bytes([content[k] ^ 1 << bit]) + content[k + 1 :]
     for n in range(len(content)):
         yield content[:n]
-
-
-def write(folder, name, content):
-    path = Path(folder) / name
-    path.write_bytes(content)
-    return path

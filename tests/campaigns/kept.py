@@ -5,12 +5,12 @@ import os
 import select
 
 
-def write(path, text):
-    """Write a file as a whole, which others may read meanwhile."""
+def write(path, content):
+    """Write bytes as a whole file, which others may read meanwhile; without fastq, which mutants must find new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -26,7 +26,7 @@ class Kept:
     def save(self):
         if self.path is not None:
             content = {name: value for name, value in vars(self).items() if name != "path"}
-            write(self.path, json.dumps(content, indent=1))
+            write(self.path, json.dumps(content, indent=1).encode())
 
 
 def reports_of(descriptor, silence):

@@ -30,7 +30,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from kept import Kept
+from kept import Kept, write
 from mutating.reach import FOLDER, ROOMS, ROOT, file_of
 
 STATE = FOLDER / "state.json"
@@ -54,7 +54,7 @@ def files():
     for room in ROOMS:
         path = ROOT / room
         for file in [path] if path.suffix else sorted(path.rglob("*.py")):
-            if file.relative_to(ROOT).as_posix() not in _LEFT_OUT:
+            if file_of(file) not in _LEFT_OUT:
                 yield file
 
 
@@ -66,15 +66,14 @@ def sample(seed):
     for file in files():
         found = mutants(file, ROOT)
         random.Random(f"{seed} {file.name}").shuffle(found)
-        counts[file.relative_to(ROOT).as_posix()] = len(found)
+        counts[file_of(file)] = len(found)
         order += [(k / len(found) ** 0.75, mutant) for k, mutant in enumerate(found)]
     return [mutant for _, mutant in sorted(order, key=lambda each: (each[0], each[1].name))], counts
 
 
 def reasons():
     """Why mutants survive, by their names."""
-    rows = tomllib.loads(REASONS.read_text(encoding="utf-8")) if REASONS.exists() else {}
-    return {name: row["reason"] for name, row in rows.items()}
+    return {name: row["reason"] for name, row in tomllib.loads(REASONS.read_text(encoding="utf-8")).items()}
 
 
 class State(Kept):
@@ -93,12 +92,9 @@ def rows(state, order, counts):
             if outcome not in KILLED:
                 outcome = "equivalent" if mutant.name in explained else "survived"
             tables[file_of(mutant.path)][outcome] += 1
-    total = Counter()
-    for table in tables.values():
-        total += table
-    return [_row(file, counts[file], table) for file, table in tables.items()] + [
-        _row("all", sum(counts.values()), total)
-    ]
+    tables["all"] = sum(tables.values(), Counter())
+    counts = counts | {"all": sum(counts.values())}
+    return [_row(name, counts[name], table) for name, table in tables.items()]
 
 
 def _row(name, mutants, table):
@@ -128,7 +124,6 @@ def reach_of(progress, jobs, names=()):
     from mutating import probes, reach
 
     folder = FOLDER / ("narrow" if names else "reach")
-    folder.mkdir(parents=True, exist_ok=True)
 
     def record(name):
         return reach.record_tests(probes.file_of_tests(name)) if names else reach.record_probes(name)
@@ -150,16 +145,10 @@ def _kept(folder, name, make, *tests):
     from mutating import reach
 
     path = folder / f"{name}.{reach.sources_digest(*tests)}.pickle"
-
-    def write():
-        temporary = path.with_suffix(".new")
-        temporary.write_bytes(pickle.dumps(make()))
-        temporary.replace(path)
-
     if not path.exists():
         for old in folder.glob(f"{name}.*"):
             old.unlink()
-        reach.in_child(write)
+        reach.in_child(lambda: write(path, pickle.dumps(make())))
     return pickle.loads(path.read_bytes())
 
 
@@ -172,8 +161,7 @@ def run_for(hours, state, order, reach, patience, jobs, again):
 
     explained, began, before = reasons(), time.monotonic(), state.seconds
     verdicts, counts = state.verdicts, Counter(each["outcome"] in KILLED for each in state.verdicts.values())
-    unclear = [each for each in order if _survives(verdicts.get(each.name)) and each.name not in explained]
-    again = unclear if again else []
+    again = [each for each in order if again and _survives(verdicts.get(each.name)) and each.name not in explained]
     fresh = [each for each in order if each.name not in verdicts]
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=len(again) + len(fresh))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "dispatch")]
+sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "kernels/body", "dispatch", "operations")]
 
 # ruff: noqa: E402 (tests are imported from where they lie)
 import numpy as np
@@ -19,10 +19,8 @@ from unpacked import unpack_array
 
 import fastq
 from fastq import reference
-from fastq.dispatch.cache import call, plans
+from fastq.dispatch.cache import plans
 from fastq.formats.codebooks import CODEBOOKS
-from fastq.reference.noise import numbers
-from fastq.requests.noise import Noise, noise_of
 from fastq.system import tuning
 
 APIS = fastq, reference
@@ -78,29 +76,16 @@ def rules(*wanted):
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
 
 
-def requantizations(*wanted):
-    rng = np.random.default_rng(11)
-    shape, ends = (61, 37), [-(2**31), 2**31 - 1, 0, -1, 2**30]
-    middles = np.arange(-300, 300) * 512 + 256  # between two codes, in units of 2**-9
-    acc = np.concatenate([middles - 1, middles, middles + 1, ends, np.arange(-30, 30)])
-    others = rng.integers(-70000, 70000, shape[0] * shape[1] - acc.size)
-    acc = rng.permutation(np.concatenate([acc, others]).astype(np.int32)).reshape(shape)
-    sizes = [2.0**-9, 0.00345, 0.0988, 1.0 - 2.0**-40, 1.0 + 2.0**-31, 3.0, 2.0**-32, 0.75 * 2.0**-31, 1 / 3, 0.0]
-    sizes += [0.5 + 0.75 * 2.0**-31]  # whose units are rounded up
-    for convention in wanted:
-        for multiplier in (*sizes, np.exp2(rng.uniform(-12, 0, shape[1]))):
-            options = {"axis": 1, "convention": convention}
-            biases = [None, rng.integers(-50000, 50000, shape[1]).astype(np.int32)]
-            if convention == "torch":
-                biases.append(rng.standard_normal(shape[1]) * 500)
-            for bias, zero_point in itertools.product(biases, (0, -100)):
-                found, expected = both("requantize", acc, multiplier, zero_point, "int16", bias=bias, **options)
-                same_bytes(found, expected)
-        try:
-            fastq.requantize(acc, 2.0**31 if convention != "torch" else 1e300, 0, "int8", convention=convention)
-        except ValueError:
-            continue
-        raise AssertionError("different: a multiplier that is too large was taken")
+def requantizations(*conventions):
+    import test_requantize as tests
+
+    for convention in conventions:
+        tests.test_one_multiplier(convention, "int16")
+        tests.test_channels(convention, 2)
+        too_large = 2.0**31 if convention != "torch" else 1e300
+        refused(lambda row=convention, size=too_large: fastq.requantize(tests.ACC, size, 0, "int8", convention=row))
+    if "torch" in conventions:
+        tests.test_a_bias_that_is_a_float_is_added_in_float32()
 
 
 def bits():
@@ -116,27 +101,21 @@ def bits():
 
 
 def at_random():
-    noise = {"rounding": "stochastic", "rng": 3}
-    x = np.concatenate([values("float32", 12 * 500 - 40, 6), np.repeat(np.float32([127.6, -1e9, 1e9, 0.5]), 10)])
-    permuted = x[:5985].reshape(9, 19, 35).transpose(1, 0, 2)  # the slowest axis takes steps; rows begin at odd places
-    for y in (x, np.asfortranarray(x.reshape(60, 100)), x.reshape(60, 100)[:, ::-1], permuted):
-        for code, options in itertools.product(("int8", "int16", "float8_e4m3fn"), ({}, {"axis": 0})):
-            same_quantized(*both("quantize", y.clip(-1e5, 1e5), code, **options, **noise))
-            same_bytes(*both("quantize_linear", y, np.float32(0.7), None, code, **noise))
-    halves = (np.arange(0x3F80, 0x4380, dtype=np.uint32) << 16 | 0x8000).view(np.float32)
-    odd = 0x3F800000 + 2 * (2**15 - numbers(noise_of("stochastic", 3), (1000,))) - 1  # half a part from going up
-    casts = x * np.float32(3e29), halves, odd.astype(np.uint32).view(np.float32)
-    for y, rounding, scale in itertools.product(casts, (noise, {}), (1.0, 1e-39)):
-        same_bytes(*both("quantize_linear", y, scale, dtype="bfloat16", **rounding))
-    half = np.full(40, 0.5, np.float32)
-    for first in (2**33 - 20, 2**35):
-        drawn = Noise(1 << 63 | 7, first)
-        options = None, 0, True, "int8", "onnx", "raise", "stochastic"
-        codes = call("quantize_linear", half, None, 1.0, 0, None, options, (type(None), int, bool), None, drawn)
-        same_bytes(codes, (numbers(drawn, (40,)) >= 1 << 14).astype(np.int8))
+    import test_casts as casts
+    import test_stochastic as tests
+
+    for code, where in itertools.product(("int8", "float8_e4m3fn"), ({}, {"axis": 0})):
+        tests.test_fast_equals_reference(code, where)
+    tests.test_values_beyond_saturate("int16")
+    tests.test_places_beyond_a_word()
+    casts.test_patterns_around_ties_are_cast_as_by_ml_dtypes_and_numpy("bfloat16", "float32")
+    casts.test_fast_equals_reference("bfloat16", "float32", 96)
+    casts.test_the_least_number_that_goes_up("bfloat16")
 
 
 def searches():
+    from test_range_search import check
+
     x = np.random.default_rng(0).standard_t(3, (9, 5019)).astype(np.float32)
     short = x[:, :603].reshape(-1, 9)
     four = fastq.MSERange(grid=4, shrink=0.8, grow=0)  # which share a register
@@ -144,22 +123,17 @@ def searches():
     many = fastq.MSERange(grid=100, shrink=0.79, grow=0)  # in several groups
     for options in ({"axis": 0}, {}, {"axis": 1, "block_size": 40}):
         for y, method, bits in itertools.product((x, short, few), ("mse", many, four), (3, 4)):
-            actual, expected = both("choose_qparams", y, "int8", range=method, **options, bits=bits)
-            same_bytes(actual.scale, expected.scale)
-            same_bytes(actual.zero_point, expected.zero_point)
+            check(y, "int8", range=method, **options, bits=bits)
     weighed, weights = x[:, :5016].copy(), np.random.default_rng(1).random(5016) ** 4
-    apart = {"convention": "sentence-transformers", "range": fastq.MSERange(grid=8, shrink=0.5, grow=0.1)}
-    signed = {"convention": "compressed-tensors", "symmetric": True, "range": "mse"}
-    for y, code, options in (
-        (weighed, "int4", {"axis": 0, "range": "mse", "importance": weights}),
-        (weighed, "int4", {"range": "mse", "importance": weights}),
-        (x[:, :80], "uint8", apart | {"axis": 0}),
-        (x[:, :80], "int4", signed | {"axis": 1, "block_size": 40}),
-    ):
-        same_bytes(*(p.scale for p in both("choose_qparams", y, code, **options)))
-    equal = np.array([1, 0.5], np.float32)  # the first 21 candidates, in two groups, have errors of the same sum
-    search = {"symmetric": True, "range": fastq.MSERange(grid=40, shrink=0.9, grow=0, norm=1)}
-    same_bytes(*(p.scale for p in both("choose_qparams", equal, "int2", **search)))
+    for options in ({"axis": 0}, {}):
+        check(weighed, "int4", range="mse", importance=weights, **options)
+    apart = fastq.MSERange(grid=8, shrink=0.5, grow=0.1)
+    check(x[:, :80], "uint8", axis=0, range=apart, convention="sentence-transformers")
+    signed = {"convention": "compressed-tensors", "symmetric": True}
+    check(x[:, :80], "int4", axis=1, block_size=40, range="mse", **signed)
+    # the first 21 candidates, in two groups, have errors of the same sum
+    ends = fastq.MSERange(grid=40, shrink=0.9, grow=0, norm=1)
+    check(np.array([1, 0.5], np.float32), "int2", symmetric=True, range=ends)
 
 
 def unpacking():
@@ -204,7 +178,7 @@ def refused(call):
         call()
     except ValueError as error:
         return str(error)
-    raise AssertionError("different: NaN is accepted")
+    raise AssertionError("different: it is accepted")
 
 
 def errors():

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from subprocesses import SETUP, start
 
@@ -49,24 +50,19 @@ def follow(code, advance=lambda count: None, *, setup=SETUP, timeout=3600, **env
     process = start(code, setup=setup + REPORTS, **environment)
     watchdog = threading.Timer(timeout, os.killpg, [process.pid, signal.SIGABRT])  # faulthandler prints where it hangs
     watchdog.start()
-    errors = []
-    reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))
-    reader.start()
     wrong, printed = [], []
-    for line in process.stdout:
-        if line.startswith("+"):
-            advance(int(line[1:]))
-        elif line.startswith("!"):
-            wrong.append(line[1:].strip())
-        else:
-            printed.append(line.strip())
-    code = process.wait()
+    with process, ThreadPoolExecutor(1) as reader:
+        errors = reader.submit(process.stderr.read)
+        for line in process.stdout:
+            if line.startswith("+"):
+                advance(int(line[1:]))
+            elif line.startswith("!"):
+                wrong.append(line[1:].strip())
+            else:
+                printed.append(line.strip())
     watchdog.cancel()
-    reader.join()
-    process.stdout.close()
-    process.stderr.close()
-    if code or errors[0]:
-        wrong.append(f"exit code {code}: {errors[0]}")
+    if process.returncode or errors.result():
+        wrong.append(f"exit code {process.returncode}: {errors.result()}")
     return wrong, printed
 
 

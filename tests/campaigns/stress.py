@@ -36,8 +36,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="how often, times the numbers of a full run")
     arguments = parser.parse_args()
     failures = 0
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns) as bars:
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bars:
 
         def progress(what, total):
             task = bars.add_task(what, total=total)

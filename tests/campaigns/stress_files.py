@@ -6,18 +6,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+import commands
 import gguf_lies
 import gguf_models
 import hostile
 import numpy as np
-from click.testing import CliRunner
 from programs import can_mount, follow, row, skipped
 from safetensors.numpy import save_file
 from subprocesses import HITS, SETUP, finish, start
 
-from fastq.cli.app import cli
 from fastq.io.gguf.container import open_gguf
 
 # Quantizing over an old file is killed at random moments: in a forked child, which has all imported, so that most are
@@ -102,12 +102,11 @@ def contents(scale, progress):
         np.save(folder / "right.npy", np.arange(64, dtype=np.float32).reshape(8, 8))
         save_file({"w": np.arange(64, dtype=np.float32).reshape(8, 8)}, folder / "right.safetensors", {"a": "b"})
         quantized = folder / "quantized.safetensors"
-        options = ["--dtype", "int4", "--asymmetric", "--block-size", "4"]
-        arguments = ["quantize", str(folder / "right.safetensors"), str(quantized), *options]
-        assert CliRunner().invoke(cli, arguments).exit_code == 0
+        scheme = "--dtype", "int4", "--asymmetric", "--block-size", "4"
+        commands.run("quantize", folder / "right.safetensors", quantized, *scheme)
 
         def attempt(command, suffix, out="out.safetensors"):
-            return lambda piece: hostile.attempt(command, hostile.write(folder, f"in{suffix}", piece), folder / out)
+            return partial(hostile.attempt, command, source=folder / f"in{suffix}", out=folder / out)
 
         for command, path, out in (
             ("quantize", folder / "right.npy", "out.safetensors"),
@@ -136,11 +135,8 @@ def gguf_contents(scale, progress):
         folder = Path(name)
         content = gguf_models.write(folder / "right.gguf", gguf_models.MODELS["narrow"]).read_bytes()
         header = len(content) - sum(spec.nbytes for spec in open_gguf(folder / "right.gguf").tensors.values())
-
-        def attempt(piece):
-            source, options = hostile.write(folder, "in.gguf", piece), ["--type", "Q8_0"]
-            return hostile.attempt("gguf", source, folder / "out.gguf", options)
-
+        files = {"source": folder / "in.gguf", "out": folder / "out.gguf"}
+        attempt = partial(hostile.attempt, "gguf", **files, options=["--type", "Q8_0"])
         pieces = _damaged(content, header, scale)
         return [
             _attempted("damaged .gguf files", pieces, attempt, progress),

@@ -10,18 +10,14 @@ from subprocesses import SETUP
 LINUX = os.path.exists("/proc/self/statm") and os.path.exists("/proc/meminfo")
 
 MEMORY = """
-import ctypes, gc, resource
+import ctypes, functools, gc, resource
 from fastq.engine.runtime import result_pool
 
-PAGE = resource.getpagesize()
-
-def resident():
+def bytes_of(which):
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * PAGE
+        return int(file.read().split()[which]) * resource.getpagesize()
 
-def address_space():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * PAGE
+address_space, resident = functools.partial(bytes_of, 0), functools.partial(bytes_of, 1)
 """
 
 GROWTH = 4 << 20  # bytes that a process may grow by: what the C library keeps varies by as much
@@ -92,10 +88,6 @@ def exports(result, k):
         lambda: np.lib.stride_tricks.as_strided(result, (5,), (8 * result.itemsize,)),
     ][k]()
 
-def place(array):
-    low, high = np.lib.array_utils.byte_bounds(array)
-    return low, high
-
 codes = np.zeros(1 << 20, np.int8)
 live, lock, numbers = {}, threading.Lock(), iter(range(10**9))
 
@@ -109,7 +101,7 @@ def sharing(rounds, picks):
             result = fastq.fake_quantize(np.ones(size, np.float32), "int8")
         with lock:
             number = next(numbers)
-            low, high = place(result)
+            low, high = np.lib.array_utils.byte_bounds(result)
             for other, (start, stop) in live.items():
                 if low < stop and start < high:
                     failed(f"{number} shares memory with {other}")

@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import called_elsewhere
 import fuzz
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from fuzzing import check as checking
 from fuzzing import exact
-from fuzzing.arrays import as_dtype
+from fuzzing.arrays import Granularity, as_dtype
 from fuzzing.cases import Call, Case
 from fuzzing.check import Different, Settings, check, check_call, parts, settings
 from fuzzing.combinations import (
@@ -56,15 +57,11 @@ def first(operation):
     return next(filter(usual, numbers))
 
 
-def seeds(operation, count, size=None):
-    """Seeds of an operation's combination, of arrays of one size or any but the largest."""
+def seeds(operation, count):
+    """Seeds of an operation's combination, of small arrays."""
     begin = first(operation) * CASES
-    wanted = [
-        seed
-        for seed in range(begin, begin + CASES)
-        if Case(seed).size in ([size] if size else ["0 to 8", "to 60", "to 600"])
-    ]
-    return wanted[:count]
+    wanted = (seed for seed in range(begin, begin + CASES) if Case(seed).size in ("0 to 8", "to 60", "to 600"))
+    return list(itertools.islice(wanted, count))
 
 
 def outcomes(seeds):
@@ -170,11 +167,9 @@ def test_a_wrong_bit_is_found(operation, monkeypatch):
 
 
 def test_a_message_that_counts_nothing_is_found(monkeypatch):
-    def refuse(*args, **options):
-        raise ValueError("x has 0 infinite values: their range has no scale")
-
-    monkeypatch.setattr("fuzzing.functions.fast", lambda operation, *args, **options: refuse(*args, **options))
-    monkeypatch.setattr(checking, "plain", lambda operation, *args, **options: refuse(*args, **options))
+    refuse = Mock(side_effect=ValueError("x has 0 infinite values: their range has no scale"))
+    monkeypatch.setattr("fuzzing.functions.fast", refuse)
+    monkeypatch.setattr(checking, "plain", refuse)
     with pytest.raises(Different, match="counts 0 of the faults that it reports"):
         check_call(Case(seeds("minmax", 1)[0]))
 
@@ -259,10 +254,7 @@ def test_what_is_written_beside_an_output_is_found(monkeypatch):
 
 
 def test_other_errors_are_found(monkeypatch):
-    def refuse(*args, **options):
-        raise ValueError("axis is not to our liking")
-
-    monkeypatch.setattr(fastq, "minmax", refuse)
+    monkeypatch.setattr(fastq, "minmax", Mock(side_effect=ValueError("axis is not to our liking")))
     with settings(), pytest.raises(Different, match="not a tuple"):
         check_call(Case(seeds("minmax", 1)[0]))
 
@@ -362,13 +354,32 @@ def test_fractions_are_rounded_as_floats_are(name, bits):
                 assert float(exact.rounded(Fraction(float(value)), name)) == float(np.array(value).astype(dtype))
 
 
+def with_an_axis_more(result):
+    """A result of which the arrays that the fractions look at have another shape."""
+    if isinstance(result, fastq.QParams):
+        return result.with_values(result.scale[None], result.zero_point[None])
+    if isinstance(result, fastq.QuantizedArray):
+        return SimpleNamespace(codes=result.codes[None], qparams=result.qparams)
+    return tuple(each[None] for each in result) if isinstance(result, tuple) else np.asarray(result)[None]
+
+
 @pytest.mark.parametrize("operation", exact.OPERATIONS)
-def test_fractions_find_a_wrong_result(operation):
+@pytest.mark.parametrize("wrong", [lambda result: spoiled(result, 0), with_an_axis_more], ids=["bit", "shape"])
+def test_fractions_find_a_wrong_result(operation, wrong):
     results = list(known(operation, map(Case, seeds(operation, 30))))
     assert len(results) > 2
     for case, result in results:
         with pytest.raises(exact.NotExact):
-            exact.check(operation, case.call(), spoiled(result, 0))
+            exact.check(operation, case.call(), wrong(result))
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (3, 2)])
+def test_parameters_that_do_not_fit_are_refused(shape):
+    """Except one for all elements."""
+    each = functools.partial(Granularity(0, 2).each, shape=(4, 3))
+    assert each(np.full((2, 3), 0.5)).tolist() == each(np.array(0.5)).tolist() == [0.5] * 12
+    with pytest.raises(ValueError, match="parameters of shape"):
+        each(np.full((*shape, 2), 0.5))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -501,7 +512,7 @@ def test_state_goes_on(tmp_path):
     state.add([(*each, 3) for each in met_by])
     state.next, state.failing = 17, {"4": "wrong"}
     state.save()
-    again = fuzz.State(Path(tmp_path / "state.json"))
+    again = fuzz.State(tmp_path / "state.json")
     assert (again.next, again.cases, again.failing) == (17, 3, {"4": "wrong"})
     operations, axes = again.rows()
     assert operations[0]["cases"] == operations[0]["same bytes"] == 3

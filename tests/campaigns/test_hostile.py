@@ -1,27 +1,22 @@
 """Files that lie: one line that says what is wrong, the old file or the whole new one."""
 
 import os
+from pathlib import Path
 
+import commands
 import hostile
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import save_file
 
-from fastq.cli.app import cli
 from fastq.io.containers import LONGEST_HEADER, Header, spec_of
 
 
-@pytest.fixture
-def attempt(here):
+def attempt(name, suffix, content, command="quantize", out="out.safetensors"):
     """Run a command on contents; assert that it did what it should, return whether it worked."""
-
-    def attempt(name, suffix, content, command="quantize", out="out.safetensors"):
-        why, worked = hostile.attempt(command, hostile.write(here, f"in{suffix}", content), here / out)
-        assert not why, name
-        return worked
-
-    return attempt
+    why, worked = hostile.attempt(command, content, Path(f"in{suffix}"), Path(out))
+    assert not why, name
+    return worked
 
 
 # contents
@@ -36,13 +31,13 @@ def attempt(here):
         (hostile.odd_names, ".safetensors", "quantize", True),
     ],
 )
-def test_every_file(attempt, here, files, suffix, command, works):
+def test_every_file(here, files, suffix, command, works):
     for name, content in files():
         assert attempt(name, suffix, content, command) == works, name
     assert not (here / "executed").exists()
 
 
-def test_a_npy_file_that_does_not_lie(attempt):
+def test_a_npy_file_that_does_not_lie(here):
     assert attempt("the truth", ".npy", hostile.npy(hostile.npy_header()))
     assert attempt("the truth and more", ".npy", hostile.npy(hostile.npy_header(), bytes(99)))
 
@@ -57,9 +52,9 @@ def test_a_npy_file_that_does_not_lie(attempt):
     ],
     ids=["int8", "int4", "nvfp4"],
 )
-def test_every_lie_of_a_record(attempt, here, scheme, out):
+def test_every_lie_of_a_record(here, scheme, out):
     save_file({"w": np.arange(128, dtype=np.float32).reshape(4, 32)}, "w.safetensors")
-    assert CliRunner().invoke(cli, ["quantize", "w.safetensors", "q.safetensors", *scheme]).exit_code == 0
+    commands.run("quantize", "w.safetensors", "q.safetensors", *scheme)
     assert attempt("right", ".safetensors", (here / "q.safetensors").read_bytes(), "dequantize", out)
     for name, content in hostile.record_files(here / "q.safetensors"):
         attempt(name, ".safetensors", content, "dequantize", out)
@@ -67,7 +62,7 @@ def test_every_lie_of_a_record(attempt, here, scheme, out):
 
 def test_a_name_that_no_tensor_can_have(here):
     np.save("__metadata__.npy", np.ones((4, 4), np.float32))
-    result = CliRunner().invoke(cli, ["quantize", "__metadata__.npy", "out.safetensors"])
+    result = commands.invoke("quantize", "__metadata__.npy", "out.safetensors")
     assert (result.exit_code, sorted(os.listdir())) == (1, ["__metadata__.npy"])
     assert result.output == ("Error: __metadata__.npy: a .safetensors file can't hold a tensor named '__metadata__'\n")
 

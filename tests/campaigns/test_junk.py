@@ -15,6 +15,7 @@ import re
 import warnings
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -165,10 +166,7 @@ def test_more_values():
 
 
 def refusing(error):
-    def function(x):
-        raise error
-
-    return function
+    return Mock(side_effect=error)
 
 
 BROKEN = {

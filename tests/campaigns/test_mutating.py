@@ -3,16 +3,14 @@
 import ast
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import mutants
 import pytest
 from fuzzing.cases import Case
 from mutating.operators import Mutant, changes, module_of, mutated
 from mutating.operators import mutants as mutants_of
-from mutating.probes import TESTS, Around, files_about
+from mutating.probes import Around, files_about
+from subprocesses import run
 from test_fuzz import seeds
 
 ROOT = mutants.ROOT
@@ -81,9 +79,9 @@ def test_a_name_stays_when_lines_are_added(tmp_path):
 @pytest.mark.slow("changes every line")
 def test_each_change_makes_another_source():
     """Also where the same change is made at several places."""
-    made = [ast.dump(mutated(each)) for each in mutants_of(ROOT / "dispatch" / "granularity.py", ROOT)]
+    made = [ast.dump(mutated(each)) for each in mutants_of(ROOT / "dispatch" / "reduction.py", ROOT)]
     assert len(set(made)) == len(made) > 100
-    assert ast.dump(ast.parse((ROOT / "dispatch" / "granularity.py").read_bytes())) not in made
+    assert ast.dump(ast.parse((ROOT / "dispatch" / "reduction.py").read_bytes())) not in made
 
 
 @pytest.mark.slow("changes every line")
@@ -141,19 +139,8 @@ def checksum():
 
 def lines_of(code, *arguments):
     """What code prints in a process of its own, which has `arguments` and finds the tests: a value of JSON a line."""
-    paths = os.pathsep.join([str(ROOT.parent), f"{TESTS}/support", f"{TESTS}/campaigns"])
-    setup = "import ast, json, sys\nfrom pathlib import Path\narguments = json.loads(sys.argv[1])\n"
-    done = subprocess.run(
-        [sys.executable, "-c", setup + code, json.dumps(arguments)],
-        cwd=ROOT.parent,
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    setup = f"import ast, json, tests.campaigns\nfrom pathlib import Path\narguments = {arguments!r}\n"
+    return [json.loads(line) for line in run(code, setup=setup, package=ROOT, timeout=300).splitlines()]
 
 
 @pytest.mark.slow("processes that compile")

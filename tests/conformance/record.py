@@ -53,6 +53,9 @@ COMPARISONS = (
 
 def main():
     """Run the comparisons; conventions that are not compared keep what was recorded before."""
+    keys = sorted({comparison.key for comparison in COMPARISONS})
+    if unknown := [key for key in sys.argv[1:] if key not in keys]:
+        sys.exit(f"no system in tests/conformance/ for {', '.join(unknown)}, only for {', '.join(keys)}")
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     fresh = {}
     for key, system, name, compare, *_ in COMPARISONS:

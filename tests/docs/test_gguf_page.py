@@ -81,7 +81,6 @@ def test_names_in_the_picture_cover_no_other_name(tmp_path, monkeypatch):
     assert [text.get_text() for text in axis.texts] == [q.name for q in found] != []
     boxes = [text.get_window_extent() for text in axis.texts]
     assert [box.count_overlaps(boxes) for box in boxes] == [1] * len(boxes)  # itself
-    pyplot.close()
 
 
 def test_page_and_docstrings_name_all_types():

@@ -7,7 +7,7 @@ from scan_cells import part
 
 import fastq
 
-signals, embeddings = part("signals"), part("embeddings")
+signals, embeddings, compressed = map(part, ["signals", "embeddings", "compressed"])
 TITLES = [scheme.title for scheme in signals.SCHEMES]
 FEW = [scheme for scheme in signals.SCHEMES if scheme.title in ("int4, blocks of 32, -8..7", "nvfp4")]
 # decibels that the weights of the model have at least, by mse
@@ -28,11 +28,11 @@ def weights():
 
 def test_the_page_has_what_is_stored():
     text = signals.PAGE.read_text(encoding="utf-8")
-    assert signals.page(text, signals.stored(signals.STORED)) == text
+    assert signals.page(text, compressed.read(signals.STORED)) == text
 
 
 def test_the_page_of_embeddings_has_what_is_stored():
-    text, found = embeddings.PAGE.read_text(encoding="utf-8"), signals.stored(embeddings.STORED)
+    text, found = embeddings.PAGE.read_text(encoding="utf-8"), compressed.read(embeddings.STORED)
     assert embeddings.page(text, found) == text
     for k in range(0, len(found["rows"]), 3):  # a search is worth something, and importance more
         minmax, mse, weighed = (row["cosine"] for row in found["rows"][k : k + 3])
@@ -62,7 +62,7 @@ def test_texts_are_enough():
 
 
 def test_what_is_stored_reaches_what_it_should():
-    rows = {row["title"]: row for row in signals.stored(signals.STORED)["rows"]}
+    rows = {row["title"]: row for row in compressed.read(signals.STORED)["rows"]}
     assert list(rows) == TITLES
     for title, row in rows.items():
         assert row["mse"] >= max(row["minmax"], LEAST.get(title, 0)), title
@@ -135,7 +135,7 @@ def test_the_command(monkeypatch, tmp_path, weights):
         "elements": 9,
         "cpu": "a CPU",
         "threads": 2,
-        "rows": signals.stored(signals.STORED)["rows"],
+        "rows": compressed.read(signals.STORED)["rows"],
     }
     monkeypatch.setattr(signals, "measured", lambda path, say: found)
     monkeypatch.setattr(signals, "STORED", tmp_path / "signal" / "a.json")
@@ -146,7 +146,7 @@ def test_the_command(monkeypatch, tmp_path, weights):
     printed = CliRunner().invoke(checkout.main, ["signal", str(tmp_path / "w.safetensors")])
     assert printed.output == "\n".join(signals.lines(found)) + "\n"
     assert CliRunner().invoke(checkout.main, ["signal"]).exit_code == 0
-    assert signals.stored(signals.STORED) == found
+    assert compressed.read(signals.STORED) == found
     assert "2 threads of a CPU" in page.read_text(encoding="utf-8")
 
 

@@ -326,7 +326,7 @@ def runs_of_a_few_registers(nan, code):
 def runs_of_a_few_registers_by_their_ranges(nan, code):
     for length in (*LENGTHS, 63, 65, 96, 127, 128, 129, 136):
         if length % UNEVEN[code] == 0:
-            x = uneven(length, 80, nan == "zero")
+            x = uneven(length, nan == "zero")
             ragged = np.resize(x, (7, 8 * length + 16))
             for data, where in ((x, {"axis": 0}), (ragged, {"axis": 1, "block_size": length})):
                 yield Work(data, code, where | {"nan": nan}, threads=(1, 3))
@@ -380,7 +380,7 @@ def short_runs_of_formats_with_scales_of_their_own(dtype, code):
 def short_runs_that_compute_in_float64(convention):
     for length in (16, 24, 32):
         options = {"axis": 0, "symmetric": True, "convention": convention}
-        yield Work(uneven(length, 80, False), "int8", options, threads=(1, 2))
+        yield Work(uneven(length, False), "int8", options, threads=(1, 2))
 
 
 # --- rows of some whole blocks and the rest of one, of which several are prepared together across rows ----------------

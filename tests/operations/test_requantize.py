@@ -16,7 +16,7 @@ DTYPES = "int8", "uint8", "int16"
 SUMS = [-(2**31), -(2**31) + 1, -(2**30), -(2**24) - 1, -1, 0, 1, 2**24 + 1, 2**30, 2**31 - 1]
 # 1 and its neighbours, shifts to both sides, one too many, units that round to 2**31, what is flushed to 0
 MULTIPLIERS = [0.0, 1.0, 0.5, 0.75, 3.0, 1000.3, 2.0**29.5, 2.0**-8, 0.0123, 2.0**-31, 2.0**-32, 1.7 * 2.0**-33]
-MULTIPLIERS += [1.0 - 2.0**-40, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**-1060, 5e-324, 1 / 3]
+MULTIPLIERS += [0.75 * 2.0**-31, 1.0 - 2.0**-40, 1.0 - 2.0**-33, 1.0 + 2.0**-31, 2.0**-1060, 5e-324, 1 / 3]
 
 
 def test_conventions_are_those_of_the_table():
@@ -52,7 +52,7 @@ def check(acc, *numbers, **options):
 def test_one_multiplier(convention, dtype):
     rng, info = np.random.default_rng(1), np.iinfo(dtype)
     for multiplier in MULTIPLIERS:
-        acc = sums(rng, 120, multiplier)
+        acc = sums(rng, 121, multiplier)
         zero_point = int(rng.choice([info.min, info.max, 0, rng.integers(info.min, info.max)]))
         check(acc, multiplier, zero_point, dtype, convention=convention)
         check(acc, np.float32(multiplier), zero_point, dtype, convention=convention, bias=int(rng.choice(SUMS)))

@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.util
 import io
 import itertools
+import operator
 import os
 import sys
 import time
@@ -42,10 +43,7 @@ def pickled(value):
 
 def named(module, *names):
     """Return what has these names, one within the other, in a module."""
-    found = importlib.import_module(module)
-    for each in ".".join(names).split("."):
-        found = getattr(found, each)
-    return found
+    return operator.attrgetter(".".join(names))(importlib.import_module(module))
 
 
 _numbers = itertools.count()

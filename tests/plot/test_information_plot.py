@@ -21,7 +21,6 @@ def test_bars_and_the_line(dtype):
     assert axes.get_title().startswith(f"{dtype}: {found.keepbits(0.9)} of {np.finfo(dtype).nmant} bits")
     _, given = pyplot.subplots()
     assert fastq.plot.bit_information(found, ax=given) is given
-    pyplot.close("all")
 
 
 def test_refusals():

@@ -18,12 +18,6 @@ calibration = fastq.plot.calibration
 COURSE = np.array([[191.6, -13.5, 728.6], [92.14, 295.5, -184], [0, 684.6, 245.5]], np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _no_figures_left():
-    yield
-    pyplot.close("all")
-
-
 def normal(*shape):
     return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
 

@@ -18,12 +18,6 @@ X[7] *= 40
 CLIPPING = reference.choose_qparams(np.float32([-2, 2]), "int8")
 
 
-@pytest.fixture(autouse=True)
-def _closed():
-    yield
-    pyplot.close("all")
-
-
 def shares(ax):
     """Counts and edges of the bars."""
     heights, edges, _ = ax.patches[0].get_data()

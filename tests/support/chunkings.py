@@ -40,14 +40,14 @@ def sizes(rng, length, multiple):
     return tuple(b - a for a, b in itertools.pairwise(edges))
 
 
-def chunking(seed, shape=SHAPE, granularity=None, code_multiple=2):
+def chunking(seed, shape=SHAPE, granularity=None):
     """Chunks that end where blocks do, and bytes of codes of 4 bits."""
     rng, where = np.random.default_rng([seed, 99]), granularity or {}
     multiples = [
         where["block_size"] if where.get("block_size") and where["axis"] == k else 1 for k in range(len(shape))
     ]
     if multiples:
-        multiples[-1] *= 1 if multiples[-1] > 1 else code_multiple
+        multiples[-1] *= 1 if multiples[-1] > 1 else 2
     return tuple(sizes(rng, length, multiple) for length, multiple in zip(shape, multiples, strict=True))
 
 
@@ -71,10 +71,8 @@ def same_result(actual, expected):
 
 def lazy_and_expected(x, lazy, dtype, granularity):
     """Yield what dask has to compute and what the reference says, for each operation."""
-    q, where = (
-        reference.quantize(x, dtype, **granularity),
-        {key: granularity[key] for key in granularity if key != "symmetric"},
-    )
+    q = reference.quantize(x, dtype, **granularity)
+    where = {key: granularity[key] for key in granularity if key != "symmetric"}
     yield fastq.quantize(lazy, dtype, **granularity), q
     yield fastq.choose_qparams(lazy, dtype, **granularity), reference.choose_qparams(x, dtype, **granularity)
     yield fastq.fake_quantize(lazy, dtype, **granularity), reference.fake_quantize(x, dtype, **granularity)

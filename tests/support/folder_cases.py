@@ -1,6 +1,7 @@
 """Folders of models as people have them: which files are read, and what tells that it is those."""
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 from model_folders import INDEX
@@ -48,54 +49,49 @@ def folder(path, files, config=None):
     return path
 
 
-# the contents of a folder in addition to config.json: the files that are read; words of the notes; what is copied too
+class Read(NamedTuple):
+    """The contents of a folder in addition to config.json, and the files that are read."""
+
+    files: dict
+    read: list
+    note: str = ""  # words of the notes
+    more: str = ""  # what is copied too
+
+
+OF_TORCH = {"pytorch_model.bin": None, "pytorch_model.bin.index.json": {}}
 READ = {
-    "one file": ({SINGLE: NAMES}, [SINGLE], "", ""),
-    "with Mistral's": (
-        {"consolidated.safetensors": NAMES, SINGLE: NAMES, "params.json": {}},
-        [SINGLE],
-        "",
-        "params.json",
+    "one file": Read({SINGLE: NAMES}, [SINGLE]),
+    "with Mistral's": Read(
+        {"consolidated.safetensors": NAMES, SINGLE: NAMES, "params.json": {}}, [SINGLE], more="params.json"
     ),
-    "with Mistral's shards": (
+    "with Mistral's shards": Read(
         {"consolidated-00001-of-00001.safetensors": NAMES, "consolidated.safetensors.index.json": {}, SINGLE: NAMES},
         [SINGLE],
-        "",
-        "",
     ),
-    "with a variant": ({"model.fp16.safetensors": NAMES, SINGLE: NAMES}, [SINGLE], "", ""),
-    "with a variant of shards": ({"model.safetensors.index.fp16.json": {}, SINGLE: NAMES}, [SINGLE], "", "any"),
-    "with torch's": ({"pytorch_model.bin": None, "pytorch_model.bin.index.json": {}, SINGLE: NAMES}, [SINGLE], "", ""),
-    "with others": ({"model.gguf": None, "model.onnx": None, SINGLE: NAMES}, [SINGLE], "", ""),
-    "with shards": (SHARDS | {INDEX: index(), SINGLE: NAMES}, [SINGLE], "model.safetensors is read", ""),
-    "with an old index": ({INDEX: index(), SINGLE: NAMES}, [SINGLE], "", ""),
-    "with its own index": ({INDEX: index({SINGLE: NAMES}), SINGLE: NAMES}, [SINGLE], "", ""),
-    "with an adapter": (
+    "with a variant": Read({"model.fp16.safetensors": NAMES, SINGLE: NAMES}, [SINGLE]),
+    "with a variant of shards": Read({"model.safetensors.index.fp16.json": {}, SINGLE: NAMES}, [SINGLE], more="any"),
+    "with torch's": Read(OF_TORCH | {SINGLE: NAMES}, [SINGLE]),
+    "with others": Read({"model.gguf": None, "model.onnx": None, SINGLE: NAMES}, [SINGLE]),
+    "with shards": Read(SHARDS | {INDEX: index(), SINGLE: NAMES}, [SINGLE], "model.safetensors is read"),
+    "with an old index": Read({INDEX: index(), SINGLE: NAMES}, [SINGLE]),
+    "with its own index": Read({INDEX: index({SINGLE: NAMES}), SINGLE: NAMES}, [SINGLE]),
+    "with an adapter": Read(
         {SINGLE: NAMES, "adapter_config.json": {}, "adapter_model.safetensors": ("a",)},
         [SINGLE],
-        "",
-        "adapter_config.json adapter_model.safetensors",
+        more="adapter_config.json adapter_model.safetensors",
     ),
-    "one of another name": ({"pixtral.safetensors": NAMES}, ["pixtral.safetensors"], "", ""),
-    "only a variant": ({"model.fp16.safetensors": NAMES}, ["model.fp16.safetensors"], "", ""),
-    "shards": (SHARDS | {INDEX: index()}, [FIRST, SECOND], "", ""),
-    "shards with Mistral's": (SHARDS | {INDEX: index(), "consolidated.safetensors": NAMES}, [FIRST, SECOND], "", ""),
-    "an index without metadata": (SHARDS | {INDEX: {"weight_map": index()["weight_map"]}}, [FIRST, SECOND], "", ""),
-    "one shard": ({FIRST: NAMES, INDEX: index({FIRST: NAMES})}, [FIRST], "", ""),
-    "a tied head that no file has": (lies(lm_head__weight=FIRST), [FIRST, SECOND], "'lm_head.weight', which no", ""),
-    "a tied embedding that no file has": (
-        SHARDS | {INDEX: index(decoder__embed_tokens__weight=FIRST)},
-        [FIRST, SECOND],
-        "'decoder.embed_tokens.weight'",
-        "",
+    "one of another name": Read({"pixtral.safetensors": NAMES}, ["pixtral.safetensors"]),
+    "only a variant": Read({"model.fp16.safetensors": NAMES}, ["model.fp16.safetensors"]),
+    "shards": Read(SHARDS | {INDEX: index()}, [FIRST, SECOND]),
+    "shards with Mistral's": Read(SHARDS | {INDEX: index(), "consolidated.safetensors": NAMES}, [FIRST, SECOND]),
+    "an index without metadata": Read(SHARDS | {INDEX: {"weight_map": index()["weight_map"]}}, [FIRST, SECOND]),
+    "one shard": Read({FIRST: NAMES, INDEX: index({FIRST: NAMES})}, [FIRST]),
+    "a tied head that no file has": Read(lies(lm_head__weight=FIRST), [FIRST, SECOND], "'lm_head.weight', which no"),
+    "a tied embedding that no file has": Read(
+        lies(decoder__embed_tokens__weight=FIRST), [FIRST, SECOND], "'decoder.embed_tokens.weight'"
     ),
-    "a table that no file has": (lies(model__rotary__inv_freq=FIRST), [FIRST, SECOND], "inv_freq", ""),
-    "a norm that the index lacks": (lies(NORM), [FIRST, SECOND], "", ""),
-    "a matrix that the index lacks": (
-        SHARDS | {INDEX: index({FIRST: (EMBED,), SECOND: (Q,)})},
-        [FIRST, SECOND],
-        "",
-        "",
-    ),
-    "the wrong shard": (lies(model__norm__weight=SECOND), [FIRST, SECOND], "", ""),
+    "a table that no file has": Read(lies(model__rotary__inv_freq=FIRST), [FIRST, SECOND], "inv_freq"),
+    "a norm that the index lacks": Read(lies(NORM), [FIRST, SECOND]),
+    "a matrix that the index lacks": Read(SHARDS | {INDEX: index({FIRST: (EMBED,), SECOND: (Q,)})}, [FIRST, SECOND]),
+    "the wrong shard": Read(lies(model__norm__weight=SECOND), [FIRST, SECOND]),
 }

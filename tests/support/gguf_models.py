@@ -179,9 +179,9 @@ def _add_vocabulary(writer, size):
 # Importance matrices
 
 
-def importance(model, seed=1):
+def importance(model):
     """Sums of squares and counts for the tensors of two and more dimensions; one expert was never chosen."""
-    rng = np.random.RandomState(seed)
+    rng = np.random.RandomState(1)
     for name, shape in model.tensors.items():
         if len(shape) > 1 and name.endswith(".weight"):
             matrices = int(np.prod(shape[:-2]))

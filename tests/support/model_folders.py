@@ -17,12 +17,12 @@ HIDDEN, INNER, EXPERTS = 128, 256, 2
 CONFIG = {"model_type": "qwen3_moe", "hidden_size": HIDDEN, "dtype": "bfloat16"}
 
 
-def tensors(seed=0, dtype=BF16):
+def tensors(seed=0):
     """The tensors of a layer with attention, a router and stacked experts, in two shards."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape):
-        return (rng.standard_normal(shape) * 0.02).astype(dtype)
+        return (rng.standard_normal(shape) * 0.02).astype(BF16)
 
     first = {
         "model.embed_tokens.weight": normal(32, HIDDEN),
@@ -54,16 +54,16 @@ def write_model(folder, shards, config=CONFIG):
     return folder
 
 
-def unpacked_words(words, bits, columns):
-    """Codes of words of 32 bits, the first one in the low bits."""
+def unpacked_words(words, columns):
+    """Codes of int4 in words of 32 bits, the first one in the low bits."""
     stream = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
-    codes = stream[:, : columns * bits].reshape(len(words), columns, bits)
-    return (codes * (1 << np.arange(bits))).sum(-1).astype(np.int64) - (1 << (bits - 1))
+    codes = stream[:, : columns * 4].reshape(len(words), columns, 4)
+    return (codes * (1 << np.arange(4))).sum(-1).astype(np.int64) - 8
 
 
-def int4_groups(x, group, *, half=7.5):
-    """Codes and scales of int4 in groups, by a scale that is rounded to bfloat16 first."""
-    groups = x.astype(np.float32).reshape(len(x), -1, group)
+def int4_groups(x, *, half=7.5):
+    """Codes and scales of int4 in groups of 32, by a scale that is rounded to bfloat16 first."""
+    groups = x.astype(np.float32).reshape(len(x), -1, 32)
     scale = (np.abs(groups).max(-1) / np.float32(half)).astype(BF16)
     codes = np.clip(np.rint(groups / scale.astype(np.float32)[..., None]), -8, 7)
     return codes.reshape(x.shape).astype(np.int64), scale

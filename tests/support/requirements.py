@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import operator
-from importlib import import_module
+import pkgutil
 from typing import NamedTuple
 
 
@@ -183,9 +182,8 @@ def missing(rows: tuple[Private, ...]) -> list[str]:
 
 
 def _exists(name: str) -> bool:
-    module, _, attribute = name.partition(":")
     try:
-        operator.attrgetter(attribute)(import_module(module))
+        pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
         return False
     return True

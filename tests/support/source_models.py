@@ -13,9 +13,9 @@ NAMES |= {"float8_e8m0fnu": "F8_E8M0", "int8": "I8", "uint8": "U8", "int16": "I1
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], f32)
 
 
-def write_file(path, tensors, entries=None, metadata=None):
+def write_file(path, tensors, entries=None):
     """Write a .safetensors file, of dtypes that its library has no arrays for too; `entries` change its header."""
-    header, data = {"__metadata__": metadata} if metadata else {}, b""
+    header, data = {}, b""
     for name, array in tensors.items():
         raw = np.ascontiguousarray(array).tobytes()
         offsets = [len(data), len(data) + len(raw)]
@@ -69,9 +69,9 @@ def spread(scale, shape, block):
     return np.repeat(np.repeat(scale, block[0], -2), block[1], -1)[..., : shape[-2], : shape[-1]]
 
 
-def float8(shape, block, kind=f32, seed=0):
+def float8(shape, block, kind=f32):
     """Codes of float8, scales of blocks in a dtype, and the values."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     codes = rng.uniform(-448, 448, shape).astype(E4M3)
     grid = *shape[:-2], -(-shape[-2] // block[0]), -(-shape[-1] // block[1])
     scale = np.exp2(rng.integers(-9, -2, grid)).astype(f32)
@@ -82,9 +82,9 @@ def float8(shape, block, kind=f32, seed=0):
     return codes, scale.view(np.uint8) if kind is np.uint8 else scale, values
 
 
-def float4(shape, seed=0):
+def float4(shape):
     """Codes of float4 in bytes, the first in the low half, powers of two for scales of 32, and the values."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     codes = rng.integers(0, 16, shape, np.uint8)
     scale = rng.integers(118, 130, (*shape[:-1], shape[-1] // 32), np.uint8)
     values = FLOAT4[codes] * np.repeat(np.exp2(scale.astype(f32) - 127), 32, -1)
@@ -101,9 +101,9 @@ def in_words(rows, bits, order=range(8)):
     return np.packbits(stream.astype(np.uint8).reshape(len(rows), -1), axis=-1, bitorder="little").view("<i4")
 
 
-def integers(columns, rows, group, bits, seed=0, symmetric=False, groups=None):
+def integers(columns, rows, group, bits, symmetric=False, groups=None):
     """Codes and groups of (inputs, outputs), and the values of the weight: (outputs, inputs)."""
-    rng, count = np.random.default_rng(seed), -(-columns // group)
+    rng, count = np.random.default_rng(0), -(-columns // group)
     codes = rng.integers(0, 1 << bits, (columns, rows))
     zeros = np.full((count, rows), 1 << bits - 1) if symmetric else rng.integers(1, 1 << bits, (count, rows))
     scales = (rng.integers(1, 999, (count, rows)) / 1024).astype(np.float16)
@@ -112,16 +112,16 @@ def integers(columns, rows, group, bits, seed=0, symmetric=False, groups=None):
     return codes, zeros, scales, groups.astype(np.int32), np.ascontiguousarray(values.T)
 
 
-def awq(columns=64, rows=40, group=32, seed=0, **options):
+def awq(columns=64, rows=40, group=32, **options):
     """Tensors of AWQ, and the values."""
-    codes, zeros, scales, _, values = integers(columns, rows, group, 4, seed, **options)
+    codes, zeros, scales, _, values = integers(columns, rows, group, 4, **options)
     order = (0, 2, 4, 6, 1, 3, 5, 7)
     return {"qweight": in_words(codes, 4, order), "qzeros": in_words(zeros, 4, order), "scales": scales}, values
 
 
-def gptq(columns=64, rows=64, group=32, bits=4, less=1, seed=0, with_order=True, **options):
+def gptq(columns=64, rows=64, group=32, bits=4, less=1, with_order=True, **options):
     """Tensors of GPTQ, and the values; `less` is what is taken from zero points."""
-    codes, zeros, scales, groups, values = integers(columns, rows, group, bits, seed, **options)
+    codes, zeros, scales, groups, values = integers(columns, rows, group, bits, **options)
     qweight = np.ascontiguousarray(in_words(codes.T, bits).T)
     tensors = {"qweight": qweight, "qzeros": in_words(zeros - less, bits), "scales": scales}
     return tensors | ({"g_idx": groups} if with_order else {}), values

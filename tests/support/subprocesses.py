@@ -153,6 +153,6 @@ def finish(process, timeout=60):
     return output
 
 
-def run(code, **arguments):
+def run(code, timeout=60, **arguments):
     """Run Python on code; what it prints."""
-    return finish(start(code, **arguments))
+    return finish(start(code, **arguments), timeout)

@@ -158,7 +158,6 @@ def calls_of(work):
         "linear": (same_bytes, linear),
         "of linear": (same_pair, lambda api, x: of_linear(api)),
         "minmax": (same_pair, lambda api, x: api.minmax(x, **where, **nan)),
-        "magnitudes": (same_pair, lambda api, x: api.magnitudes(x, **where, **nan)),
         "measures": (same_measures, lambda api, x: api.compare(second(x), q())),
         "clipped": (equal, lambda api, x: api.compare(second(x), q()).clipped),
         "refused": (equal, lambda api, x: refusal(lambda: api.quantize(x, **by))),

@@ -29,7 +29,8 @@ class _Pool:
     """Released memory, at most `limit` bytes; what was released first is dropped first.
 
     There is no lock: a loan may end anywhere, in the collection of garbage inside `take` too, and an interrupt may come
-    anywhere. What is done to the list is done by its methods, each as a whole.
+    anywhere. What is done to the list is done by its methods, each as a whole. Loops go over a copy: one over the list
+    itself passes over a block if another thread removes one before it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -38,16 +39,17 @@ class _Pool:
 
     def take(self, nbytes: int) -> _Block | None:
         """Return the smallest block of at least `nbytes`, and at most an eighth more."""
-        found, most = None, nbytes + nbytes // 8
-        for block in self.blocks:
-            if nbytes <= block.nbytes <= most:
-                found, most = block, block.nbytes - 1
-        if found is not None:
-            try:
-                self.blocks.remove(found)
-            except ValueError:  # another thread has taken it
-                return None
-        return found
+        while True:
+            found, most = None, nbytes + nbytes // 8
+            for block in [*self.blocks]:
+                if nbytes <= block.nbytes <= most:
+                    found, most = block, block.nbytes - 1
+            if found is not None:
+                try:
+                    self.blocks.remove(found)
+                except ValueError:  # another thread has taken it
+                    continue
+            return found
 
     def put(self, block: _Block) -> None:
         """Keep a block, if the limit allows it."""
@@ -62,7 +64,7 @@ class _Pool:
 
     def _drop(self) -> None:
         kept = 0
-        for block in self.blocks:
+        for block in [*self.blocks]:
             kept += block.nbytes
         with contextlib.suppress(IndexError):  # another thread has taken the last one
             while kept > self.limit:

@@ -175,11 +175,11 @@ class Granularity:
         return np.broadcast_to(numbers.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
 
     def each(self, parameters, shape):
-        """Parameters, one for each element of arrays of a shape."""
-        if not parameters.size:
-            return np.float64(1)
-        if parameters.size == 1 or parameters.shape != self.parameters(shape):
-            return np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),))
+        """Parameters, one for each element of arrays of a shape, to which they have to fit."""
+        if parameters.size == 1:
+            return np.broadcast_to(parameters.reshape(-1), (math.prod(shape),))
+        if parameters.shape != self.parameters(shape):
+            raise ValueError(f"parameters of shape {parameters.shape} for {self} of arrays of shape {shape}")
         return parameters.reshape(-1)[self.owners(shape)].reshape(-1)
 
 

@@ -373,11 +373,8 @@ class _Drawing:
         """QParams whose arrays lie somewhere."""
         if self.random.random() < 0.7:
             return p
-        kept = [
-            self.keep(self.layout(array.ndim, array.itemsize)[1], array)
-            for array in (p.scale, np.asarray(p.zero_point))
-        ]
-        return p.with_values(*kept)
+        arrays = p.scale, np.asarray(p.zero_point)
+        return p.with_values(*(self.keep(self.layout(each.ndim, each.itemsize)[1], each) for each in arrays))
 
     def dtype_argument(self):
         """The format, by name, as QType or as dtype."""
@@ -428,17 +425,15 @@ class _Drawing:
             return shape, self.qtype.storage
         return _in_bytes(shape, -1, self.qtype.bits), np.dtype(np.uint8)
 
-    def values_dtype(self):
-        """Dtype of fake quantized values of the first argument."""
-        x = self.args[0]
-        dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
-        if dtype in REALS:
-            return as_dtype(dtype)
-        return np.dtype(np.float64 if as_dtype(dtype).itemsize > 2 else np.float32)
-
     def with_result(self, out_of, shape):
-        """Add an output for codes or values."""
-        self.with_out(*(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype())))
+        """Add an output for codes, or for fake quantized values of the first argument."""
+        if out_of == "codes":
+            return self.with_out(*self.packed(shape))
+        x = self.args[0]
+        dtype = as_dtype(self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name)
+        if dtype.kind in "iu":
+            dtype = np.dtype(np.float64 if dtype.itemsize > 2 else np.float32)
+        return self.with_out(shape, dtype)
 
     def note(self, *axes):
         """Note what the combination has on some axes."""
@@ -554,9 +549,8 @@ class _Drawing:
         codes = self.codes(shape)
         if self.qtype.packed:
             codes = reference.pack(codes, self.qtype)
-        repeats = (
-            len(shape) - 1 if self.qtype.packed and padded else None
-        )  # the last bits of a row belong to no other row
+        # the last bits of a row belong to no other row
+        repeats = len(shape) - 1 if self.qtype.packed and padded else None
         return QuantizedArray(self.placed(codes, lists=False, repeats=repeats), p, shape), unit
 
     def _dequantize(self):
@@ -903,9 +897,9 @@ def _in_bytes(shape, axis, bits, more=0):
 
 def _as_output(array, shape, dtype):
     """The array itself, in any memory layout, as an output of a shape and dtype; None where it is not fit for it."""
-    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (shape, dtype) or not array.flags.writeable:
+    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (shape, dtype):
         return None
-    return None if 0 in array.strides and array.size > 1 else array
+    return array if array.flags.writeable and (0 not in array.strides or array.size <= 1) else None
 
 
 def _upon(memories, array, shape, dtype, offset):

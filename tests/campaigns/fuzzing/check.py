@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from contextlib import contextmanager
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from functools import partial
 
 import called_elsewhere
@@ -42,10 +42,11 @@ def settings():
     try:
         yield
     finally:
-        _apply(threads, None, None, False)
+        change(threads, None, None, False)
 
 
-def _apply(threads, staged_run, stores_codes, small_chunks):
+def change(threads, staged_run, stores_codes, small_chunks):
+    """Change to settings; without stores to those of the package."""
     threadpool.CHUNK = _SMALL_CHUNK if small_chunks else _CHUNK
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
@@ -55,6 +56,7 @@ def _apply(threads, staged_run, stores_codes, small_chunks):
         row = replace(row, stream_from=1, stream_run=1, staged_run=staged_run)
     tuning.current = lambda: row
     threadpool.set_num_threads(threads)
+    plans.clear()
 
 
 class Settings:
@@ -74,13 +76,10 @@ class Settings:
         self.now = wanted
 
 
-def change(threads, staged_run, stores_codes, small_chunks):
-    """Change to settings."""
-    _apply(threads, staged_run, stores_codes, small_chunks)
-    plans.clear()
-
-
 # --- results ----------------------------------------------------------------------------------------------------------
+
+
+_OF_PARAMETERS = *(field.name for field in fields(QParams) if field.name != "computed"), "compute_dtype"
 
 
 def parts(result):
@@ -88,18 +87,7 @@ def parts(result):
     if isinstance(result, QuantizedArray):
         return {"codes": result.codes, "shape": result.shape, **parts(result.qparams)}
     if isinstance(result, QParams):
-        names = (
-            "scale",
-            "zero_point",
-            "tensor_scale",
-            "dtype",
-            "axis",
-            "block_size",
-            "symmetric",
-            "convention",
-            "compute_dtype",
-        )
-        return {name: getattr(result, name) for name in names}
+        return {name: getattr(result, name) for name in _OF_PARAMETERS}
     if isinstance(result, tuple):
         return {f"{k} {name}": each for k, part in enumerate(result) for name, each in parts(part).items()}
     return {"result": result}

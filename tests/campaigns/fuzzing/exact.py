@@ -20,15 +20,11 @@ from fastq.formats.qtypes import CASTS, QTYPES, as_qtype
 MOST = 64  # elements
 INF = math.inf
 
-# significant bits, exponent of the smallest subnormal number, largest number
-_TYPES = {
-    "float16": (11, -24, Fraction(65504)),
-    "bfloat16": (8, -133, Fraction(2) ** 127 * (2 - Fraction(1, 128))),
-    "float32": (24, -149, Fraction(2) ** 127 * (2 - Fraction(1, 2**23))),
-    "float64": (53, -1074, Fraction(2) ** 1023 * (2 - Fraction(1, 2**52))),
-}
+# significant bits, and the exponent of the smallest subnormal number
+_TYPES = {"float16": (11, -24), "bfloat16": (8, -133), "float32": (24, -149), "float64": (53, -1074)}
 _HALVES = "float16", "bfloat16"
-SMALLEST_NORMAL = {"float32": Fraction(1, 2**126), "float64": Fraction(1, 2**1022)}
+_SMALLEST_NORMAL = {name: Fraction(2) ** (lowest + bits - 1) for name, (bits, lowest) in _TYPES.items()}
+_LARGEST = {name: (2 - Fraction(2) ** (1 - bits)) * 2 / _SMALLEST_NORMAL[name] for name, (bits, _) in _TYPES.items()}
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -45,10 +41,10 @@ def rounded(value, name, rounding="half_even"):
     """A number rounded to a float type as if exponents had no end, infinite beyond its largest number."""
     if value is None or value in (INF, -INF) or value == 0:
         return value
-    bits, lowest, largest = _TYPES[name]
+    bits, lowest = _TYPES[name]
     unit = Fraction(2) ** max(exponent(value) - bits + 1, lowest)
     nearest = _ROUNDINGS[rounding](value / unit) * unit
-    return nearest if abs(nearest) <= largest else INF if value > 0 else -INF
+    return nearest if abs(nearest) <= _LARGEST[name] else INF if value > 0 else -INF
 
 
 def number(value):
@@ -120,12 +116,15 @@ def _of_each(parameters, p, shape):
     return map(number, np.broadcast_to(each, math.prod(shape)))
 
 
-def _groups(x, axis, block_size):
-    """Elements by the parameter that they have, NaN as 0."""
-    groups = {}
-    for owner, element in zip(Granularity(axis, block_size).owners(x.shape).flat, x.flat, strict=True):
-        groups.setdefault(owner, []).append(number(element) or Fraction(0))
-    return [groups[owner] for owner in sorted(groups)]
+def _groups(x, axis, block_size, *parameters):
+    """Elements by the parameter that they have, NaN as 0, each group with its numbers in arrays of parameters."""
+    granularity = Granularity(axis, block_size)
+    shape = granularity.parameters(x.shape)
+    _expect("the shape of parameters", [each.shape for each in parameters], [shape] * len(parameters))
+    groups = [[] for _ in range(math.prod(shape))]
+    for owner, element in zip(granularity.owners(x.shape).flat, x.flat, strict=True):
+        groups[owner].append(number(element) or Fraction(0))
+    return [*zip(groups, *(map(number, each.flat) for each in parameters), strict=True)]
 
 
 # --- codes and values -------------------------------------------------------------------------------------------------
@@ -251,17 +250,17 @@ def _expect(name, actual, expected):
 
 
 def _packed(codes, shape, qtype):
-    """Codes as a format stores them: bytes of the rows of packed ones, else codes themselves."""
+    """Codes as a format stores them, and their shape: bytes of the rows of packed ones, else codes themselves."""
     if not qtype.packed:
-        return codes
-    length = shape[-1] if shape else 1
+        return codes, shape
+    *outer, length = shape or (1,)
     rows = []
     for start in range(0, len(codes), max(length, 1)):
         bits = sum(
             (code % (1 << qtype.bits)) << (k * qtype.bits) for k, code in enumerate(codes[start : start + length])
         )
         rows += bits.to_bytes(-(-length * qtype.bits // 8), "little")
-    return rows
+    return rows, (*outer, -(-length * qtype.bits // 8))
 
 
 def _one_an_element(stored, shape, qtype):
@@ -327,9 +326,12 @@ def _own_code(element, negative, scale, p, qtype, ftype):
     return int(clamped(whole(multiply(ratio, Fraction(64))), Fraction(-127), Fraction(127)))
 
 
-def _check_values(codes, p, ftype, actual):
-    """Values of codes, one per element."""
-    qtype, row, shape = as_qtype(p.dtype), _row_of(p), actual.shape
+def _check_values(codes, shape, p, ftype, actual):
+    """Values of codes, one per element; false where F has no such scale."""
+    if (p := _stored(p, ftype)) is None:
+        return False
+    qtype, row = as_qtype(p.dtype), _row_of(p)
+    _expect("the shape of values", actual.shape, shape)
     ftype = "float32" if qtype.block_size else ftype
     allowed, form = _codes_in_use(row, qtype, p.symmetric), qtype.float_format
     scales, zeros = _of_each(p.scale, p, shape), _of_each(p.zero_point, p, shape)
@@ -344,15 +346,16 @@ def _check_values(codes, p, ftype, actual):
         else:
             expected = value(code, scale, zero, row, allowed, ftype)
         _expect(f"value {k}", number(found), rounded(expected, actual.dtype.name))
+    return True
 
 
 def _check_parameters(x, p):
     """Parameters of ranges: of integers by the formulas of any convention, of other formats by those of "onnx"."""
     ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
     kept = "float64" if row.stored_type == "float64" else ftype
-    groups = [[rounded(element, ftype) for element in group] for group in _groups(x, p.axis, p.block_size)]
+    groups = _groups(x, p.axis, p.block_size, *(np.asarray(each, np.float64) for each in (p.scale, p.zero_point)))
     if p.tensor_scale is not None:
-        whole_size = max(abs(element) for group in groups for element in group)
+        whole_size = max(abs(rounded(element, ftype)) for group, *_ in groups for element in group)
         tensor = rounded(rounded(whole_size / 2688, ftype), "float32")
         tensor = min(max(tensor, Fraction(1, 2**120)), Fraction(2) ** 119) if whole_size else Fraction(1)
         _expect("tensor_scale", number(p.tensor_scale), tensor)
@@ -360,25 +363,19 @@ def _check_parameters(x, p):
         codes = -numbers(qtype.float_format)[-2], numbers(qtype.float_format)[-2]
     else:
         codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
-    given = (np.asarray(each, np.float64).flat for each in (p.scale, p.zero_point))
-    for which, (group, *found) in enumerate(zip(groups, *given, strict=True)):
-        lo, hi = min(group), max(group)
+    for which, (group, *found) in enumerate(groups):
+        lo, hi = (rounded(end, ftype) for end in (min(group), max(group)))
         size = max(-lo, hi, Fraction(0))
         if qtype.block_size:
             step, point = _own_scale(size, qtype, ftype, p.tensor_scale), 0
         elif qtype.codebook:
             step, point = size, 0
         else:
-            half = _half_of_scales(row, x.dtype)
+            half = x.dtype.name if row.stored_type == "input" else row.stored_type
+            half = half if half in _HALVES else ""
             found_by_range = range_parameters(lo, hi, row, codes, p.symmetric, ftype, half)
             step, point = (rounded(each, kept) for each in found_by_range)
-        _expect(f"scale and zero_point {which}", [*map(number, found)], [step, point])
-
-
-def _half_of_scales(row, dtype):
-    """The type of half precision to which the scales of a row are rounded, if any."""
-    name = dtype.name if row.stored_type == "input" else row.stored_type
-    return name if name in _HALVES else ""
+        _expect(f"scale and zero_point {which}", found, [step, point])
 
 
 def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
@@ -399,15 +396,14 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     scale = rounded(scale, half) if half else scale
-    few, (bits, least, _) = rounded(scale, ftype), _TYPES[half or ftype]
+    few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
     unit = Fraction(2) ** least
-    normal = unit * 2 ** (bits - 1)
     size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
-    reaches = row.tiny_scale == "nearest" or scale >= normal
+    reaches = row.tiny_scale == "nearest" or scale >= _SMALLEST_NORMAL[half or ftype]
     if not reaches and rounded(few * (2 * halves + 1), ptype) < 2 * size:
         scale = few + unit
     scale = rounded(scale, ftype) if row.scale_rounded else scale
-    floor = SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    floor = _SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
     floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
     size = abs(scale) if row.signed_scale else scale
     degenerate = size < floor or size == 0
@@ -437,7 +433,7 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
 
 def _positive(value, half, least):
     """A number in half precision, above 0 if it was."""
-    return max(rounded(min(value, _TYPES[half][2]), half), least) if value else value
+    return max(rounded(min(value, _LARGEST[half]), half), least) if value else value
 
 
 def _asymmetric_scale(lo, hi, steps, ptype):
@@ -449,7 +445,7 @@ def _asymmetric_scale(lo, hi, steps, ptype):
         scale = rounded(rounded(rounded(hi - lo, "float64") / steps, "float64"), ptype)
     else:
         scale = rounded(add(rounded(hi / steps, ptype), -rounded(lo / steps, ptype)), ptype)
-    return min(scale, _TYPES[ptype][2])
+    return min(scale, _LARGEST[ptype])
 
 
 def _own_scale(size, qtype, ftype, tensor_scale):
@@ -482,14 +478,10 @@ def knows(operation, call):
     return 0 < array.size <= MOST and array.dtype.kind in "iufV"
 
 
-@np.errstate(invalid="ignore")  # signalling NaN
-def has_nan(x):
-    return bool(np.isnan(x.astype(np.float64)).any())
-
-
 def _knows_parameters(call, x):
     """Whether parameters of ranges are known: of whole ranges, by operations in F, of no block with NaN."""
-    if call.options.get("range", "minmax") != "minmax" or (call.options.get("nan") == "keep" and has_nan(x)):
+    keeps_nan = call.options.get("nan") == "keep" and None in map(number, x.flat)
+    if call.options.get("range", "minmax") != "minmax" or keeps_nan:
         return False
     row, qtype = _row(call.options.get("convention", "onnx")), as_qtype(call.args[1])
     if qtype.element or qtype.block_size:
@@ -517,30 +509,23 @@ def _with_parameters(call, p, result, codes=None):
         return False
     codes = _codes(x, p, call.options.get("nan", "raise"), call.options.get("saturate", True))
     if stored is None:
-        _check_values(codes, p, ftype, _plain(result))
-    else:
-        _expect("codes", _flat(stored, qtype), _packed(codes, x.shape, qtype))
+        return _check_values(codes, x.shape, p, ftype, _plain(result))
+    _expect("codes", (_flat(stored, qtype), stored.shape), _packed(codes, x.shape, qtype))
     return True
 
 
 def _dequantize(call, values):
     q = call.args[0]
     codes = _one_an_element(_flat(_plain(q.codes), q.dtype), q.shape, q.dtype)
-    return _of_codes(codes, q.qparams, q.qparams.compute_dtype.name, _plain(values))
-
-
-def _of_codes(codes, p, ftype, values):
-    if (p := _stored(p, ftype)) is None:
-        return False
-    _check_values(codes, p, ftype, values)
-    return True
+    return _check_values(codes, q.shape, q.qparams, q.qparams.compute_dtype.name, _plain(values))
 
 
 def _extremes(call, ends, sizes=False):
     """Smallest and largest elements, or sizes but 0."""
-    for which, group in enumerate(_groups(_plain(call.args[0]), call.options["axis"], call.options["block_size"])):
-        found = [abs(element) for element in group if element] or [Fraction(0)] if sizes else group
-        _expect(f"extremes {which}", [number(end.flat[which]) for end in ends], [min(found), max(found)])
+    groups = _groups(_plain(call.args[0]), call.options["axis"], call.options["block_size"], *map(np.asarray, ends))
+    for which, (group, *found) in enumerate(groups):
+        known = [abs(element) for element in group if element] or [Fraction(0)] if sizes else group
+        _expect(f"extremes {which}", found, [min(known), max(known)])
     return True
 
 
@@ -587,7 +572,7 @@ def _dequantize_linear(call, values):
     values = _plain(values)
     ftype = compute_type(values.dtype if _row(p.convention).stored_type == "float64" else scale_type)
     words = codes.reshape(-1).view(np.uint8) if qtype.element else codes.reshape(-1).astype(np.int64)
-    return _of_codes(words.tolist(), p, ftype, values)
+    return _check_values(words.tolist(), codes.shape, p, ftype, values)
 
 
 _CHECKS = {

@@ -151,10 +151,6 @@ def _granularity(q):
     return Granularity(q.axis, q.block_size)
 
 
-def _part(q, index):
-    return _of_array(q[index])
-
-
 def _part_plainly(q, index):
     index = _of_every_axis(index, len(q.shape))
     for item, n in zip(index, q.shape, strict=True):
@@ -182,10 +178,6 @@ def _cuts_a_block(q, taken):
     return bool(places) and (places.start % q.block_size != 0 or places.step != 1)
 
 
-def _reshape(q, shape):
-    return _of_array(q.reshape(shape))
-
-
 def _reshape_plainly(q, shape):
     if not _keeps_parameters(q, shape):
         raise ValueError("shape joins what has parameters of its own")
@@ -207,13 +199,7 @@ def _keeps_parameters(q, shape):
     return math.prod(shape[a] for a in varying) == math.prod(q.shape[a] for a in axes)
 
 
-def _explain(q, index):
-    value = q.explain(index).value
-    return _without_payload(np.asarray(value)), type(value).__name__
-
-
-def _explain_plainly(q, index):
-    value = _values_at(q, index)
+def _explained(value):
     return _without_payload(np.asarray(value)), type(value).__name__
 
 
@@ -222,17 +208,16 @@ def _explain_plainly(q, index):
 # the functions of `fastq` and of the reference, of operations that have not one name in both
 _PAIRS = {
     "dequantize_method": (QuantizedArray.dequantize, reference.dequantize),
-    "bit_information": (
-        lambda *args, **options: fastq.bit_information(*args, **options).counts,
-        lambda *args, **options: reference.bit_information(*args, **options).counts,
-    ),
+    "bit_information": [
+        lambda *args, api=api, **options: api.bit_information(*args, **options).counts for api in (fastq, reference)
+    ],
     "calibrate": (_calibrate, _calibrate_plainly),
     "nest_scale": (_nest_scale, reference.nest_scale),
     "cast_value": (_cast_value, _cast_value_plainly),
     "unpack_array": (lambda *args, **options: fastq.xarray.unpack_array(*args, **options), unpacked.unpack_array),
-    "part": (_part, _part_plainly),
-    "reshape": (_reshape, _reshape_plainly),
-    "explain": (_explain, _explain_plainly),
+    "part": (lambda q, index: _of_array(q[index]), _part_plainly),
+    "reshape": (lambda q, shape: _of_array(q.reshape(shape)), _reshape_plainly),
+    "explain": (lambda q, index: _explained(q.explain(index).value), lambda q, index: _explained(_values_at(q, index))),
 }
 
 

@@ -213,14 +213,9 @@ class _TooLong(BaseException):
     """A case needs a kernel that is not compiled yet."""
 
 
-class _Reporter:
-    """Tells the parent what happens, a line of JSON each."""
-
-    def __init__(self, pipe):
-        self.pipe = pipe
-
-    def __call__(self, *what):
-        os.write(self.pipe, (json.dumps(what) + "\n").encode())
+def _report(pipe, *what):
+    """Tell the parent what happens, in a line of JSON."""
+    os.write(pipe, (json.dumps(what) + "\n").encode())
 
 
 def _limit_processor(seconds):
@@ -259,26 +254,23 @@ def _run_cases(plan, report, most):
     with settings():
         cases, plan.compiles = Cases(plan.exactly), True
         planned = [probe.seed for probe in plan.cases]
-        if failure := _run_seeds(planned, plan.unsound, cases, report, most, BUDGET * plan.patience):
+        if failure := _run_seeds(planned, plan, cases, report, most, BUDGET):
             return failure
         plan.compiles = False
         more = _like(planned) if plan.makes_more else ()
-        return _run_seeds(more, plan.unsound, cases, report, most, MORE * plan.patience)
+        return _run_seeds(more, plan, cases, report, most, MORE)
 
 
-def _run_seeds(seeds, unsound, cases, report, most, budget):
-    until = time.process_time() + budget
-    for seed in seeds:
-        if seed in unsound:
-            continue
+def _run_seeds(seeds, plan, cases, report, most, budget):
+    until = time.process_time() + budget * plan.patience
+    for seed in (each for each in seeds if each not in plan.unsound):
         if time.process_time() > until:
             break
         report("probe", str(seed))
         _limit_processor(most)
         try:
-            cases.run(seed)
-        except _TooLong:
-            pass
+            with contextlib.suppress(_TooLong):
+                cases.run(seed)
         except Exception as error:
             return _kind(error), str(seed), _text(error)
     return None
@@ -360,9 +352,9 @@ def _child(mutant, plan, writing):
     os.closerange(3, writing)  # pipes of others, which would not end with them
     os.closerange(writing + 1, 1024)
     try:
-        _run(mutant, plan, _Reporter(writing))
+        _run(mutant, plan, functools.partial(_report, writing))
     except BaseException as error:
-        _Reporter(writing)("killed", "error", "harness", _text(error))
+        _report(writing, "killed", "error", "harness", _text(error))
     finally:
         os._exit(0)
 

@@ -7,11 +7,13 @@ messages, assertions, decorators, imports, `repr`, prefetching, stores past the 
 
 import ast
 import copy
-import functools
+import itertools
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +136,13 @@ class _Finder:
         self.compiled, self.found = compiled, list[Change]()
         self.function, self.lines, self.statement = "", range(0), ""
         self.assigned = list[set[str]]()  # of each function that holds the statement, names that have a value
-        self.within = 0  # this many functions
         self.row = ""
 
-    def add(self, old: ast.AST, new: ast.AST | None, apply: Callable[[], None], text: str = "") -> None:
+    def add(self, old: ast.AST, after: str, put: Callable[[Any], None], new: Any) -> None:
         before = ast.unparse(old)
-        after = text or (ast.unparse(new) if new is not None else "pass")
         if before != after:
-            where = self.lines, self.function, self.statement, not self.within, self.row
-            self.found.append(Change(apply, before, after, *where))
+            where = self.lines, self.function, self.statement, not self.assigned, self.row
+            self.found.append(Change(partial(put, new), before, after, *where))
 
     # statements
 
@@ -162,10 +162,7 @@ class _Finder:
         self.lines, self.statement = outer
 
     def drop(self, statements: list[Any], k: int, old: Any) -> None:
-        def apply() -> None:
-            statements[k] = ast.copy_location(ast.Pass(), old)
-
-        self.add(old, None, apply)
+        self.add(old, "pass", partial(operator.setitem, statements, k), ast.copy_location(ast.Pass(), old))
 
     _Raise = _Break = _Continue = drop
 
@@ -176,13 +173,10 @@ class _Finder:
         if node.name in _UNSEEN_FUNCTIONS:
             return
         outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
-        names = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
         for field in ("defaults", "kw_defaults"):
             self.expressions(node.args, field)
-        self.assigned.append(set(names))
-        self.within += 1
+        self.assigned.append({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)})
         self.body(node, "body")
-        self.within -= 1
         self.assigned.pop()
         self.function = outer
 
@@ -196,7 +190,7 @@ class _Finder:
     def _If(self, statements: list[Any], k: int, node: ast.If) -> None:
         if "TYPE_CHECKING" in ast.unparse(node.test):
             return
-        self.condition(node, "test")
+        self.condition(node)
         last = node.body[-1]
         if not node.orelse and isinstance(last, ast.Return | ast.Continue | ast.Break) and not _is_unseen(node.test):
             self.drop(statements, k, node)
@@ -204,7 +198,7 @@ class _Finder:
         self.body(node, "orelse")
 
     def _While(self, statements: list[Any], k: int, node: ast.While) -> None:
-        self.condition(node, "test")
+        self.condition(node)
         self.body(node, "body")
 
     def _Return(self, statements: list[Any], k: int, node: ast.Return) -> None:
@@ -212,11 +206,8 @@ class _Finder:
         if value is None or _is_text(value):
             return
         if not self.compiled and not (isinstance(value, ast.Constant) and value.value is None):
-
-            def apply() -> None:
-                node.value = ast.copy_location(ast.Constant(None), node)
-
-            self.add(node, None, apply, "return None")
+            nothing = ast.copy_location(ast.Constant(None), node)
+            self.add(node, "return None", partial(setattr, node, "value"), nothing)
         self.expression(node, "value")
 
     def _Expr(self, statements: list[Any], k: int, node: ast.Expr) -> None:
@@ -226,11 +217,8 @@ class _Finder:
 
     def _AugAssign(self, statements: list[Any], k: int, node: ast.AugAssign) -> None:
         if other := _ARITHMETIC.get(type(node.op)):
-
-            def apply() -> None:
-                node.op = other()
-
-            self.add(node, None, apply, ast.unparse(ast.AugAssign(node.target, other(), node.value)))
+            after = ast.unparse(ast.AugAssign(node.target, other(), node.value))
+            self.add(node, after, partial(setattr, node, "op"), other())
         self.drop(statements, k, node)
         self.expression(node, "value")
 
@@ -268,23 +256,22 @@ class _Finder:
             if isinstance(value, ast.stmt):
                 self.one(values, k, value)
             elif isinstance(value, ast.AST):
-                self.of(value, _item_setter(values, k))
+                self.of(value, partial(operator.setitem, values, k))
 
     def expression(self, owner: ast.AST, field: str) -> None:
         value = getattr(owner, field)
         if isinstance(value, ast.AST):
-            self.of(value, lambda new: setattr(owner, field, new))
+            self.of(value, partial(setattr, owner, field))
 
-    def condition(self, owner: ast.AST, field: str) -> None:
-        value = getattr(owner, field)
+    def condition(self, owner: ast.If | ast.While) -> None:
         changed_anyway = ast.Constant, ast.Compare, ast.UnaryOp
-        if not isinstance(value, changed_anyway) and not _is_unseen(value):
-            self.replace(value, ast.UnaryOp(ast.Not(), value), lambda new: setattr(owner, field, new))
-        self.expression(owner, field)
+        if not isinstance(owner.test, changed_anyway) and not _is_unseen(owner.test):
+            self.replace(owner.test, ast.UnaryOp(ast.Not(), owner.test), partial(setattr, owner, "test"))
+        self.expression(owner, "test")
 
     def replace(self, old: Any, new: ast.AST, put: Callable[[ast.AST], None]) -> None:
         located = ast.fix_missing_locations(ast.copy_location(new, old))
-        self.add(old, located, lambda: put(located))
+        self.add(old, ast.unparse(located), put, located)
 
     def of(self, node: Any, put: Callable[[ast.AST], None]) -> None:
         """Find the changes of an expression, which `put` replaces."""
@@ -307,9 +294,9 @@ class _Finder:
         if not self.assigned:  # a statement of the module is executed once, its functions by themselves
             self.lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         self.function = f"{self.function}.<lambda>".lstrip(".")
-        self.within += 1
+        self.assigned.append(set())
         self.expression(node, "body")
-        self.within -= 1
+        self.assigned.pop()
         self.function, self.lines = outer, lines
 
     def _of_BinOp(self, node: ast.BinOp) -> Iterator[ast.AST]:
@@ -354,26 +341,16 @@ class _Finder:
             yield ast.Attribute(node.value, _OTHER_NAMES[node.attr], ast.Load())
 
     def _of_Call(self, node: ast.Call) -> Iterator[ast.AST]:
-        for k, (a, b) in enumerate(zip(node.args, node.args[1:], strict=False)):
+        of_sorts = ast.unparse(node.func).removeprefix("v.") in _OF_SORTS
+        for k, (a, b) in enumerate(itertools.pairwise(node.args)):
             starred = isinstance(a, ast.Starred) or isinstance(b, ast.Starred)
-            typed = self.compiled and ({ast.unparse(a), ast.unparse(b)} & _TYPED or (k == 0 and _is_of_sorts(node)))
+            typed = self.compiled and ({ast.unparse(a), ast.unparse(b)} & _TYPED or (k == 0 and of_sorts))
             either = ast.unparse(node.func) in _COMMUTATIVE
             if not starred and not typed and not either and ast.dump(a) != ast.dump(b):
                 yield ast.Call(node.func, [*node.args[:k], b, a, *node.args[k + 2 :]], node.keywords)
         for k, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
                 yield ast.Call(node.func, node.args, node.keywords[:k] + node.keywords[k + 1 :])
-
-
-def _is_of_sorts(call: ast.Call) -> bool:
-    return ast.unparse(call.func).removeprefix("v.") in _OF_SORTS
-
-
-def _item_setter(values: list[Any], k: int) -> Callable[[ast.AST], None]:
-    def put(new: ast.AST) -> None:
-        values[k] = new
-
-    return put
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -444,20 +421,17 @@ def mentions(mutant: Mutant, files: Iterable[Path]) -> list[tuple[Path, int]]:
     """Lines of some files that mention what the changed statement of a module gives a name."""
     tree = ast.parse(mutant.path.read_bytes())
     changed = [each for each in tree.body if each.lineno in mutant.lines]
-    stored = {each.id for statement in changed for each in _names(statement) if isinstance(each.ctx, ast.Store)}
+    names = [each for statement in changed for each in ast.walk(statement) if isinstance(each, ast.Name)]
+    stored = {each.id for each in names if isinstance(each.ctx, ast.Store)}
     return [(file, line) for file in files for name, line in _loaded(file) if name in stored]
 
 
-@functools.cache
+@cache
 def _loaded(file: Path) -> list[tuple[str, int]]:
     """Names and attributes that a file reads, and in which lines."""
     nodes = list(ast.walk(ast.parse(file.read_bytes())))
     names = [(each.id, each.lineno) for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     return names + [(each.attr, each.lineno) for each in nodes if isinstance(each, ast.Attribute)]
-
-
-def _names(tree: ast.AST) -> list[ast.Name]:
-    return [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
 
 
 def mutated(mutant: Mutant) -> ast.Module:

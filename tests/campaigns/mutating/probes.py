@@ -6,7 +6,6 @@ All of this runs in a process that was forked before the package was imported.
 import ast
 import contextlib
 import functools
-import itertools
 import math
 import sys
 import time
@@ -75,6 +74,10 @@ class Probe:
 def clear_caches():
     """Forget what the package has cached, so that the next call runs all that a first one runs."""
     from fastq.dispatch.cache import plans
+    from fastq.formats.conventions import CONVENTIONS
+    from fastq.formats.floats import FLOAT_FORMATS
+    from fastq.formats.gguf import BLOCK_FORMATS
+    from fastq.formats.qtypes import QTYPES
     from fastq.system import lazy
 
     plans.clear()
@@ -82,19 +85,10 @@ def clear_caches():
     for value in [value for module in modules for value in vars(module).values()]:
         if isinstance(value, functools._lru_cache_wrapper) and not value.__module__.startswith(_KEPT):
             value.cache_clear()
-    for row in _rows():
+    for row in [row for rows in (CONVENTIONS, FLOAT_FORMATS, BLOCK_FORMATS, QTYPES) for row in rows.values()]:
         for name, value in [each for kind in type(row).__mro__ for each in vars(kind).items()]:
             if isinstance(value, lazy.cached_property):
                 row.__dict__.pop(name, None)
-
-
-def _rows():
-    from fastq.formats.conventions import CONVENTIONS
-    from fastq.formats.floats import FLOAT_FORMATS
-    from fastq.formats.gguf import BLOCK_FORMATS
-    from fastq.formats.qtypes import QTYPES
-
-    return itertools.chain(*(table.values() for table in (CONVENTIONS, FLOAT_FORMATS, BLOCK_FORMATS, QTYPES)))
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -146,8 +140,7 @@ class Around:
         return outcome
 
     def pytest_runtest_logreport(self, report):
-        if report.failed and not self.failed:
-            self.failed = f"{report.nodeid}: {str(report.longrepr)[-600:]}"
+        self.pytest_collectreport(report)
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
 

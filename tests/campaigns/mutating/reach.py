@@ -15,6 +15,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kept import write
 from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, file_of_tests, run_tests
 
 ROOT = TESTS.parent / "fastq"
@@ -34,13 +35,24 @@ def file_of(path):
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def tracing_by(trace):
+    """Trace calls by a function, or none of them, and then as before."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 class Lines:
     """Lines of the package that run, of files whose names begin so."""
 
     def __init__(self, prefixes=_PREFIXES):
         self.seen, self._codes, self._prefixes = set(), {}, prefixes
 
-    def _call(self, frame, event, arg):
+    def called(self, frame, event, arg):
         code = frame.f_code
         watched = self._codes.get(code)
         if watched is None:
@@ -56,10 +68,7 @@ class Lines:
 
     def start(self):
         self.seen = set()
-        self.go_on()
-
-    def go_on(self):
-        sys.settrace(self._call)
+        sys.settrace(self.called)
 
     def stop(self):
         """Lines since `start`, by file."""
@@ -86,7 +95,6 @@ class Kernels:
     def __init__(self, traces=True):
         from fastq.engine import jit
 
-        TRACES.mkdir(parents=True, exist_ok=True)
         self.jit, self.asked, self.traced, self.traces = jit.compile, set(), {}, traces
         self.seconds = 0.0  # that traces took
         self.whole = jit.kernel
@@ -95,16 +103,13 @@ class Kernels:
     def _kernel(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
         self.asked.add(name)
-        function, tracing = getattr(function, "py_func", function), sys.gettrace()
-        sys.settrace(None)
-        try:
+        function = getattr(function, "py_func", function)
+        with tracing_by(None):
             if self.traces and name not in self.traced:
                 began = time.perf_counter()
                 self.traced[name] = self._traced(function, result, arguments)
                 self.seconds += time.perf_counter() - began
             return self.whole(function, result, *arguments)
-        finally:
-            sys.settrace(tracing)
 
     def _traced(self, function, result, arguments):
         with self.jit.jit_enabled():
@@ -162,10 +167,7 @@ def _trace(jit, file, kept, function, result, arguments):
             file.save(library.machine_code())
     for file, more in typed.items():
         found[file] = sorted(more.union(found.get(file, ())))
-    name = jit._name(function, arguments)
-    temporary = kept.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({"name": name, "lines": found}))
-    temporary.replace(kept)
+    write(kept, json.dumps({"lines": found}).encode())
 
 
 class Choosers:
@@ -199,34 +201,15 @@ class Choosers:
         functions.intrinsic = jit.intrinsic = traced_intrinsic
         tracing._on_values = lambda function, trace: self.traced(on_values(function, trace))
         for step in ("operate", "call", "attribute"):
-            setattr(tracing._Trace, step, self.left(getattr(tracing._Trace, step)))
+            setattr(tracing._Trace, step, tracing_by(None)(getattr(tracing._Trace, step)))
 
     def traced(self, function):
         """A function that is traced while `lines` are there."""
 
         @functools.wraps(function)
         def call(*arguments, **named):
-            if self.lines is None or sys.gettrace():
+            with tracing_by(sys.gettrace() or (self.lines and self.lines.called)):
                 return function(*arguments, **named)
-            self.lines.go_on()
-            try:
-                return function(*arguments, **named)
-            finally:
-                sys.settrace(None)
-
-        return call
-
-    def left(self, function):
-        """A function that is not traced, whatever its caller is."""
-
-        @functools.wraps(function)
-        def call(*arguments):
-            tracing = sys.gettrace()
-            sys.settrace(None)
-            try:
-                return function(*arguments)
-            finally:
-                sys.settrace(tracing)
 
         return call
 
@@ -274,7 +257,7 @@ def _features(arguments):
     return found
 
 
-def choose_cases(combinations, kernels, seed=0):
+def choose_cases(combinations, kernels):
     """Seeds of cases that need few kernels of many sorts, which differ in as many pairs of features as can be."""
     import warnings
 
@@ -285,7 +268,7 @@ def choose_cases(combinations, kernels, seed=0):
 
     import fastq
 
-    stub, now, needs, rng = _Stub(), Settings(), {}, random.Random(seed)
+    stub, now, needs, rng = _Stub(), Settings(), {}, random.Random(0)
     warnings.simplefilter("ignore")
     for number in range(combinations):
         for each in rng.sample(range(CASES), 30):

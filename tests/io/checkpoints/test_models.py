@@ -55,12 +55,12 @@ def raw_of(folder):
 
 def test_int4_is_that_of_the_format(model, quantized):
     stored, x = all_of(quantized[0]), all_of(model)[f"{Q_PROJ}.weight"]
-    codes, scale = int4_groups(x, 32)
-    found = unpacked_words(stored[f"{Q_PROJ}.weight_packed"], 4, x.shape[1])
+    codes, scale = int4_groups(x)
+    found = unpacked_words(stored[f"{Q_PROJ}.weight_packed"], x.shape[1])
     np.testing.assert_array_equal(found, codes)
     assert stored[f"{Q_PROJ}.weight_scale"].tobytes() == scale.tobytes()
     assert stored[f"{Q_PROJ}.weight_shape"].tolist() == list(x.shape)
-    assert (found != int4_groups(x, 32, half=7)[0]).any()  # another divisor is seen
+    assert (found != int4_groups(x, half=7)[0]).any()  # another divisor is seen
 
 
 def test_experts_are_split(model, quantized):
@@ -70,7 +70,7 @@ def test_experts_are_split(model, quantized):
         parts = {"gate_proj": both[expert, :INNER], "up_proj": both[expert, INNER:], "down_proj": down[expert]}
         for name, x in parts.items():
             packed = stored[f"{LAYER}.mlp.experts.{expert}.{name}.weight_packed"]
-            np.testing.assert_array_equal(unpacked_words(packed, 4, x.shape[1]), int4_groups(x, 32)[0])
+            np.testing.assert_array_equal(unpacked_words(packed, x.shape[1]), int4_groups(x)[0])
     assert not any("gate_up_proj" in name for name in stored)
 
 
@@ -133,7 +133,7 @@ def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_
     plain = all_of(tmp_path / "plain")
     for name in ("q_proj", "k_proj", "v_proj"):
         x = all_of(model)[f"{LAYER}.self_attn.{name}.weight"]
-        codes, scale = int4_groups(x, 32)
+        codes, scale = int4_groups(x)
         expected = codes.astype(np.float32) * np.repeat(scale.astype(np.float32), 32, axis=1)
         assert plain[f"{LAYER}.self_attn.{name}.weight"].tobytes() == expected.astype(BF16).tobytes()
     assert config_of(tmp_path / "plain") == CONFIG
@@ -170,7 +170,7 @@ def test_open_checkpoint(model, quantized):
     q, x = opened[Q_PROJ], all_of(model)[f"{Q_PROJ}.weight"]
     assert isinstance(q, fastq.QuantizedArray)
     assert (q.shape, q.dtype.name, q.block_size) == (x.shape, "int4", 32)
-    np.testing.assert_array_equal(q.unpacked(), int4_groups(x, 32)[0])
+    np.testing.assert_array_equal(q.unpacked(), int4_groups(x)[0])
     assert opened["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
     assert len(opened) == len(list(opened)) == 14
     assert opened.config["model_type"] == CONFIG["model_type"]

@@ -23,7 +23,7 @@ def write(path: Path, content: Any, depth: int) -> None:
 
 
 def read(path: Path) -> Any:
-    """Read what `write` wrote; ValueError if it is no JSON, is damaged, or is not compressed as its name says."""
+    """Read the content; ValueError if the file is not JSON, is damaged, or its compression differs from its name."""
     stored = path.read_bytes()
     try:
         return json.loads(gzip.decompress(stored) if path.suffix == SUFFIX else stored)

@@ -230,7 +230,7 @@ class Child:
 
 @cache
 def builders(peer: str) -> dict[tuple[str, str], Callable[[Case], Runner]]:
-    """What the module of a peer builds, by operation and variant of its contenders: peers/__init__.py says with what.
+    """Return the builders of a peer by operation and variant of its contenders, as peers/__init__.py names them.
 
     A function of the operation's name serves all variants, and `prepared` all operations, that have nothing else.
     """

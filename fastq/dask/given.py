@@ -17,7 +17,15 @@ from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
 from fastq.requests import parameters, requantization, values
 from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
-from fastq.requests.values import Request, by_numbers, by_qparams, codes_by_numbers, dtype_of_fakes, dtype_of_values
+from fastq.requests.values import (
+    Request,
+    by_numbers,
+    by_qparams,
+    codes_by_numbers,
+    dtype_by_scale,
+    dtype_of_fakes,
+    dtype_of_values,
+)
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, is_a
 
@@ -91,7 +99,7 @@ def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> resul
     granularity(params.axis, params.block_size, len(shape), "the values")
     rules = rules_of(params, compute)
     scale = rules.ready_scale_dtype(params.scale.dtype)
-    zero_point = rules.ready_zero_point_dtype(params.zero_point.dtype, scale)
+    zero_point = rules.ready_zero_point_dtype(params.zero_point.dtype)
     if params.tensor_scale is not None:
         parameters.check_tensor_scale(params.tensor_scale.dtype, params.tensor_scale.shape, params.dtype)
     like = in_dtypes_of(_template(params), np.empty(0, scale), np.empty(0, zero_point), compute)
@@ -124,7 +132,7 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
     scale = dtype_in(call.operands[2], "scale")
-    wanted = dtype_of_values(call.options.dtype, None, scale)
+    wanted = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
     request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
     parts.check_aligned()
     how = {"asked": _told_placed(call, request, wanted), "token": "dequantize_linear"}
@@ -138,8 +146,8 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     here.
     """
     (x, _, scale, zero_point), rules = call.operands, request.rules
-    dtype = rules.ready_scale_dtype(dtype_in(scale, "scale"))
-    rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"), dtype)
+    rules.ready_scale_dtype(dtype_in(scale, "scale"))
+    rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"))
     if not is_a(scale, da.Array):
         scale = rules.ready_scale(scale)
     if zero_point is not None and not is_a(zero_point, da.Array):

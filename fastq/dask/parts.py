@@ -30,12 +30,14 @@ class Parts:
     all_axes: Index = field(init=False)
     kept: Index = field(init=False)
     reduced: Index = field(init=False)
+    blocks: Index = field(init=False)  # elements in a block along each axis: 1 along those without blocks
 
     def __post_init__(self) -> None:
-        ndim = len(self.chunks)
-        kept = self.granularity.parameter_axes(ndim)
+        ndim, block_size = len(self.chunks), self.granularity.block_size
+        kept, along = self.granularity.parameter_axes(ndim), self.granularity.kept if block_size else ()
         reduced = tuple(axis for axis in range(ndim) if axis not in kept)
-        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced)
+        blocks = tuple(block_size if axis in along else 1 for axis in range(ndim))
+        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced, blocks=blocks)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,10 +47,7 @@ class Parts:
     @property
     def parameter_chunks(self) -> Chunks:
         """Chunks of the parameters."""
-        return tuple(tuple(-(-n // self._block(axis)) for n in self.chunks[axis]) for axis in self.kept)
-
-    def _block(self, axis: int) -> int:
-        return self.granularity.block_size if axis in self.granularity.kept and self.granularity.block_size else 1
+        return tuple(tuple(-(-n // self.blocks[axis]) for n in self.chunks[axis]) for axis in self.kept)
 
     @property
     def result_chunks(self) -> dict[int, Any]:
@@ -66,7 +65,7 @@ class Parts:
         """Raise an error unless chunks end where blocks do, and bytes, for codes that share them."""
         last = len(self.chunks) - 1
         for axis, sizes in enumerate(self.chunks):
-            multiple = self._block(axis)
+            multiple = self.blocks[axis]
             if qtype is not None and qtype.packed and axis == last:
                 multiple = math.lcm(multiple, 8 // math.gcd(8, qtype.bits))
             _check_multiple(axis, sizes, multiple)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import cache
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute
-from fastq.dispatch.planner import kernel_args, store_mode, tiled
+from fastq.dispatch.planner import kernel_address, kernel_args, store_mode, tiled
 from fastq.dispatch.spec import PLAIN
 from fastq.dispatch.strides import arrange, is_plain_out, result_of
 from fastq.engine.runtime import threadpool
@@ -21,7 +21,6 @@ from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPl
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import BitPairOperands, BitRoundOperands
 from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRounding

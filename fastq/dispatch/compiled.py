@@ -26,7 +26,7 @@ from fastq.kernels.requantization import RequantizeSpec
 from fastq.kernels.spec import KernelSpec
 from fastq.requests import requantization
 from fastq.requests.options import LinearOptions, RangeOptions, RequantizeOptions, ValuesOptions
-from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_of_values
+from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_by_scale
 
 Made = TypeVar("Made", Conversion, Requantization)
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
@@ -109,7 +109,7 @@ def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given
     options, scale_dtype = _constants(ValuesOptions, given), _number_dtype(scale, "scale")
     wanted = _dtype(out, "out") if options.dtype is None else options.dtype
     if wanted is None:
-        wanted = dtype_of_values(None, None, scale_dtype)
+        wanted = dtype_by_scale(scale_dtype)
     else:
         wanted = _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
     request = _resolved(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
@@ -223,7 +223,7 @@ def _with_parameters(
     """Return the conversion of an array by given parameters, which are one number each."""
     rules, qtype, (x, name), zero_point = request.rules, request.qtype, array, _dtype(zero_point, "zero_point")
     dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
-    is_float = _resolved(rules.ready_zero_point_dtype, zero_point, dtype).kind == "f" and not qtype.element
+    is_float = _resolved(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
     codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
     spec = spec_of(op, request.placed(name, (), (), 1))
     conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))

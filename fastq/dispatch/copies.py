@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.planner import COPY, kernel_args, store_mode, tiled_if_fits
+from fastq.dispatch.planner import COPY, kernel_address, kernel_args, store_mode, tiled_if_fits
 from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
 from fastq.system.arguments import native

@@ -18,7 +18,7 @@ from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests import values
 from fastq.requests.noise import Noise
-from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
+from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, planned_qparams, rules_of, storage_of
 from fastq.results import QParams, QuantizedArray, without_checks
 from fastq.system.arguments import dtype_of, is_out
 
@@ -40,7 +40,7 @@ def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any)
 def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = values.dtype_of_values(call.options.dtype, out, scale_dtype)
+    wanted = values.dtype_of_values(call.options.dtype, out, values.dtype_by_scale(scale_dtype))
     request = values.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
@@ -54,7 +54,8 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
     """Resolve `fastq.quantize` with parameters."""
     compute = values.check_input(x.dtype)
     rules, params, request = _values_by_qparams(call, x, compute)
-    bound = _by_qparams("quantize", call, rules, params, request, codes_result(x, params.dtype, out))
+    spec, result = spec_of("quantize", request), codes_result(x, params.dtype, out)
+    bound = _bound(spec, request, call, rules, given_by(params), result)
 
     @in_standard_mode
     def launch(
@@ -73,14 +74,15 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
 
 def fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    of_values = _values_by_qparams(call, x, values.check_input(x.dtype))
-    return _by_qparams("fake", call, *of_values, result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x))
+    rules, params, request = _values_by_qparams(call, x, values.check_input(x.dtype))
+    spec, result = spec_of("fake", request), result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x)
+    return _bound(spec, request, call, rules, given_by(params), result)
 
 
 def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, values.Request]:
     """Return the rules for parameters, parameters that are ready for values, and the request."""
     rules = rules_of(call.qparams, compute)
-    params = checked_qparams(call.qparams, x.shape, compute, rules)
+    params = planned_qparams(call.qparams, x.shape, compute, rules)
     return rules, params, values.by_qparams(x.dtype, x.ndim, params, call.options)
 
 
@@ -88,19 +90,12 @@ def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) 
     """Resolve `QuantizedArray.dequantize`."""
     shape, compute = call.shape, call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
-    params = checked_qparams(call.qparams, shape, compute, rules)
-    request = values.of_qparams(params, len(shape), compute)
+    params = planned_qparams(call.qparams, shape, compute, rules)
+    request = values.of_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
     wanted = values.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _by_qparams("dequantize", call, rules, params, request, result)
-
-
-def _by_qparams(
-    op: str, call: Call, rules: ParameterRules, params: QParams, request: values.Request, result: Result
-) -> BoundCall:
-    """Return what launches an operation by its QParams, `params` where they are in the compute type."""
-    return _bound(spec_of(op, request), request, call, rules, given_by(params), result)
+    return _bound(spec_of("dequantize", request), request, call, rules, given_by(params), result)
 
 
 def given_by(params: QParams) -> Parameters:
@@ -160,7 +155,7 @@ def launch_of(
         return BoundLaunch(refuse, nothing, ready=ready)
     in_kernel, shape = in_bits(given), x.shape if call.shape is None else call.shape
     kinds = x.dtype, result.dtype, in_kernel.scale.dtype, in_kernel.zero_point.dtype
-    order = order_without_gaps(in_kernel.scale)
+    order = order_without_gaps(in_kernel.scale) if request.granularity.block_size else None  # else it is not read
     target = None if out is None else np.asarray(out)
     for_arrays = functools.partial(launcher, spec, request.granularity, shape=shape, dtypes=kinds, scale_order=order)
     way, launch = for_arrays(x, target), never_fits

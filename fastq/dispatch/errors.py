@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.elementwise import given_by
 from fastq.dispatch.launch import BoundLaunch, Launcher, in_bits, launcher
-from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, loop_of, tiled
+from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_address, kernel_args, loop_of, tiled
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import View, order_without_gaps
@@ -20,9 +20,8 @@ from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
-from fastq.requests.parameters import Parameters, checked_qparams, rules_of
+from fastq.requests.parameters import Parameters, planned_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams
 from fastq.results.measures import Totals, measures_of, total_of
@@ -61,9 +60,9 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     check_comparable(x.shape, call.shape)
     compute = call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
-    params = checked_qparams(call.qparams, call.shape, compute, rules)
+    params = planned_qparams(call.qparams, call.shape, compute, rules)
     check_stored_codes(q, params.dtype, call.shape)
-    request, given = of_qparams(params, x.ndim, compute), given_by(params)
+    request, given = of_qparams(params, x.ndim, compute, rules.convention), given_by(params)
     way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:

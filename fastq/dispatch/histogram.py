@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import RUNS, enough_for_all, kernel_args, tiled
+from fastq.dispatch.planner import RUNS, enough_for_all, kernel_address, kernel_args, tiled
 from fastq.dispatch.reduction import identities
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, View, memory_of, memory_order
@@ -17,7 +17,6 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, SUMS, LaunchPlan, X, bind, plan_launch
 from fastq.formats.granularity import granularity
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import LEAST_EXPONENT, PARTIALS, HistogramOperands
 from fastq.requests.values import check_input
 from fastq.results import Histogram

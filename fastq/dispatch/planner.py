@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.spec import CodeRange, OpSpec
+from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 from fastq.dispatch.strides import Layout, StridedOperands, View
+from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     ARG_NAMES,
     AT_A_TIME,
@@ -50,6 +50,29 @@ threadpool.when_changed(plans.clear)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+_kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
+
+
+def kernel_address(
+    loop: str,
+    operands: Any,
+    op: str,
+    arithmetic: Arithmetic = PLAIN,
+    *,
+    nan: str = "raise",
+    range_scheme: str = "",
+    block: int = 0,
+    together: bool = True,
+    norm: float = 2.0,
+    lanes_each: int = 1,
+) -> int:
+    """Return the address of a loop, by its name below `fastq.kernels`, for operands and what `KernelSpec` says.
+
+    Operands say what the pointers point to, in the named tuple that the loop gets.
+    """
+    return _kernel(loop, operands, op, *arithmetic, nan, range_scheme, block, together, norm, lanes_each)
 
 
 def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float) -> Array:
@@ -108,14 +131,14 @@ def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options:
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
-    loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
+    loop = loop_of(layout, spec.op, *kinds[:3])
     kernel = kernel_address(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
     large, codes = outgrows_cache(size, *kinds[:2]), spec.op == "quantize"
     streaming = store_mode(size, *kinds[:2], layout, row=loop.row, codes=codes) if large else 0
     args = kernel_args(layout, spec.code_range, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     how: dict[str, Any] = {"chunk_multiple": WHOLE_BYTES, "backward": backward, "status_mask": status_mask}
-    plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threads, **how)
+    plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threadpool.threads_for(size), **how)
     return tiled(plan, view, kinds[:2])
 
 
@@ -155,20 +178,21 @@ class Loop(NamedTuple):
 
 def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
     """Return the loop for a view and what its pointers are to."""
+    lanes = register_elements(*kinds)
     if layout.inner > 1:
-        rows = rows_as_one(layout, op, *kinds)
+        rows = rows_as_one(layout, op, lanes)
         return Loop("traversal.columns.columns", rows, rows * layout.inner)
-    if has_short_runs(layout, op, *kinds):
+    if has_short_runs(layout, op, lanes):
         return Loop("traversal.short_runs.short_runs", RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
-    return Loop(RUNS, together=runs_together(layout, *kinds))
+    return Loop(RUNS, together=runs_together(layout, lanes))
 
 
-def runs_together(layout: Layout, *kinds: ElementType) -> bool:
+def runs_together(layout: Layout, lanes: int) -> bool:
     """Whether runs may be visited together, by their sizes: a kernel without is compiled sooner, decision D73."""
-    return layout.parameters > 1 and layout.block <= BATCHED_REGISTERS * register_elements(*kinds)
+    return layout.parameters > 1 and layout.block <= BATCHED_REGISTERS * lanes
 
 
-def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
+def has_short_runs(layout: Layout, op: str, lanes: int) -> bool:
     """Whether neighbours have parameters of their own in runs of a few elements, all of one length.
 
     Runs that fill a register are faster one by one; `compare` takes blocks of 8 elements as they are, and minima are
@@ -178,17 +202,17 @@ def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
         return False
     if op == "compare":
         return layout.block != AT_A_TIME
-    return op in ("quantize", "dequantize", "fake") and layout.block < register_elements(*kinds)
+    return op in ("quantize", "dequantize", "fake") and layout.block < lanes
 
 
-def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
-    """Return how many short rows with the same parameters a loop should take as one, from the types of its pointers.
+def rows_as_one(layout: Layout, op: str, lanes: int) -> int:
+    """Return how many short rows with the same parameters a loop should take as one, for the elements of a register.
 
     Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
     few compared with all: parameters are repeated for each of them, minima and maxima merged. Decisions D34 and D35
     have the figures.
     """
-    rows, lanes, alike = layout.block, register_elements(*kinds), layout.block * layout.inner
+    rows, alike = layout.block, layout.block * layout.inner
     limits = _ROWS[op]
     width = min(MOST_ROW, max(FEWEST, min(64, alike // 4), alike // 16))
     if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= limits.too_wide * lanes:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import planner
-from fastq.dispatch.planner import RUNS, kernel_args, tiled_if_fits, with_tensor
+from fastq.dispatch.planner import RUNS, kernel_address, kernel_args, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
 from fastq.engine.runtime import threadpool
@@ -17,7 +17,6 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.values import Request

@@ -22,7 +22,6 @@ from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import (
     BLOCK_SIZES,
     COLUMN_BYTES,
@@ -33,7 +32,7 @@ from fastq.kernels.args import (
     RangeOperands,
 )
 from fastq.kernels.status import HAS_INFINITE_RANGE
-from fastq.kernels.storage import bits_of, is_wide
+from fastq.kernels.storage import bits_of, is_wide, register_elements
 from fastq.requests.importance import as_importance
 from fastq.requests.noise import Noise
 from fastq.requests.parameters import TENSOR_SCALES
@@ -301,7 +300,9 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
         accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
     )
     loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
-    kernel = kernel_address(f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    kernel = planner.kernel_address(
+        f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
+    )
     operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
     args, threads = planner.kernel_args(strides.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
     return driver.plan_launch(kernel, operands, args, count, threads)
@@ -368,7 +369,8 @@ def _plan_fused(
     narrow = layout.inner < width // COLUMN_REGISTERS and block * layout.inner >= planner.FEWEST // 2
     if few or narrow or block * width > tuned.fused_block or not unit:
         return None
-    if planner.has_short_runs(layout, spec.op, *kinds[:3]):
+    lanes = register_elements(*kinds[:3])
+    if planner.has_short_runs(layout, spec.op, lanes):
         return None
     if spec.draws and (layout.inner > 1 or unit > DRAWN_TOGETHER):
         return None
@@ -386,9 +388,9 @@ def _plan_fused(
         options["block"], whole = block, {"unit": block, "whole": block}
         way = "traversal.blocks.blocks", layout.parameters, {"size": block}, whole, ()
     else:
-        options["together"] = planner.runs_together(layout, *kinds[:3])
+        options["together"] = planner.runs_together(layout, lanes)
     loop, units, how, together, stored = way
-    kernel = kernel_address(loop, kinds, spec.op, spec.arithmetic, **options)
+    kernel = planner.kernel_address(loop, kinds, spec.op, spec.arithmetic, **options)
     streaming = planner.store_mode(size, *kinds[:2], *stored, codes=spec.op == "quantize")
     args = planner.kernel_args(layout, spec.code_range, streaming=streaming)
     plan = driver.plan_launch(kernel, planner.PARAMETERS[spec.draws], args, units, threads, **how)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import planner
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, tiled
+from fastq.dispatch.planner import kernel_address, kernel_args, loop_of, outgrows_cache, tiled
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
 from fastq.engine.runtime import threadpool
@@ -19,7 +19,6 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
 from fastq.requests.values import as_real, ranges_of

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from fastq.system.arguments import as_axis, as_block_size, within_array
+import numpy as np
+
+from fastq.system.arguments import as_axis, as_block_size, shown
 
 Axis = int | tuple[int, ...] | None
 Shape = tuple[int, ...]
@@ -51,6 +53,17 @@ class Granularity(NamedTuple):
 
 
 ARRAY = Granularity()
+
+
+def within_array(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...]:
+    """Return axes of an array counted from the front, in order."""
+    for axis in axes:
+        if not -ndim <= axis < ndim:
+            raise np.exceptions.AxisError(axis, ndim, f"axis of {array}")
+    kept = sorted(axis % ndim for axis in axes)
+    if len(set(kept)) < len(kept):
+        raise ValueError(f"axis must name each axis once, not {shown(axes)} of {ndim}")
+    return tuple(kept)
 
 
 def as_granularity(axis: Any, block_size: Any, ndim: int) -> Granularity:

@@ -138,7 +138,7 @@ def kernel_address(
     norm: float,
     lanes_each: int,
 ) -> int:
-    """Compile a loop for operands and what `KernelSpec` says; see `fastq.kernels.addresses`."""
+    """Compile a loop for operands and what `KernelSpec` says."""
     scale_kind = ""
     if scale_format is not None:
         scale_kind = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"

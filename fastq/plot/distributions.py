@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastq.formats.conventions import as_convention
+from fastq.formats.granularity import within_array
 from fastq.operations.calibrate import Calibrator
 from fastq.operations.measure import compare, minmax
 from fastq.plot.axes import BLUE, GREEN, GREY, ORANGE, PINK, VERMILLION, axis_of, check_axis, finished, legend_below
@@ -19,7 +20,7 @@ from fastq.results import Histogram, QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_at, values_of
 from fastq.results.measures import FAR, outliers_of
 from fastq.results.parameters import scheme_text
-from fastq.system.arguments import as_array, as_int, is_a, shown, within_array
+from fastq.system.arguments import as_array, as_int, is_a, shown
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:

@@ -137,7 +137,7 @@ def dequantize_linear(
     """Return the values of unpacked `codes`, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     # contract 1.5
     codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), named.ValuesOptions(**options)
-    wanted = requests.dtype_of_values(asked.dtype, out, given)
+    wanted = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(given))
     request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
     check_place(out, codes.shape, wanted)

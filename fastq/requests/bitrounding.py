@@ -9,8 +9,9 @@ import numpy as np
 
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOATS
+from fastq.formats.granularity import within_array
 from fastq.requests.options import BitPairOptions, BitRoundOptions
-from fastq.system.arguments import as_choice, as_float, as_int, native, within_array
+from fastq.system.arguments import as_choice, as_float, as_int, native
 
 
 class BitRounding(NamedTuple):

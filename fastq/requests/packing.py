@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastq.formats.granularity import within_array
 from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
 from fastq.requests.options import BinarizeOptions, PackOptions
 from fastq.requests.values import check_input, check_nan
-from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, between, within_array
+from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, between
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]

@@ -39,6 +39,7 @@ class ParameterRules(NamedTuple):
     qtype: QType  # the code format
     convention: Convention  # the convention, whose scales may be negative, and whose zero points may be floats
     scale_dtype: np.dtype[Any]  # type of scales, if the format does not prescribe it
+    zero_point_dtype: np.dtype[Any]
     block_size: int = 0  # elements in a block
     # whether codes are decoded as in ONNX: codes are multiplied by scales, which may be 0, and NaN for a block
     decodes: bool = False
@@ -75,19 +76,19 @@ class ParameterRules(NamedTuple):
         """Return zero points in the dtype that kernels read, for prepared scales."""
         qtype, row, shape = self.qtype, self.convention, scale.shape
         if zero_point is None:
-            return np.zeros(shape, row.dtypes(qtype, scale.dtype)[1])
+            return np.zeros(shape, self.zero_point_dtype)
         are_codes = row.zero_point == "integer" and qtype.has_zero_point
         is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
         if is_number and qtype.qmin <= zero_point <= qtype.qmax:
             return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
         given = as_array(zero_point, "zero_point")
-        self.ready_zero_point_dtype(given.dtype, scale.dtype)
+        self.ready_zero_point_dtype(given.dtype)
         storage = storage_of(given.dtype)
         given = given if storage is None else given.astype(storage)
         check_zero_point_shape(given.shape, shape)
         given = np.full(shape, given) if shape and not given.shape else given
         if row.zero_point != "integer":
-            return _as_floats(given, scale.dtype)
+            return _as_floats(given, self.zero_point_dtype)
         return _as_codes(given, qtype) if are_codes else _as_zeros(given, qtype)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
@@ -103,8 +104,8 @@ class ParameterRules(NamedTuple):
             raise TypeError(f"scale must be {REAL.replace(' or', ',')}, {' or '.join(_OTHER_SCALES)}, not {dtype}")
         return self.scale_dtype
 
-    def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None, scale: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of prepared zero points, for zero points of a dtype and prepared scales of a dtype."""
+    def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
+        """Return the dtype of prepared zero points, for zero points of a dtype."""
         qtype = self.qtype
         if dtype is not None and dtype.kind in "SU":
             raise TypeError("zero_point must be numbers, not a string: name a format or dtype with dtype=")
@@ -115,7 +116,7 @@ class ParameterRules(NamedTuple):
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
-        return self.convention.dtypes(qtype, scale)[1]
+        return self.zero_point_dtype
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     """Return the rules for the numbers of some parameters, for values of a compute type."""
     row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, row.dtypes(params.dtype, compute)[0], params.block_size)
+    return ParameterRules(params.dtype, row, *row.dtypes(params.dtype, compute), params.block_size)
 
 
 def checked_qparams(
@@ -270,6 +271,20 @@ def checked_qparams(
     wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
     check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
     return in_dtypes_of(params, scale, rules.ready_zero_point(params.zero_point, scale), compute)
+
+
+def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules) -> QParams:
+    """Return parameters in the dtypes that kernels read, for the plan of calls like this one.
+
+    The elements of those that have these dtypes are checked at each call, by the driver.
+    """
+    wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
+    scale, zero_point = params.scale, params.zero_point
+    are_read = scale.dtype == rules.scale_dtype and zero_point.dtype == rules.zero_point_dtype
+    fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute
+    if are_read and fit and not params.dtype.scale_element and params.tensor_scale is None:
+        return params
+    return checked_qparams(params, shape, compute, rules)
 
 
 def in_dtypes_of(params: QParams, scale: Any, zero_point: Any, compute: np.dtype[Any]) -> QParams:

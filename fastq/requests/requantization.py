@@ -47,7 +47,8 @@ class RequantizeRequest(NamedTuple):
         zero = arguments.as_array(zero_point, "zero_point")
         if zero.size != 1:
             raise ValueError(f"zero_point must be one number, not of shape {zero.shape}")
-        zero = ParameterRules(self.qtype, CONVENTIONS[DEFAULT], _FLOAT64).ready_zero_point(zero.reshape(()), _ONE)
+        rules = ParameterRules(self.qtype, CONVENTIONS[DEFAULT], _FLOAT64, self.qtype.storage)
+        zero = rules.ready_zero_point(zero.reshape(()), _ONE)
         return multipliers, zero, None if bias is None else self._each(_ready_bias(bias, self.bias), "bias")
 
     def _each(self, numbers: Array, name: str) -> Array:

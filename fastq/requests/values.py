@@ -20,7 +20,7 @@ from fastq.requests.noise import STOCHASTIC
 from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions, RangeOptions, ValuesOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.results import QParams
-from fastq.results.parameters import coding_of_parameters, unfilled
+from fastq.results.parameters import unfilled
 from fastq.system import arguments
 
 Shape = tuple[int, ...]
@@ -86,16 +86,19 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
     return as_qtype(dtype)
 
 
-def dtype_of_values(dtype: Any, out: Any, default: DType | None) -> DType:
-    """Return the dtype of decoded values: the requested one, else that of out, else that of scales, or else float32.
+def dtype_of_values(dtype: Any, out: Any, compute: DType) -> DType:
+    """Return the dtype of decoded values: the requested one, else that of out, else their compute type."""
+    if dtype is not None:
+        return as_real(dtype, "dtype")
+    return as_real(out.dtype, "out") if out is not None and arguments.is_out(out) else compute
+
+
+def dtype_by_scale(scale: DType | None) -> DType:
+    """Return the dtype of values that scales of a dtype have by default: theirs, or else float32.
 
     Some dtypes of scales are not dtypes of values, and Python numbers have no dtype.
     """
-    if dtype is not None:
-        return as_real(dtype, "dtype")
-    if arguments.is_out(out):
-        return as_real(out.dtype, "out")
-    return default if default is not None and is_real(default) else _FLOAT32
+    return scale if scale is not None and is_real(scale) else _FLOAT32
 
 
 def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -167,7 +170,7 @@ class Request(NamedTuple):
     def rules(self) -> ParameterRules:
         """The rules for parameters."""
         row, block_size = as_convention(self.convention), self.granularity.block_size
-        return ParameterRules(self.qtype, row, self.coding.scale, block_size, self.decodes)
+        return ParameterRules(self.qtype, row, *self.coding[-2:], block_size, self.decodes)
 
     @property
     def searches_ends_apart(self) -> bool:
@@ -316,16 +319,17 @@ def as_qparams(qparams: object) -> QParams:
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by prepared parameters."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
-    row, request = as_convention(params.convention), of_qparams(params, ndim, compute_dtype(dtype))
+    row = as_convention(params.convention)
+    request = of_qparams(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
     return request._replace(nan=nan, saturate=saturate, half=row.rounded_to(dtype), stochastic=stochastic)
 
 
-def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
-    """Return the request to decode by prepared parameters, for values of a compute type."""
+def of_qparams(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
+    """Return the request to decode by prepared parameters of a convention, for values of a compute type."""
     where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
-    scheme = params.dtype, params.convention, params.symmetric, params.axis
-    return Request(*scheme, where, coding_of_parameters(params, compute))
+    coding = coding_of(row, params.dtype, params.symmetric, params.axis, params.block_size, compute)
+    return Request(params.dtype, params.convention, params.symmetric, params.axis, where, coding)
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------

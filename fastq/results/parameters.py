@@ -225,10 +225,9 @@ def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[
     return q
 
 
-def coding_of_parameters(p: QParams, compute: np.dtype[Any] | None = None) -> Coding:
+def coding_of_parameters(p: QParams) -> Coding:
     """Return the code format of some parameters as their convention uses it, for values of their compute type."""
-    row = as_convention(p.convention)
-    return coding_of(row, p.dtype, p.symmetric, p.axis, p.block_size, compute or p.compute_dtype)
+    return coding_of(as_convention(p.convention), p.dtype, p.symmetric, p.axis, p.block_size, p.compute_dtype)
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:

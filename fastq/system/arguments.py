@@ -175,17 +175,6 @@ def as_axis(axis: Any) -> int | tuple[int, ...] | None:
     return as_int(axis, "axis", wanted)
 
 
-def within_array(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...]:
-    """Return axes of an array counted from the front, in order."""
-    for axis in axes:
-        if not -ndim <= axis < ndim:
-            raise np.exceptions.AxisError(axis, ndim, f"axis of {array}")
-    kept = sorted(axis % ndim for axis in axes)
-    if len(set(kept)) < len(kept):
-        raise ValueError(f"axis must name each axis once, not {shown(axes)} of {ndim}")
-    return tuple(kept)
-
-
 def as_block_size(block_size: Any, axis: Any) -> int:
     """Return block_size as an int."""
     size = as_int(block_size, "block_size")

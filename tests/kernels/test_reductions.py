@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fastq.dispatch.planner import kernel_args, loop_of
+from fastq.dispatch.planner import kernel_address, kernel_args, loop_of
 from fastq.dispatch.strides import make_layout
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.engine.runtime import driver
 from fastq.formats.granularity import Granularity
-from fastq.kernels.addresses import kernel_address
 from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import nan_mask, status_of

@@ -889,6 +889,8 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 CODES = X.astype(np.int8)
 P = QParams(np.array(0.1, np.float32), np.array(0, np.int8), QTYPES["int8"])
 P3 = QParams(np.ones(3, np.float32), np.zeros(3, np.int8), QTYPES["int8"], axis=1)
+MXFP4 = QTYPES["mxfp4"]
+IN_FLOAT32 = QParams(np.ones((3, 1), np.float32), np.zeros((3, 1), MXFP4.storage), MXFP4, axis=1, block_size=32)
 Q = QuantizedArray(CODES, P, CODES.shape)
 AXIS_ERROR = np.exceptions.AxisError
 
@@ -1031,6 +1033,7 @@ ERRORS = [
     (lambda i: i.fake_quantize(X, qparams=P, axis=0), TypeError, "axis"),
     (lambda i: i.quantize(X, qparams=P3), ValueError, r"scale .*\(3,\).*\(4,\)"),
     (lambda i: i.fake_quantize(X, qparams=P3), ValueError, r"scale .*\(3,\).*\(4,\)"),
+    (lambda i: i.quantize(X, qparams=IN_FLOAT32), TypeError, "scale must be float8_e8m0fnu for mxfp4, not float32"),
     (lambda i: i.quantize(X, qparams=replace(P, scale=np.array(0.0))), ValueError, r"scale .*\b1\b"),
     (lambda i: i.quantize(X, qparams=replace(P, scale=np.array(1e-50))), ValueError, r"scale .*\b1\b"),
     (lambda i: i.quantize(X, qparams=replace(P, zero_point=np.array(128))), ValueError, "zero_point"),

@@ -7,7 +7,7 @@ from catalogue import same_bytes, values
 
 import fastq
 from fastq import reference
-from fastq.kernels.addresses import kernel_address
+from fastq.dispatch.planner import kernel_address
 from fastq.kernels.args import MagnitudeOperands, MinMaxOperands
 
 CUBE = 6, 20, 100

@@ -25,6 +25,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import operator
 import os
 import re
 import stat
@@ -222,7 +223,7 @@ _VARIABLES = frozenset(f"NUMBA_{name.removesuffix('_DEFAULT')}" for name in SETT
 def leading_file(symbol: str) -> CachedFile | None:
     """Return the file that leads to the code of a function of this name, once there is some; None without a folder."""
     folder = code_folder()
-    cpu_of_code = [cpu.facts().get(each) for each in ("flags", "Features", "CPU implementer", "CPU part")]
+    cpu_of_code = [*map(cpu.facts().get, ("flags", "Features", "CPU implementer", "CPU part"))]
     key = repr((symbol, SOURCES.checksum, sys.implementation.cache_tag, cpu_of_code))
     return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest()) if folder else None
 
@@ -234,7 +235,8 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
     """
     global _usual
     with lazy.Held():  # what is found is known before a handler raises
-        machine = _machine() if leading and _are_usual() else b""
+        usual = _settings() == _usual and are_default() and SOURCES.are_unchanged(SOURCES.read)
+        machine = _machine() if leading and usual else b""
         if leading and machine and (file := leading.follow(machine)):
             address = in_use.get(file.reference, 0)
             if not address and (code := file.load()):
@@ -249,11 +251,6 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
         elif leading and is_native and leading.load() is None:
             leading.save(b"")  # later processes ask Numba
         return address
-
-
-def _are_usual() -> bool:
-    """Whether Numba has, or would have, its own settings, and sources are as they were read."""
-    return _settings() == _usual and are_default() and all(map(Source.is_unchanged, SOURCES.read.values()))
 
 
 _usual: list[Any] = []  # Numba's settings when it was imported here; none before
@@ -305,19 +302,11 @@ class Source(NamedTuple):
     modified: tuple[int, ...]
     checksum: str
 
-    def is_unchanged(self) -> bool:
-        """Whether it was not edited since it was read, or imported."""
-        with contextlib.suppress(OSError):
-            return _modified(self.path) == self.modified
-        return False
-
 
 Code = tuple[str, list[str]]  # what parsing a source gives: a digest, and names that it may import from the package
 
 
-def _modified(path: Path) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_mtime_ns, status.st_size, status.st_ino
+_modified = operator.attrgetter("st_mtime_ns", "st_size", "st_ino")  # what an edit changes of the status of a file
 
 
 def _edited_since_imported(name: str, path: Path) -> bool:
@@ -338,7 +327,7 @@ class Sources:
         for path in sorted(path for room in _ROOMS for path in (self.package / room).rglob("*.py")):
             parts = path.relative_to(self.package.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            modified = () if _edited_since_imported(name, path) else _modified(path)
+            modified = () if _edited_since_imported(name, path) else _modified(os.stat(path))
             yield name, Source(path, modified, hashlib.sha256(path.read_bytes()).hexdigest())
 
     def digest(self, modules: Iterable[str], folder: Path) -> bytes | None:
@@ -357,9 +346,16 @@ class Sources:
             names = sorted(self._reached(roots, folder))
         except (OSError, SyntaxError):
             return None
-        if not all(self.read[name].is_unchanged() for name in names):
+        if not self.are_unchanged(names):
             return None
         return hashlib.sha256(repr([(name, self.codes[name][0]) for name in names]).encode()).digest()
+
+    def are_unchanged(self, names: Iterable[str]) -> bool:
+        """Whether none of these sources was edited since it was read, or imported."""
+        with contextlib.suppress(OSError):
+            sources = map(self.read.__getitem__, names)
+            return all(_modified(os.stat(source.path)) == source.modified for source in sources)
+        return False
 
     def _reached(self, roots: set[str], folder: Path) -> set[str]:
         """Return modules and all that they import, with the packages that they are in; those not known are parsed."""

@@ -145,7 +145,5 @@ def _is_standard() -> bool:
     return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
 
 
-@functools.cache
-def _exchange() -> Callable[[int], int]:
-    """Return the compiled function that sets the control register and returns what it was."""
-    return python_function("fastq.engine.runtime.instructions", "exchange_modes")
+# returns the compiled function that sets the control register and returns what it was
+_exchange = functools.cache(functools.partial(python_function, "fastq.engine.runtime.instructions", "exchange_modes"))

@@ -171,9 +171,7 @@ _UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 # --- the compiled driver ----------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _driver() -> Callable[..., int]:
-    return python_function("fastq.engine.runtime.drive", "drive")
+_driver = functools.cache(functools.partial(python_function, "fastq.engine.runtime.drive", "drive"))
 
 
 def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:

@@ -65,17 +65,10 @@ PARALLEL_FROM, WAKE_FROM, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _serve_compiled() -> Callable[..., int]:
-    return python_function("fastq.engine.runtime.workers", "serve_without_interpreter")
-
-
-@functools.cache
-def _add_to_alone_compiled() -> Callable[..., int]:
-    return python_function("fastq.engine.runtime.workers", "add_to_alone")
-
-
-COMPILED = _serve_compiled, _add_to_alone_compiled
+_serve_compiled, _add_to_alone_compiled = COMPILED = [
+    functools.cache(functools.partial(python_function, "fastq.engine.runtime.workers", name))
+    for name in ("serve_without_interpreter", "add_to_alone")
+]
 
 
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:

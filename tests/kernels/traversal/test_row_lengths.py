@@ -19,6 +19,7 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.layout import BUFFER
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
+from fastq.kernels.storage import register_elements
 from fastq.kernels.traversal import columns as rows_of_columns
 from fastq.system import tuning
 
@@ -171,6 +172,7 @@ PARAMETERS_AT_A_PAGE = (
 from fastq.dispatch.strides import make_layout
 from fastq.dispatch.planner import rows_as_one
 from fastq.formats.granularity import Granularity
+from fastq.kernels.storage import register_elements
 
 joined = 0
 for n in (2, 3, 8, 15, 16, 17, 31, 40):
@@ -183,7 +185,7 @@ for n in (2, 3, 8, 15, 16, 17, 31, 40):
     for dtype in (np.float32, np.float64):
         x = x.astype(dtype)
         layout, kinds = make_layout(x.shape, Granularity((0, 2))), (x.dtype, np.dtype("i1"), x.dtype)
-        joined += rows_as_one(layout, "quantize", *kinds) > 1 and n > 16
+        joined += rows_as_one(layout, "quantize", register_elements(*kinds)) > 1 and n > 16
         q = reference.quantize(x, "int8", axis=(0, 2))
         scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
         found = fastq.quantize_linear(x, scale, zero_point, axis=(0, 2))
@@ -218,7 +220,8 @@ def test_rows_taken_as_one_fit_their_memory(op):
         ("int8", "float32", "float64"), range(2, 1100), (2, 15, 16, 100, 10**6)
     ):
         layout = make_layout((rows, inner), Granularity((1,)))
-        joined = planner.rows_as_one(layout, op, np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
+        lanes = register_elements(np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
+        joined = planner.rows_as_one(layout, op, lanes)
         assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
 
 

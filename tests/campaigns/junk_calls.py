@@ -65,6 +65,10 @@ class Name(str):
         raise RuntimeError("not comparable")
 
 
+def masked():
+    return np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4))
+
+
 def endless():
     itself = []
     itself.append(itself)
@@ -151,7 +155,7 @@ JUNK = {text: functools.partial(eval, text, {"np": np}) for text in TEXTS.split(
     "array of dates": lambda: np.zeros((3, 4), "M8[s]"),
     "array of float8": lambda: np.zeros((3, 4), ml_dtypes.float8_e4m3fn),
     "read-only array": lambda: np.broadcast_to(np.float32(1), (3, 4)),
-    "masked array": lambda: np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4)),
+    "masked array": masked,
     "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
     "requires a gradient": RequiresGradient,
     "__array__ of a string": lambda: having(__array__=lambda self, dtype=None, copy=None: "no array"),

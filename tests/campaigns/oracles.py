@@ -126,7 +126,7 @@ def searches():
             check(y, "int8", range=method, **options, bits=bits)
     weighed, weights = x[:, :5016].copy(), np.random.default_rng(1).random(5016) ** 4
     for options in ({"axis": 0}, {}):
-        # fastq computes first: what it reads behind the weights is no earlier copy of them
+        # fastq computes first: behind the weights there must not be an earlier copy of them
         given = {"range": "mse", "importance": weights} | options
         same_bytes(*(p.scale for p in both("choose_qparams", weighed, "int4", **given)))
     apart = fastq.MSERange(grid=8, shrink=0.5, grow=0.1)

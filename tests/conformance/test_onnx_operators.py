@@ -209,16 +209,31 @@ def evaluated(operator, *inputs, **attributes):
         return implementation.eval(*inputs, **attributes)
 
 
-# values of codes whose kernels are compared too; tests/kernels/test_table.py has the others
-WITH_KERNELS = {"INT8": ("FLOAT", "BFLOAT16", "INT32")} | dict.fromkeys(["INT32", "FLOAT8E4M3FN", "UINT4"], ("FLOAT",))
+# dtypes whose kernels are compared too, and the values of each code that quick tests have
+FEW = {"FLOAT", "BFLOAT16", "INT8", "INT32", "FLOAT8E4M3FN", "UINT4"}
+QUICK = {"INT8": ("FLOAT", "BFLOAT16", "INT32")} | dict.fromkeys(["INT32", "FLOAT8E4M3FN", "UINT4"], ("FLOAT",))
 
 
-def apis(shape, kind, code, value):
-    """The reference, and the kernels of rows by scales of float32 for some dtypes."""
-    few = shape == SHAPE[:1] and kind == "FLOAT" and value in WITH_KERNELS.get(code, ())
-    return APIS.values() if few else [fastq.reference]
+def has_kernels(kind, *dtypes):
+    """Whether kernels of rows are compared, too: by scales of float32."""
+    return kind == "FLOAT" and FEW.issuperset(dtypes)
 
 
+def of_every_pair(code, value):
+    """Leave pairs of dtypes to the slow tests that compile a kernel unlike those of others."""
+
+    def is_quick(kind, **dtypes):
+        return not has_kernels(kind, *dtypes.values()) or dtypes[value] in QUICK.get(dtypes[code], ())
+
+    return pytest.mark.slow("compiles a kernel for each pair", quick=is_quick)
+
+
+def apis(shape, kind, *dtypes):
+    """The reference, and the kernels of rows."""
+    return APIS.values() if shape == SHAPE[:1] and has_kernels(kind, *dtypes) else [fastq.reference]
+
+
+@of_every_pair("target", "source")
 @pytest.mark.parametrize("kind", listed("QuantizeLinear", "T2"))
 @pytest.mark.parametrize("source", listed("QuantizeLinear", "T1"))
 @pytest.mark.parametrize("target", listed("QuantizeLinear", "T3"))
@@ -234,10 +249,11 @@ def test_quantize_linear_of_every_pair(target, source, kind):
         for precision in precisions:
             how = options | {"precision": precision}
             wanted = evaluated("QuantizeLinear", x, scale, zero_point, **how)
-            for api in apis(shape, kind if precision else "", target, source):
+            for api in apis(shape, kind if precision else "", source, target):
                 same(quantize_linear(x, scale, zero_point, **how, api=api), wanted)
 
 
+@of_every_pair("source", "result")
 @pytest.mark.parametrize("result", listed("DequantizeLinear", "T3"))
 @pytest.mark.parametrize("kind", listed("DequantizeLinear", "T2"))
 @pytest.mark.parametrize("source", listed("DequantizeLinear", "T1"))

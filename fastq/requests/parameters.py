@@ -280,10 +280,11 @@ def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
     """
     wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
     scale, zero_point = params.scale, params.zero_point
-    are_read = scale.dtype == rules.scale_dtype and zero_point.dtype == rules.zero_point_dtype
-    fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute
-    if are_read and fit and not params.dtype.scale_element and params.tensor_scale is None:
-        return params
+    if type(scale) is type(zero_point) is np.ndarray:  # `with_values` takes anything
+        are_read = scale.dtype == rules.scale_dtype and zero_point.dtype == rules.zero_point_dtype
+        fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute
+        if are_read and fit and not params.dtype.scale_element and params.tensor_scale is None:
+            return params
     return checked_qparams(params, shape, compute, rules)
 
 

@@ -101,9 +101,9 @@ def in_words(rows, bits, order=range(8)):
     return np.packbits(stream.astype(np.uint8).reshape(len(rows), -1), axis=-1, bitorder="little").view("<i4")
 
 
-def integers(columns, rows, group, bits, symmetric=False, groups=None):
+def integers(columns, rows, group, bits, seed=0, symmetric=False, groups=None):
     """Codes and groups of (inputs, outputs), and the values of the weight: (outputs, inputs)."""
-    rng, count = np.random.default_rng(0), -(-columns // group)
+    rng, count = np.random.default_rng(seed), -(-columns // group)
     codes = rng.integers(0, 1 << bits, (columns, rows))
     zeros = np.full((count, rows), 1 << bits - 1) if symmetric else rng.integers(1, 1 << bits, (count, rows))
     scales = (rng.integers(1, 999, (count, rows)) / 1024).astype(np.float16)

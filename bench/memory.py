@@ -76,11 +76,7 @@ def temporary(case: Case) -> Runner:
     return Runner(call, dict)
 
 
-VARIANTS = {
-    "": lambda case: builders(OURS)[case.work.operation, ""](case),
-    "strided": strided,
-    "temporary": temporary,
-}
+VARIANTS = {"": lambda case: builders(OURS)[case.work.operation, ""](case), "strided": strided, "temporary": temporary}
 
 
 def rows() -> Iterator[dict[str, Any]]:

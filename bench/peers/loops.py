@@ -282,9 +282,12 @@ def keep_signs(x, nothing, packed):
 
 # function -> what becomes of an element
 ELEMENTS = {
-    **dict.fromkeys(("quantize", "quantize_linear", "requantize"), encode),
-    **dict.fromkeys(("dequantize", "dequantize_linear"), decode),
+    "quantize": encode,
+    "quantize_linear": encode,
+    "requantize": encode,
     "fake_quantize": encode_and_decode,
+    "dequantize": decode,
+    "dequantize_linear": decode,
 }
 WITH_GIVEN = {element: with_given(element) for element in (encode, encode_and_decode, decode, round_bits, unpack_code)}
 WITH_OWN = {element: with_own(element) for element in (encode, encode_and_decode)}

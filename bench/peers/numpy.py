@@ -61,7 +61,10 @@ def prepared(o: Operands) -> Runner:
 
 
 def minmax(o: Operands) -> Runner:
-    return Runner(lambda: (o.first.min(), o.first.max()), lambda: {"lo": o.first.min(), "hi": o.first.max()})
+    def call() -> tuple[Any, Any]:
+        return o.first.min(), o.first.max()
+
+    return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
 
 
 def requantize(o: Operands) -> Runner:

@@ -84,4 +84,5 @@ def codes_of(cell: Cell, array: Array) -> Array:
 def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
     """Return whether an array is another one repeated along an axis, bit for bit."""
     wanted = repeated(right, times, axis if right.shape else None)
-    return (got.dtype, got.shape) == (wanted.dtype, wanted.shape) and got.tobytes() == wanted.tobytes()
+    bits = np.dtype(f"u{got.dtype.itemsize}")
+    return got.dtype == wanted.dtype and np.array_equal(got.view(bits), wanted.view(bits))

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from
-from fastq.dispatch.planner import kernel_args, store_mode
+from fastq.dispatch.planner import cast_address, kernel_args, store_mode, unpack_address
 from fastq.dispatch.strides import NO_LAYOUT, result_of
-from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, LaunchPlan, bind, plan_launch, run
@@ -22,9 +21,6 @@ from fastq.requests.unpacking import unpack
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
-
-_cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
-_unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")
 
 SOURCES = frozenset(map(np.dtype, ("float16", "float32", "float64")))
 TARGETS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
@@ -57,7 +53,7 @@ def cast_floats(
     info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
-    kernel = _cast_address(CastOperands(src, dtype, compute, compute), *spec)
+    kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
     args = kernel_args(NO_LAYOUT, (least, most), size=fill or 0)
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
@@ -89,7 +85,7 @@ def _unpacker(
     if not x.size:
         return lambda x, scale, offset: new()
     first, second = (*gaps, *gaps, 0, 0)[:2]
-    kernel = _unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
+    kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
     args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
     launch, gather = bind(_plan(kernel, args, x.size)), copy_from(x)

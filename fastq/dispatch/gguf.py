@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, spreading
 from fastq.dispatch.launch import BoundLaunch
-from fastq.dispatch.planner import COPY, outgrows_cache, stores_past_cache
+from fastq.dispatch.planner import COPY, block_address, outgrows_cache, stores_past_cache
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, result_of
-from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
@@ -25,8 +24,6 @@ from fastq.requests.values import INTEGERS, as_least_error
 from fastq.system.arguments import as_imatrix, native
 
 Array = NDArray[Any]
-
-_block_address = shipped_or_compiled("fastq.kernels.build", "block_address")
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat16"}
@@ -173,7 +170,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
     row, width, args = task.row, task.row.size, None
-    kernel = _block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
+    kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
     if task.searches:
         width *= _SEARCH
     if task.weighted:

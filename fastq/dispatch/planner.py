@@ -53,6 +53,10 @@ threadpool.when_changed(plans.clear)
 
 
 _kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
+cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
+unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")
+requantize_address = shipped_or_compiled("fastq.kernels.build", "requantize_address")
+block_address = shipped_or_compiled("fastq.kernels.build", "block_address")
 
 
 def kernel_address(

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, nothing
-from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, store_mode, tiled
+from fastq.dispatch.planner import kernel_args, loop_of, outgrows_cache, requantize_address, store_mode, tiled
 from fastq.dispatch.strides import NO_LAYOUT, View, arrange, codes_result
-from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (
@@ -38,8 +37,6 @@ from fastq.system.arguments import as_array
 
 Array = NDArray[Any]
 _WORDS = np.dtype(np.int64)
-
-_requantize_address = shipped_or_compiled("fastq.kernels.build", "requantize_address")
 
 
 def requantize(call: Call, acc: Array, out: Any, multiplier: Any, zero_point: Any) -> BoundCall:
@@ -91,13 +88,13 @@ class _Launcher(NamedTuple):
         elements, words = (SUMS, asked.qtype.storage), (_WORDS, _WORDS)
         how = asked.row.arithmetic, "" if asked.bias is None else asked.bias.name, asked.row.below
         operands = ChannelOperands(*kinds, asked.bias or SUMS, *words)
-        kernel = _requantize_address("body.requantize.channels", operands, *how)
+        kernel = requantize_address("body.requantize.channels", operands, *how)
         channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
         loop, size = loop_of(layout, "requantize", *elements), acc.size
         large = outgrows_cache(size, *elements)
         streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
         args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
-        kernel = _requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
+        kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
         threads = threadpool.threads_for(size)
         plan = plan_launch(kernel, (X, OUT, LO, HI, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
         return cls(channels.then(tiled(plan, view, elements)), view, asked.channels)

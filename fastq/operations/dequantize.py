@@ -91,7 +91,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     >>> fastq.dequantize(q)
     array([-1.  ,  0.  ,  0.5 ,  1.55], dtype=float32)
     """
-    if not (type(q) is QuantizedArray or is_a(q, QuantizedArray)):
+    if not is_a(q, QuantizedArray):
         raise TypeError(
             f"q must be a QuantizedArray, not {shown(q)}: for codes and raw parameters see fastq.dequantize_linear, "
             "for blocks of GGUF fastq.gguf.dequantize"

@@ -2,7 +2,9 @@
 
 import ast
 import functools
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,19 +63,12 @@ def texts(path: Path) -> list[tuple[int, str]]:
     return [(line, re.sub(r"[ \t]*\n[ \t]*", "\n", text)) for line, text in found]
 
 
-# strings, which may contain a #, and comments; to tokenize all modules takes 3 s
-STRINGS_AND_COMMENTS = re.compile(
-    r'''("""|\'\'\')(?:[^\\]|\\.)*?\1|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|(?P<comment>#.*?$)''',
-    re.DOTALL | re.MULTILINE,
-)
-
-
 def comments(source: str) -> list[tuple[int, str]]:
     """Return the comments of a module; comments on consecutive lines are one text."""
     found: list[tuple[int, str]] = []
-    for match in STRINGS_AND_COMMENTS.finditer(source):
-        if match["comment"]:
-            line, text = source.count("\n", 0, match.start()) + 1, match["comment"].lstrip("# ")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, text = token.start[0], token.string.lstrip("# ")
             if found and found[-1][0] + found[-1][1].count("\n") == line - 1:
                 line, text = found[-1][0], f"{found.pop()[1]}\n{text}"
             found.append((line, text))
@@ -82,10 +77,9 @@ def comments(source: str) -> list[tuple[int, str]]:
 
 def strings(tree: ast.Module) -> list[tuple[int, str]]:
     """Return the strings of a module; the values in an f-string are {}."""
-    nodes = [*ast.walk(tree)]
-    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     parts = {id(part) for node in formatted for part in node.values}
-    plain = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in parts]
+    plain = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in parts]
     return [(node.lineno, node.value) for node in plain if isinstance(node.value, str)] + [
         (node.lineno, "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values))
         for node in formatted

@@ -93,6 +93,11 @@ def python_function(module: str, name: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], _new_function(ctypes.addressof(definition), definition, None))
 
 
+def once_made(module: str, name: str) -> functools._lru_cache_wrapper[Callable[..., Any]]:
+    """Return what makes the Python function of a compiled one when it is first called, and returns it at each call."""
+    return functools.cache(lambda: python_function(module, name))
+
+
 def clock() -> int:
     """Return the address of the function that reads the clock of `time.perf_counter`; it is public from 3.13 on."""
     name = "PyTime_PerfCounterRaw" if sys.version_info >= (3, 13) else "_PyTime_GetPerfCounter"
@@ -145,5 +150,5 @@ def _is_standard() -> bool:
     return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
 
 
-# returns the compiled function that sets the control register and returns what it was
-_exchange = functools.cache(functools.partial(python_function, "fastq.engine.runtime.instructions", "exchange_modes"))
+# gives the compiled function that sets the control register and returns its earlier value
+_exchange = once_made("fastq.engine.runtime.instructions", "exchange_modes")

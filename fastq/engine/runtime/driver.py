@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.runtime import boundary, threadpool
-from fastq.engine.runtime.boundary import python_function
+from fastq.engine.runtime.boundary import once_made
 from fastq.engine.runtime.layout import HEAD, HEAD_WORDS, HI, LAUNCH, LO, NONE, OUT, SCALE, SUMS, UNFIT, VALUES, ZERO, X
 
 __all__ = ["HI", "LO", "NONE", "OUT", "SCALE", "SUMS", "UNFIT", "VALUES", "ZERO", "X"]
@@ -171,7 +171,7 @@ _UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 # --- the compiled driver ----------------------------------------------------------------------------------------------
 
 
-_driver = functools.cache(functools.partial(python_function, "fastq.engine.runtime.drive", "drive"))
+_driver = once_made("fastq.engine.runtime.drive", "drive")
 
 
 def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:

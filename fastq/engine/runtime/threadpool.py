@@ -52,7 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime.boundary import clock, new_acquired_lock, python_function
+from fastq.engine.runtime.boundary import clock, new_acquired_lock, once_made
 from fastq.engine.runtime.layout import CLOCK, CLOSED, GATE, JOB_ROUNDS, LINE_WORDS, LOCK, MOST_THREADS, SLOT, SLOTS
 from fastq.system import tuning
 from fastq.system.arguments import as_int
@@ -65,10 +65,9 @@ PARALLEL_FROM, WAKE_FROM, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-_serve_compiled, _add_to_alone_compiled = COMPILED = [
-    functools.cache(functools.partial(python_function, "fastq.engine.runtime.workers", name))
-    for name in ("serve_without_interpreter", "add_to_alone")
-]
+_serve_compiled = once_made("fastq.engine.runtime.workers", "serve_without_interpreter")
+_add_to_alone_compiled = once_made("fastq.engine.runtime.workers", "add_to_alone")
+COMPILED = _serve_compiled, _add_to_alone_compiled
 
 
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:

@@ -124,7 +124,7 @@ def test_accumulators():
         (da.from_array(each[0], chunks=7), {"axis": (1,), "convention": "onnxruntime"}),
         (0.004, {"axis": -1, "bias": bias}),
         (0.004, {"bias": bias[3]}),
-        (each, {"axis": (0, 1)}),
+        (each, {"axis": (0, 1), "convention": "tflite-single"}),
         (each[0], {"axis": 1, "convention": "torch", "bias": (bias / 7).astype(np.float32)}),
     )
     for multiplier, options in cases:

@@ -124,9 +124,7 @@ def test_settings(names, capsys):
 
 
 # written, and read in its place
-PAIRS = {f"int{bits}": f"uint{bits}" for bits in (*range(1, 8), 16)}
-PAIRS |= {"mxfp6_e3m2": "mxfp6_e2m3", "mxfp8_e5m2": "mxfp8_e4m3", "fp4": "nf4"}
-PAIRS |= {"float6_e3m2fn": "float6_e2m3fn", "float8_e5m2fnuz": "float8_e4m3fnuz"}
+PAIRS = {f"int{bits}": f"uint{bits}" for bits in range(1, 8)} | {"mxfp6_e3m2": "mxfp6_e2m3", "mxfp8_e5m2": "mxfp8_e4m3"}
 # one scale for the array, or whole blocks: kernels that other tests need, or that take less time than those of rows
 WHOLE = {*FEW, "nvfp4", "nf4", "dynamic8", "torch", "torch-pt2e", "tflite", "matmul-nbits", "faiss", "cf", "textbook"}
 

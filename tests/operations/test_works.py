@@ -21,7 +21,7 @@ from fastq.engine.code import shipped
 recipes = shipped.record()
 from fastq.engine.runtime import threadpool
 from fastq.operations import works
-for threads in (1, 16):
+for threads in (1, 2, 16):
     threadpool.set_num_threads(threads)
     works.plan(works.WORKS)
 assert "numba" not in sys.modules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,8 @@ from fastq.system import lazy
 from fastq.system.lazy import Held
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
-# expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.
+# expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`. `IRLegalization`
+# notes where each variable ends, which counted references need: decision D77.
 _PASSES = (
     untyped_passes.TranslateByteCode,
     untyped_passes.FixupArgs,
@@ -121,6 +123,13 @@ class _Typing:
         return signature_of(self._context, callee, args)
 
 
+@functools.cache
+def _nbytes_of(kind: ir.Type) -> int:
+    """Return the bytes of a type, for which Numba makes a module at each variable."""
+    nbytes: int = cpu_target.target_context.get_abi_sizeof(kind)
+    return nbytes
+
+
 class Compiler(CompilerBase):  # type: ignore[misc]
     """Numba's compiler with these passes."""
 
@@ -133,12 +142,16 @@ class Compiler(CompilerBase):  # type: ignore[misc]
         return result._replace(type_annotation=None)
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return the one list of passes."""
-        self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        """Return the one list of passes; references are counted only for functions that get some."""
+        context = self.state.targetctx  # a copy of Numba's, for this function
+        self.state.library = self.library(context.codegen(), self.state.func_id.func_qualname)
         self.state.typingctx = _Typing(self.state.typingctx)
+        given = map(context.data_model_manager.__getitem__, self.state.args)
+        context.enable_nrt, context.get_abi_sizeof = any(each.contains_nrt_meminfo() for each in given), _nbytes_of
         passes = PassManager("kernels")
         for each in _PASSES:
-            passes.add_pass(each, each.__name__)
+            if context.enable_nrt or each is not typed_passes.IRLegalization:
+                passes.add_pass(each, each.__name__)
         passes.finalize()
         return [passes]
 

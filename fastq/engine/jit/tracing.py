@@ -196,12 +196,14 @@ class _Trace:
         if constant is not None:
             return self.named(constant[0])
         self.weight += getattr(key, "weight", 1)
+        is_ours = hasattr(key, "weight") or hasattr(callee, "emitters")  # see `trace`, and `Emitted` of `pipeline`
 
         def emit(context: Any, builder: Any, values: list[Any], given: Any) -> Any:
             _ = function  # which its type does not keep alive
             operands = zip(args, kinds, sig.args, strict=True)
             cast = [context.cast(builder, _emitted(context, builder, a, k, values), k, to) for a, k, to in operands]
-            return context.get_function(callee, sig)(builder, cast)
+            # Numba would search its tables for ours, and read their parameters
+            return key(context, builder, sig, cast) if is_ours else context.get_function(callee, sig)(builder, cast)
 
         return self.value(sig.return_type, emit)
 

@@ -54,10 +54,9 @@ PRIVATE = (
         "compiles a kernel with the passes that it needs, and what it calls as part of it",
         _of(
             core__errors="TypingError",
-            core__registry="cpu_target.options.parse_as_flags",
             core__compiler="CompilerBase.define_pipelines Flags compile_extra",
             core__compiler_machinery="PassManager.finalize",
-            core__typed_passes="NativeLowering NoPythonBackend",
+            core__typed_passes="IRLegalization NativeLowering NoPythonBackend",
             core__untyped_passes="ReconstructSSA",
             core__config="OPT",
             core__codegen="JITCodeLibrary._optimize_functions JITCodeLibrary._optimize_final_module "
@@ -65,6 +64,9 @@ PRIVATE = (
             "JITCodeLibrary._verify_declare_only_symbols JITCodeLibrary._get_module_for_linking "
             "JITCodeLibrary._ensure_finalized JITCPUCodegen._module_pass_manager",
             core__callconv="CPUCallConv.call_function",
+            core__base="BaseContext.enable_nrt BaseContext.get_abi_sizeof",
+            core__datamodel__models="DataModel.contains_nrt_meminfo",
+            core__registry="cpu_target.options.parse_as_flags cpu_target.target_context.data_model_manager",
         ),
     ),
     Private(

@@ -51,11 +51,6 @@ def test_no_file_is_large(folder):
     assert {path.name for path in (ROOT / folder).rglob("*") if path.stat().st_size > 100_000} == set()
 
 
-def test_the_design_is_eight_pages():
-    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 250, "figures of a measurement are rows of docs/decisions.toml"
-
-
 def test_tables_of_long_runs_are_those_of_what_is_stored():
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     assert figures.page(page) == page, "run python -m tests.campaigns.figures"

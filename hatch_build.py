@@ -108,7 +108,7 @@ def compile_level(name: str, level: str, target: str) -> None:
     aim(platform)
     from fastq.engine.code import shipped
     from fastq.engine.runtime import threadpool
-    from fastq.operations import works
+    from fastq.ops import works
 
     found, jobs = shipped.record(), int(os.environ.get("FASTQ_BUILD_JOBS") or os.cpu_count() or 1)
     for threads in (1, 2, 16, 256):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
-from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 from .markdown import markdown, with_part
 

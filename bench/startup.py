@@ -32,7 +32,7 @@ SMALL_CALL = """
 import time
 import numpy as np
 import fastq
-from fastq.dispatch import cache
+from fastq.plan import cache
 from fastq.engine.runtime import driver
 
 x = np.linspace(-5, 5, {elements}, dtype=np.float32)

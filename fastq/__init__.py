@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
     from fastq.formats.range_methods import MSERange
-    from fastq.operations.calibrate import Calibrator
-    from fastq.operations.dequantize import dequantize, dequantize_linear
-    from fastq.operations.measure import compare, magnitudes, minmax
-    from fastq.operations.nesting import NestedScale, nest_scale
-    from fastq.operations.packing import binarize, pack, unpack
-    from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
-    from fastq.operations.requantize import requantize
-    from fastq.operations.rounding import bit_information, bitround
-    from fastq.operations.saving import load
-    from fastq.operations.warmup import warmup
+    from fastq.ops.bitround import bit_information, bitround
+    from fastq.ops.calibrate import Calibrator
+    from fastq.ops.dequantize import dequantize, dequantize_linear
+    from fastq.ops.measure import compare, magnitudes, minmax
+    from fastq.ops.nesting import NestedScale, nest_scale
+    from fastq.ops.packing import binarize, pack, unpack
+    from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+    from fastq.ops.requantize import requantize
+    from fastq.ops.warmup import warmup
     from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
+    from fastq.tools.tensors.load import load
 
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError(
@@ -104,16 +104,16 @@ _HOMES = {
     "fastq.formats.conventions": ("CONVENTIONS", "Convention"),
     "fastq.formats.qtypes": ("QType",),
     "fastq.formats.range_methods": ("MSERange",),
-    "fastq.operations.calibrate": ("Calibrator",),
-    "fastq.operations.dequantize": ("dequantize", "dequantize_linear"),
-    "fastq.operations.measure": ("compare", "magnitudes", "minmax"),
-    "fastq.operations.nesting": ("NestedScale", "nest_scale"),
-    "fastq.operations.packing": ("binarize", "pack", "unpack"),
-    "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
-    "fastq.operations.requantize": ("requantize",),
-    "fastq.operations.rounding": ("bit_information", "bitround"),
-    "fastq.operations.saving": ("load",),
-    "fastq.operations.warmup": ("warmup",),
+    "fastq.ops.calibrate": ("Calibrator",),
+    "fastq.ops.dequantize": ("dequantize", "dequantize_linear"),
+    "fastq.ops.measure": ("compare", "magnitudes", "minmax"),
+    "fastq.ops.nesting": ("NestedScale", "nest_scale"),
+    "fastq.ops.packing": ("binarize", "pack", "unpack"),
+    "fastq.ops.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
+    "fastq.ops.requantize": ("requantize",),
+    "fastq.ops.bitround": ("bit_information", "bitround"),
+    "fastq.tools.tensors.load": ("load",),
+    "fastq.ops.warmup": ("warmup",),
     "fastq.results": ("BitInformation", "Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -137,9 +137,9 @@ def __getattr__(name: str) -> Any:
 
 def _register() -> None:
     """Register what compiled code can call, if Numba has compiled for others and so asked before fastq was imported."""
-    entry_points = sys.modules.get("numba.core.entrypoints")  # else it will ask, by `fastq.operations.init`
+    entry_points = sys.modules.get("numba.core.entrypoints")  # else it will ask, by `fastq.ops.init`
     if entry_points is not None and getattr(entry_points, "_already_initialized", True):
-        lazy.module("fastq.operations.compiled")
+        lazy.module("fastq.ops.compiled")
 
 
 def __dir__() -> list[str]:

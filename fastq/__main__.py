@@ -1,6 +1,6 @@
 """Run the command line: `python -m fastq` is the command `fastq`."""
 
-from fastq_command import main
+from fastq.tools.cli.command import main
 
 if __name__ == "__main__":
     main()

@@ -18,8 +18,8 @@ sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; behind an instal
 import pytest
 import refusals
 
-from fastq.dispatch import cache
 from fastq.engine.runtime import threadpool
+from fastq.plan import cache
 from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of

@@ -48,12 +48,12 @@ MAY_IMPORT = {
 EXCEPTIONS = {
     (
         "fastq.results.arrays",
-        "fastq.operations",
+        "fastq.ops",
     ): "methods of arrays are public functions, imported when called",
-    ("fastq.results.parameters", "fastq.operations"): "as are those of parameters",
-    ("fastq.operations.saving", "fastq.io"): "files of many tensors are read where files are, imported when called",
-    ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are passed on, and do not occur without dask",
-    ("fastq.dispatch.cache", "fastq.dispatch.labelled"): "as are those on DataArrays, whose arrays come back",
+    ("fastq.results.parameters", "fastq.ops"): "as are those of parameters",
+    ("fastq.tools.tensors.load", "fastq.io"): "files of many tensors are read where files are, imported when called",
+    ("fastq.plan.cache", "fastq.dask"): "calls on dask arrays are passed on, and do not occur without dask",
+    ("fastq.plan.cache", "fastq.adapters.xarray.labelled"): "as are those on DataArrays, whose arrays come back",
 }
 
 
@@ -171,7 +171,7 @@ KNOWN = {
     "fastq.engine.jit.cache",
     "fastq.kernels",
     "fastq.kernels.rule",
-    "fastq.operations.ops",
+    "fastq.ops.ops",
 }
 
 
@@ -188,7 +188,7 @@ KNOWN = {
         ("import fastq", "fastq"),
         ("def f():\n    import fastq.engine.jit", "fastq.engine.jit"),
         ("if TYPE_CHECKING:\n    from fastq.engine.jit import cache", "fastq.engine.jit.cache"),
-        ("run = partial(lazy.module, 'fastq.operations.ops')", "fastq.operations.ops"),
+        ("run = partial(lazy.module, 'fastq.ops.ops')", "fastq.ops.ops"),
         ("import numpy.fastq", None),
         ("x = 'fastq.engine.jit is imported here'", None),
     ],

@@ -37,7 +37,7 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _packed(codes: NDArray[Any], qtype: QType) -> NDArray[Any]:
-    packed: NDArray[Any] = lazy.module("fastq.operations.packing").pack(codes, qtype)
+    packed: NDArray[Any] = lazy.module("fastq.ops.packing").pack(codes, qtype)
     return packed
 
 
@@ -136,7 +136,7 @@ class QuantizedArray:
         """
         wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
         if self.dtype.packed:
-            codes = lazy.module("fastq.operations.packing").unpack(codes, self.dtype, shape=self.shape)
+            codes = lazy.module("fastq.ops.packing").unpack(codes, self.dtype, shape=self.shape)
         return codes if wanted is None else codes.astype(wanted, copy=False)
 
     def dequantize(
@@ -156,7 +156,7 @@ class QuantizedArray:
         ndarray
             An array of shape `shape`.
         """
-        values: NDArray[Any] = lazy.module("fastq.operations.dequantize").dequantize(self, dtype=dtype, out=out)
+        values: NDArray[Any] = lazy.module("fastq.ops.dequantize").dequantize(self, dtype=dtype, out=out)
         return values
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -331,8 +331,8 @@ class QuantizedArray:
         TypeError, ValueError, OSError
             If path is not as described or can't be written, or codes and parameters don't fit.
         """
-        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path, ".safetensors")
-        lazy.module("fastq.operations.array_file").write(found, self)
+        found = lazy.module("fastq.ops.file_parts").as_path_to_write(path, ".safetensors")
+        lazy.module("fastq.ops.array_file").write(found, self)
 
     def explain(self, index: int | tuple[int, ...] | None = None) -> Explanation:
         """Return the formulas of this array's convention, and with an index the numbers of that element.

@@ -163,8 +163,8 @@ class QParams:
         TypeError, ValueError, OSError
             If path is not as described or can't be written.
         """
-        found = lazy.module("fastq.operations.file_parts").as_path_to_write(path, ".safetensors")
-        lazy.module("fastq.operations.array_file").write(found, self)
+        found = lazy.module("fastq.ops.file_parts").as_path_to_write(path, ".safetensors")
+        lazy.module("fastq.ops.array_file").write(found, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QParams:
@@ -185,8 +185,8 @@ class QParams:
         TypeError, ValueError, OSError
             If path is not as described, can't be read, or is not a file of parameters.
         """
-        path = lazy.module("fastq.operations.file_parts").as_path(path)
-        loaded: QParams = lazy.module("fastq.operations.array_file").read(path, QParams)
+        path = lazy.module("fastq.ops.file_parts").as_path(path)
+        loaded: QParams = lazy.module("fastq.ops.array_file").read(path, QParams)
         return loaded
 
     def __repr__(self) -> str:

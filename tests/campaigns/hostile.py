@@ -13,8 +13,8 @@ from gguf import GGUFReader
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fastq.cli.app import cli
-from fastq.io.records import KEY
+from fastq.tools.cli.app import cli
+from fastq.tools.files.records import KEY
 
 OLD = b"the old file"
 

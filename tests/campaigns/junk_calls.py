@@ -20,7 +20,7 @@ from matplotlib import pyplot
 import fastq
 from fastq import reference
 from fastq.formats.conventions import Convention
-from fastq.operations import works
+from fastq.ops import works
 from fastq.results import QParams, QuantizedArray
 
 # --- bad values -------------------------------------------------------------------------------------------------------

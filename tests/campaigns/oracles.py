@@ -19,8 +19,8 @@ from unpacked import unpack_array
 
 import fastq
 from fastq import reference
-from fastq.dispatch.cache import plans
 from fastq.formats.codebooks import CODEBOOKS
+from fastq.plan.cache import plans
 from fastq.system import tuning
 
 APIS = fastq, reference

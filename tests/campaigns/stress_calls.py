@@ -13,8 +13,8 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 # order, of one thread.
 CASES = """
 import itertools
-from fastq.dispatch.cache import plans
-from fastq.dispatch.strides import make_layout
+from fastq.plan.cache import plans
+from fastq.plan.arrange import make_layout
 
 def parts(result):
     if isinstance(result, fastq.QuantizedArray):

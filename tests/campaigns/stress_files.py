@@ -18,7 +18,7 @@ from programs import can_mount, follow, row, skipped
 from safetensors.numpy import save_file
 from subprocesses import HITS, SETUP, finish, start
 
-from fastq.io.gguf.container import open_gguf
+from fastq.tools.gguf_files.container import open_gguf
 
 # Quantizing over an old file is killed at random moments: in a forked child, which has all imported, so that most are
 # in the middle of writing. What it leaves has to be gone after the next run.
@@ -26,7 +26,7 @@ KILLS = """
 import signal
 from pathlib import Path
 import click.testing
-from fastq.cli.app import cli
+from fastq.tools.cli.app import cli
 
 os.chdir(os.environ["FOLDER"])
 command = ["quantize", "in.safetensors", "out.safetensors", "--force"]
@@ -180,7 +180,7 @@ def disks(scale, progress):
         return skipped("files", "full and read-only disks", "this user may not mount")
     check = SETUP + HITS + "\nCase(1000).check()\n"
     quantize = "import sys; sys.argv[1:] = ['quantize', sys.argv[1], 'out.safetensors', '--force']\n"
-    quantize += "from fastq_command import main; main()"
+    quantize += "from fastq.tools.cli.command import main; main()"
     full, read_only = "cat /dev/zero > zeros 2> /dev/null;", "mount -o remount,ro .;"
     no_space, not_here = "No space left on device", "Read-only file system"
     cases = {

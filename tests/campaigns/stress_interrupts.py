@@ -39,7 +39,7 @@ except KeyboardInterrupt:
 # it says that it has begun when signals are handled, a millisecond or two after the interpreter has begun with it
 COMMAND = """
 import atexit, os
-from fastq_command import main
+from fastq.tools.cli.command import main
 
 register = atexit.register
 atexit.register = lambda function: (os.write(1, b"begun"), register(function))

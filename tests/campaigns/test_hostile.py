@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fastq.io.containers import LONGEST_HEADER, Header, spec_of
+from fastq.tools.files.containers import LONGEST_HEADER, Header, spec_of
 
 
 def attempt(name, suffix, content, command="quantize", out="out.safetensors"):

@@ -16,7 +16,7 @@ from test_fuzz import seeds
 ROOT = mutants.ROOT
 
 
-def found(source, module="fastq.dispatch.x"):
+def found(source, module="fastq.plan.x"):
     """What becomes what in a source."""
     return {(each.before, each.after) for each in changes(ast.parse(source), module)}
 
@@ -147,7 +147,7 @@ def lines_of(code, *arguments):
 def test_what_is_wrong_is_killed_and_what_is_not_survives():
     before = checksum()
     cases = [seed for seed in seeds("minmax", 40) if Case(seed).threads == 1][:8]
-    tests = ["tests/operations/test_contract.py::test_dequantize_takes_a_quantized_array_alone"]
+    tests = ["tests/ops/test_contract.py::test_dequantize_takes_a_quantized_array_alone"]
     verdicts = lines_of(JUDGE, cases, tests, [row[:3] for row in JUDGED])
     assert [verdict["outcome"] for verdict in verdicts] == [row[3] for row in JUDGED], verdicts
     assert checksum() == before
@@ -165,7 +165,7 @@ class Cases:
         pass
 
     def run(self, seed):
-        from fastq.dispatch import reduction
+        from fastq.plan import reduction
         assert seed != 1, "fails as things are"
         assert seed != 2 or not hasattr(reduction, "nothing"), "fails with the mutant"
         until = time.monotonic() + 6
@@ -176,7 +176,7 @@ class Cases:
 
 judge.Cases, judge.SILENCE = Cases, 3
 judge.prepare()
-module, path = "fastq.dispatch.reduction", ROOT / "dispatch" / "reduction.py"
+module, path = "fastq.plan.reduction", ROOT / "dispatch" / "reduction.py"
 judge.mutated = lambda mutant: ast.parse(path.read_text() + "nothing = None")
 mutant = Mutant(module, path, 0, module, "", range(1), "", False)
 for planned, more, exactly in arguments[0]:

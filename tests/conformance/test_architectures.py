@@ -12,7 +12,7 @@ import pytest
 import safetensors
 from commands import invoke
 
-from fastq.io.checkpoints.names import EXPERT, NOT_BY_ROWS, OTHER_LAYERS, SPLIT_BY_READERS, kind_of
+from fastq.tools.checkpoints.names import EXPERT, NOT_BY_ROWS, OTHER_LAYERS, SPLIT_BY_READERS, kind_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -5,7 +5,7 @@ import pytest
 from torch_tensors import as_tensor
 
 import fastq
-from fastq.io.records import Record, encoded
+from fastq.tools.files.records import Record, encoded
 
 WEIGHTS = {
     "float8_e4m3fn": ("float-quantized", {"num_bits": 8, "strategy": "channel"}),

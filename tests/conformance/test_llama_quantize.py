@@ -6,8 +6,8 @@ import pytest
 from commands import run
 
 from fastq.formats.gguf import WRITTEN
-from fastq.formats.tensor_types import TENSOR_TYPES
-from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
+from fastq.tools.gguf_files.mixes import FLOAT_MIXES, MIXES
+from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python, which is built from source, is not installed")
 PROMPT, LENGTH = "1 2 3", 24

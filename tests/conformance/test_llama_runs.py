@@ -14,7 +14,7 @@ from commands import run
 from llama_models import in_parts, scaled_model
 
 from fastq.formats.gguf import LEAST_ERROR
-from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES
+from fastq.tools.gguf_files.mixes import FLOAT_MIXES, MIXES
 
 if importlib.util.find_spec("xllamacpp") is None:
     pytest.skip("xllamacpp is not installed", allow_module_level=True)

@@ -11,7 +11,7 @@ import pytest
 from commands import run
 from llama_models import in_parts
 
-from fastq.io.gguf.mixes import FLOAT_MIXES
+from fastq.tools.gguf_files.mixes import FLOAT_MIXES
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python, which is built from source, is not installed")
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from torch_tensors import as_bytes, as_tensor
 
-from fastq.formats.compressed_tensors import PRESETS
-from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
-from fastq.layouts.compressed_tensors import form_of
+from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
+from fastq.tools.layouts.compressed_tensors import form_of
+from fastq.tools.layouts.schemes import PRESETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")

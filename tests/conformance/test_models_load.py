@@ -6,7 +6,7 @@ import re
 import pytest
 from commands import told
 
-from fastq.formats.compressed_tensors import PRESETS
+from fastq.tools.layouts.schemes import PRESETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from commands import invoke
 
-from fastq.formats.compressed_tensors import PRESETS
+from fastq.tools.layouts.schemes import PRESETS
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 sentences = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")

@@ -13,7 +13,7 @@ from catalogue import same_bytes
 from fuzzing.combinations import CASTS
 
 import fastq
-from fastq.zarr.casting import ROUNDINGS
+from fastq.adapters.zarr.casting import ROUNDINGS
 
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")
 cast_value_rs = pytest.importorskip("cast_value_rs", reason="cast-value-rs, with which zarr casts, is not installed")

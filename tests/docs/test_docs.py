@@ -11,7 +11,7 @@ import click
 import figures
 import pytest
 
-from fastq.cli.app import cli as command
+from fastq.tools.cli.app import cli as command
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")

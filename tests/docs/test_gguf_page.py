@@ -12,7 +12,7 @@ from scan_cells import part
 
 import fastq
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
-from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 types = part("gguf_types")
 FEW = ("Q4_0", "Q5_1", "Q8_0")

@@ -474,8 +474,8 @@ def test_infinite_ranges(impl, name):
 
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
-    from fastq.dispatch.spec import range_rule_of, rule_of
     from fastq.formats.conventions import coding_of
+    from fastq.plan.spec import range_rule_of, rule_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
     float32 = np.dtype(np.float32)

@@ -14,17 +14,17 @@ from gguf_blocks import oracle, same_values
 
 import fastq
 from fastq import reference
-from fastq.dispatch import refusal
-from fastq.dispatch.casting import cast_floats
 from fastq.engine.jit import intrinsic
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
-from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.kernels.body.range_search import _prepared_for_search
 from fastq.kernels.formulas import PreparedScale
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
+from fastq.plan import refusal
+from fastq.plan.casting import cast_floats
 from fastq.system import tuning
+from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 # --- blocks side by side ----------------------------------------------------------------------------------------------
 

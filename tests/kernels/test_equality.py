@@ -122,7 +122,7 @@ def test_one_scale_of_any_rank_for_any_memory_order():
 @pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
-    from fastq.dispatch import reduction
+    from fastq.plan import reduction
 
     row = dataclasses.replace(tuning.current(), merged_partials=1000, range_columns=50)
     monkeypatch.setattr(tuning, "current", lambda: row)
@@ -175,10 +175,10 @@ ALIASED = tuning.current().aliased_rows
     ("rows", "columns", "passes"), [(ALIASED, 4096, 1), (ALIASED + 1, 4096, 2), (ALIASED + 1, 4000, 1)]
 )
 def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, monkeypatch):
-    from fastq.dispatch import cache, ranged
+    from fastq.plan import by_range, cache
 
-    fused, seen = ranged._plan_fused, []
-    monkeypatch.setattr(ranged, "_plan_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
+    fused, seen = by_range._plan_fused, []
+    monkeypatch.setattr(by_range, "_plan_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
     cache.plans.clear()
     x = values("float32", rows * columns, 13).reshape(rows, columns)
     same_quantized(fastq.quantize(x, "int8", axis=1), reference.quantize(x, "int8", axis=1))
@@ -227,8 +227,8 @@ def test_codes_that_do_not_fit_their_shape_or_format(codes):
 @pytest.mark.parametrize("block_size", [7, 32])
 def test_no_block_is_in_two_chunks(shape, block_size, threads):
     """Two threads that widened the same range would lose one of the two."""
-    from fastq.dispatch.strides import make_layout
     from fastq.formats.granularity import Granularity
+    from fastq.plan.arrange import make_layout
 
     for axis in range(len(shape)):
         layout = make_layout(shape, Granularity((axis,), block_size))

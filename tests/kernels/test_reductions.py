@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fastq.dispatch.planner import kernel_address, kernel_args, loop_of
-from fastq.dispatch.strides import make_layout
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.engine.runtime import driver
@@ -16,6 +14,8 @@ from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import nan_mask, status_of
 from fastq.kernels.status import HAS_NAN
+from fastq.plan.arrange import make_layout
+from fastq.plan.kernel_call import kernel_address, kernel_args, loop_of
 
 
 class MagnitudeOperands(NamedTuple):

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from fastq.io.checkpoints.finding import stored_weights
-from fastq.io.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.finding import stored_weights
+from fastq.tools.checkpoints.folder import ModelFolder
 
 BF16 = ml_dtypes.bfloat16
 LAYER = "model.layers.0"

@@ -65,8 +65,8 @@ def test_files_of_the_other_fastq_are_noticed_at_import(tmp_path):
 def test_the_command_says_that_the_other_fastq_is_in_its_place(tmp_path, arguments):
     (tmp_path / "fastq").mkdir()
     (tmp_path / "fastq" / "__init__.py").touch()
-    (tmp_path / "fastq_command.py").symlink_to(ROOT / "fastq_command.py")
-    code = f"import sys, fastq_command; sys.argv[1:] = {arguments}; fastq_command.main()"
+    (tmp_path / "fastq/tools/cli/command.py").symlink_to(ROOT / "fastq/tools/cli/command.py")
+    code = f"import sys, fastq.tools.cli.command; sys.argv[1:] = {arguments}; fastq.tools.cli.command.main()"
     done = python(code, tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("fastq: PyPI's fastq, which reads FASTQ sequences, is installed in the place of ")

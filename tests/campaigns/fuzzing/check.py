@@ -15,8 +15,8 @@ from fuzzing.cases import Case
 from fuzzing.functions import arguments_of, plain
 from refusals import counts_nothing
 
-from fastq.dispatch.cache import plans
 from fastq.engine.runtime import threadpool
+from fastq.plan.cache import plans
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.system import tuning
 

@@ -21,8 +21,8 @@ from fuzzing.arrays import Granularity
 
 import fastq
 from fastq import QuantizedArray, reference
+from fastq.adapters.zarr.casting import ROUNDINGS
 from fastq.reference.calibration import edges_of
-from fastq.zarr.casting import ROUNDINGS
 
 # --- calibrators ------------------------------------------------------------------------------------------------------
 

@@ -73,11 +73,11 @@ class Probe:
 
 def clear_caches():
     """Forget what the package has cached, so that the next call runs all that a first one runs."""
-    from fastq.dispatch.cache import plans
     from fastq.formats.conventions import CONVENTIONS
     from fastq.formats.floats import FLOAT_FORMATS
     from fastq.formats.gguf import BLOCK_FORMATS
     from fastq.formats.qtypes import QTYPES
+    from fastq.plan.cache import plans
     from fastq.system import lazy
 
     plans.clear()

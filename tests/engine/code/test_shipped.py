@@ -33,7 +33,7 @@ BUILD = """
 import multiprocessing
 import runpy
 multiprocessing.set_start_method("spawn")  # as on macOS
-from fastq.operations import works
+from fastq.ops import works
 works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
 runpy.run_path("hatch_build.py", run_name="__main__")
 """
@@ -180,7 +180,7 @@ def test_settings_of_numba_that_change_code_are_heard(package):
 @pytest.mark.slow("compiles the call twice")
 def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
     code = """
-    from fastq.operations import works
+    from fastq.ops import works
     from fastq.engine.code import level
     before = level()
     works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
@@ -201,7 +201,7 @@ def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
 def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
     """Nothing is compiled behind the back of a user who had other works made for this CPU."""
     code = """
-    from fastq.operations import works
+    from fastq.ops import works
     works.WORKS = {"one": (works.Calls((works.minmax,), "float32", "-", ({},), ((64, 64),)),)}
     fastq.warmup("one", native=True)
     """
@@ -392,7 +392,7 @@ build = runpy.run_path("hatch_build.py", run_name="__mp_main__")
 platform = next(row for row in build["PLATFORMS"] if row.name == sys.argv[1])
 build["aim"](platform)
 from fastq.engine.code import shipped
-from fastq.operations import works
+from fastq.ops import works
 found = shipped.record()
 plan = works.Calls((works.minmax,), "float32", "-", ({},), ((64, 64),))
 works.WORKS = {"one": (plan,)}

@@ -78,7 +78,7 @@ def test_parallel_drivers_are_found_too(tmp_path):
 def test_processes_that_start_together(tmp_path):
     code = """
     from pathlib import Path
-    from fastq.dispatch import planner
+    from fastq.plan import kernel_call
     Path(os.environ["READY"]).touch()
     while not Path(os.environ["GO"]).exists():
         time.sleep(0.001)

@@ -9,8 +9,8 @@ import pytest
 from subprocesses import SETUP, USER, run
 
 import fastq
-from fastq.dispatch.cache import plans
 from fastq.engine.runtime import threadpool
+from fastq.plan.cache import plans
 from fastq.system import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -318,7 +318,7 @@ def test_fork_and_exit_while_workers_wait(call, pause):
 def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
     code = """
     user(ones)
-    assert "fastq.dispatch.planner" not in sys.modules
+    assert "fastq.plan.kernel_call" not in sys.modules
     join(forked(Case(1 << 17).check))
     """
     call(code, setup=SETUP + USER)
@@ -379,9 +379,9 @@ def test_fork_while_another_thread_compiles(tmp_path):
     ("first", "module"),
     [
         ("fastq.minmax(np.ones(1, np.float32))", "numba"),
-        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.dispatch.gguf"),
+        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.plan.gguf"),
         ("fastq.get_num_threads()", "numba"),
-        ("fastq.warmup()", "fastq.dispatch.planner"),
+        ("fastq.warmup()", "fastq.plan.kernel_call"),
         ("__import__('fastq.formats.floats').formats.floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
     ],
     ids=["an operation", "gguf", "threads", "warmup", "ml_dtypes"],

@@ -9,10 +9,10 @@ from catalogue import LAYOUTS, same_measures, values
 
 import fastq
 from fastq import reference
-from fastq.dispatch.cache import plans
-from fastq.dispatch.planner import ERRORS_CHUNK
 from fastq.engine.runtime import tiling
 from fastq.engine.runtime.layout import BUFFER, TOGETHER
+from fastq.plan.cache import plans
+from fastq.plan.kernel_call import ERRORS_CHUNK
 
 ABSOLUTE = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error")
 RELATIVE = ("max_relative_error", "mean_relative_error")

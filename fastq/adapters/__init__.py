@@ -1,0 +1,1 @@
+"""Adapters to libraries with arrays of their own: dask, xarray and zarr."""

@@ -1,0 +1,39 @@
+"""Calibrators of the chunks of an array, merged in a tree, with their channels side by side at the end."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.core import flatten
+from dask.delayed import delayed
+
+from fastq.adapters.dask import tasks
+from fastq.adapters.dask.parts import Parts, blockwise
+from fastq.formats.granularity import ARRAY, granularity
+from fastq.ops.calibrate import Calibrator, side_by_side
+
+
+def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int | None) -> Any:
+    """Return the graph of `fastq.dask.calibrate`."""
+    make = functools.partial(Calibrator, dtype, **options)
+    axis = make().axis
+    parts = Parts(x.chunks, granularity(axis, 0, x.ndim))
+    how = {"adjust_chunks": Parts(x.chunks, ARRAY).result_chunks, "dtype": object, "token": "calibrator"}
+    seen = blockwise(tasks.seen, parts.all_axes, x, parts.all_axes, make=make, **how)
+    if axes := parts.reduced:
+        every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
+        meta, steps = np.empty((0,) * len(parts.kept), object), {"combine": _merged, "split_every": every}
+        seen = da.reduction(seen, _as_it_is, _merged, axis=axes, concatenate=False, dtype=object, meta=meta, **steps)
+    return delayed(side_by_side)(seen.to_delayed().tolist(), len(parts.kept))
+
+
+def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
+    return calibrator
+
+
+def _merged(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return functools.reduce(operator.or_, flatten([calibrators], container=list))

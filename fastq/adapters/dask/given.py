@@ -1,0 +1,211 @@
+"""Operations with given parameters: a task for each chunk, which gets its part of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from fastq import results
+from fastq.adapters.dask import tasks
+from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
+from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
+from fastq.formats.granularity import granularity
+from fastq.plan.cache import Call
+from fastq.plan.operation import OPERATIONS
+from fastq.requests import parameters, requantization, values
+from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
+from fastq.requests.values import (
+    Request,
+    by_numbers,
+    by_qparams,
+    codes_by_numbers,
+    dtype_by_scale,
+    dtype_of_fakes,
+    dtype_of_values,
+)
+from fastq.results import without_checks
+from fastq.system.arguments import as_array, is_a
+
+# --- QParams ----------------------------------------------------------------------------------------------------------
+
+
+def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
+    """Return the graph of `fastq.quantize` with parameters."""
+    call, params, parts, operands = _values_by_qparams(call, x)
+    parts.check_aligned(params.dtype)
+    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **told_by_qparams(call, params))
+    return without_checks(QuantizedArray, codes, params, x.shape)
+
+
+def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
+    """Return the graph of `fastq.fake_quantize` with parameters."""
+    call, params, parts, operands = _values_by_qparams(call, x)
+    parts.check_aligned()
+    options = {**told_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
+    return blockwise(tasks.computed, parts.all_axes, *operands, **options)
+
+
+def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
+    """Return the parts of a call for tasks; their plans depend on the prepared parameters, not on the caller's."""
+    return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
+
+
+def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
+    """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks."""
+    dtype = dtype_in(x, "x")
+    params = _ready(call.qparams, x.shape, values.check_input(dtype))
+    by_qparams(dtype, x.ndim, params, call.options)
+    parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
+    call, places = with_noise(call, x.chunks)
+    return call, params, parts, [x, parts.all_axes, *_operands(params, parts), *places]
+
+
+def dequantize(call: Call, codes: da.Array) -> da.Array:
+    """Return the graph of `QuantizedArray.dequantize`."""
+    params, parts, operands = codes_by_qparams(call, codes)
+    wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
+    options = told_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
+    if params.dtype.packed and call.shape:
+        options["adjust_chunks"] = {parts.all_axes[-1]: parts.chunks[-1]}
+    return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+
+
+def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
+    """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
+    shape, given = call.shape, call.qparams
+    params = _ready(given, shape, given.compute_dtype)
+    qtype, where = params.dtype, granularity(params.axis, params.block_size, len(shape))
+    parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
+    parts.check_aligned(qtype)
+    last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
+    index = parts.all_axes if shape else tuple(range(codes.ndim))
+    return params, parts, [codes, index, *last, *_operands(params, parts)]
+
+
+def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:
+    """Return the number of values of each chunk along the last axis, for codes that share bytes."""
+    if not chunks:
+        return None, None
+    return da.from_array(np.array(chunks[-1]), chunks=1), (len(chunks) - 1,)
+
+
+def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> results.QParams:
+    """Return parameters in the dtypes that tasks need; parameters in memory are checked at once."""
+    if not isinstance(params, QParams):
+        return checked_qparams(params, shape, compute)
+    granularity(params.axis, params.block_size, len(shape), "the values")
+    rules = rules_of(params, compute)
+    scale = rules.ready_scale_dtype(params.scale.dtype)
+    zero_point = rules.ready_zero_point_dtype(params.zero_point.dtype)
+    if params.tensor_scale is not None:
+        parameters.check_tensor_scale(params.tensor_scale.dtype, params.tensor_scale.shape, params.dtype)
+    like = in_dtypes_of(_template(params), np.empty(0, scale), np.empty(0, zero_point), compute)
+    return filled(like, params.scale.astype(scale), params.zero_point.astype(zero_point), params.tensor_scale)
+
+
+def _template(params: results.QParams) -> results.QParams:
+    """Return a template of parameters, into which tasks fill numbers."""
+    tensor = None if params.tensor_scale is None else np.empty((), params.tensor_scale.dtype)
+    return in_memory(params, np.empty(0, params.scale.dtype), np.empty(0, params.zero_point.dtype), tensor)
+
+
+def _operands(params: results.QParams, parts: Parts) -> list[Any]:
+    return [each for name in NUMBERS for each in _operand(getattr(params, name), parts, f"qparams.{name}")]
+
+
+# --- raw parameters ---------------------------------------------------------------------------------------------------
+
+
+def quantize_linear(call: Call, x: da.Array) -> da.Array:
+    """Return the graph of `fastq.quantize_linear`."""
+    request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
+    request, parts, operands = _placed(call, request)
+    parts.check_aligned(request.qtype)
+    call, places = with_noise(call, x.chunks)
+    asked, of_array = _told_placed(call, request, request.qtype), (None, None)
+    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, *of_array, *places, asked=asked)
+
+
+def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
+    """Return the graph of `fastq.dequantize_linear`."""
+    scale = dtype_in(call.operands[2], "scale")
+    wanted = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
+    request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
+    parts.check_aligned()
+    how = {"asked": _told_placed(call, request, wanted), "token": "dequantize_linear"}
+    return blockwise(tasks.computed, parts.all_axes, *operands, dtype=wanted, **how)
+
+
+def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
+    """Return the request, the chunks of the parameters, and the operands of tasks.
+
+    A chunk may have a single parameter although the array has many, so rules of a convention about that are applied
+    here.
+    """
+    (x, _, scale, zero_point), rules = call.operands, request.rules
+    rules.ready_scale_dtype(dtype_in(scale, "scale"))
+    rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"))
+    if not is_a(scale, da.Array):
+        scale = rules.ready_scale(scale)
+    if zero_point is not None and not is_a(zero_point, da.Array):
+        zero_point = rules.ready_zero_point(zero_point, scale)
+    if zero_point is not None:
+        check_zero_point_shape(zero_point.shape, scale.shape)
+    name = OPERATIONS[call.operation].operands[0]
+    request = request.placed(name, x.shape, scale.shape, scale.size)
+    parts = Parts(x.chunks, request.granularity)
+    given = (_reshaped(scale, parts), "scale"), (_reshaped(zero_point, parts), "zero_point")
+    operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
+    return request, parts, [x, parts.all_axes, *operands]
+
+
+def requantize(call: Call, acc: da.Array) -> da.Array:
+    """Return the graph of `fastq.requantize`."""
+    (_, _, multiplier, zero_point), bias, is_lazy = call.operands, call.qparams, is_a(call.operands[2], da.Array)
+    numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
+    shapes = [each.shape for each in (numbers, bias) if each is not None]
+    request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
+    if is_lazy:
+        requantization.check_multiplier(numbers.dtype)
+        numbers = np.ones(numbers.shape)
+    ready, zero_point, bias = request.ready(numbers, zero_point, bias)
+    parts = Parts(acc.chunks, request.where)
+    given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
+    operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
+    how = {"zero_point": int(zero_point), "asked": tasks.told(call, dtype=request.qtype, key=None)}
+    options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
+    return blockwise(tasks.requantized, parts.all_axes, acc, parts.all_axes, *operands, **options)
+
+
+def _told_placed(call: Call, request: Request, dtype: Any) -> Call:
+    """Return the parts of a call for tasks, with the axes that the shapes of scales imply."""
+    axis = call.options.axis if request.axis is None else request.axis
+    return tasks.told(call, axis=axis, convention=request.coding.row, dtype=dtype)
+
+
+def _reshaped(numbers: Any, parts: Parts) -> Any:
+    """Return raw parameters that kept all axes in the shape of their parts, if they are known to fit."""
+    shape, fits = parts.shape, tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
+    kept_all = numbers is not None and numbers.shape == fits and len(fits) != len(parts.kept) and numbers.size > 1
+    return numbers.reshape(parts.granularity.parameter_shape(shape)) if kept_all else numbers
+
+
+def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:
+    """Return parameters in the chunks of their parts, and their index; one number goes to all chunks."""
+    if numbers is None:
+        return None, None
+    if numbers.size == 1:
+        return da.asarray(numbers).reshape(()), ()
+    wanted, chunks = parts.granularity.parameter_shape(parts.shape), parts.parameter_chunks
+    if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else wanted)):
+        if not is_a(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
+            raise ValueError(
+                f"{array} has chunks of unknown sizes, so {name} cannot be matched to them: "
+                f"call {array}.compute_chunk_sizes() first"
+            )
+        return numbers, parts.kept
+    parameters.check_parameter_shape(name, numbers.shape, numbers.size, wanted)
+    return da.asarray(numbers).rechunk(chunks), parts.kept

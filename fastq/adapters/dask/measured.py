@@ -1,0 +1,67 @@
+"""Errors of an approximation: a task for each chunk, whose totals are added up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+
+from fastq.adapters.dask import tasks
+from fastq.adapters.dask.given import codes_by_qparams, told_by_qparams
+from fastq.adapters.dask.parts import Chunks, Parts, blockwise, dtype_in
+from fastq.formats.granularity import ARRAY, granularity
+from fastq.formats.qtypes import packed_length
+from fastq.plan.cache import Call
+from fastq.plan.callers import in_standard_mode
+from fastq.requests.values import check_approximation, check_comparable, check_input
+from fastq.results.measures import comparison_of
+from fastq.system.arguments import as_array, is_a
+
+
+def compare_codes(call: Call, x: da.Array) -> Any:
+    """Return the graph of `fastq.compare` with codes."""
+    _, codes, *_ = call.operands
+    check_input(dtype_in(x, "x"))
+    check_comparable(x.shape, call.shape)
+    codes = getattr(codes, "data", None) if hasattr(codes, "dims") else codes
+    if not is_a(codes, da.Array):
+        given, qtype = call.qparams, call.qparams.dtype
+        parts = Parts(x.chunks, granularity(given.axis, given.block_size, x.ndim))
+        parts.check_aligned(qtype)
+        ends = x.chunks[-1:]
+        if qtype.packed:
+            ends = tuple(tuple(packed_length(size, qtype) for size in sizes) for sizes in ends)
+        codes = da.from_array(as_array(codes, "q.codes"), chunks=(*x.chunks[:-1], *ends) if x.ndim else -1)
+    params, parts, operands = codes_by_qparams(call, codes)
+    return _added_up(x, parts.chunks, *operands, **told_by_qparams(call, params))
+
+
+def compare_values(call: Call, x: da.Array) -> Any:
+    """Return the graph of `fastq.compare` with an array."""
+    q = call.operands[1] if is_a(call.operands[1], da.Array) else as_array(call.operands[1], "q")
+    check_input(dtype_in(x, "x"))
+    check_approximation(dtype_in(q, "q"))
+    q = da.asarray(q)  # which does not take every dtype
+    if not any(map(math.isnan, (*x.shape, *q.shape))):
+        check_comparable(x.shape, q.shape)
+    return _added_up(x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), asked=tasks.told(call))
+
+
+def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
+    """Return the comparison of x, in the chunks of the approximation."""
+    parts = Parts(chunks, ARRAY)
+    how |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
+    x = _in_chunks(x, chunks, "x")
+    totals = blockwise(tasks.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
+    return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())
+
+
+def _in_chunks(array: da.Array, chunks: Chunks, name: str) -> da.Array:
+    if not any(math.isnan(size) for sizes in (*chunks, *array.chunks) for size in sizes):
+        return array.rechunk(chunks)
+    if array.numblocks != tuple(map(len, chunks)):
+        raise ValueError(f"the chunk sizes of {name} are unknown: call {name}.compute_chunk_sizes() first")
+    return array

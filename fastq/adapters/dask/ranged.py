@@ -1,0 +1,133 @@
+"""Operations that take parameters from ranges: in one pass over the chunks, or in two with a tree between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from fastq.adapters.dask import given, tasks
+from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled
+from fastq.adapters.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
+from fastq.formats.granularity import Granularity
+from fastq.plan.cache import Call
+from fastq.plan.calibration import Scheme
+from fastq.requests.importance import check_importance, weighed_axis
+from fastq.requests.options import QuantizeOptions
+from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
+from fastq.results import without_checks
+from fastq.system.arguments import native
+
+_PAIR = -1  # the index of the axis of minima and maxima
+
+
+def quantize(call: Call, x: da.Array) -> QuantizedArray:
+    """Return the graph of `fastq.quantize` without parameters."""
+    request, parts = _request(call, x)
+    parts.check_aligned(request.qtype)
+    if not parts.within_chunks(request.qtype):
+        return given.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+    quantized = _in_tasks(call, x, parts)
+    codes = codes_of(parts.chunks, request.qtype, tasks.field, quantized, parts.all_axes, attribute="codes")
+    return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), x.shape)
+
+
+def fake_quantize(call: Call, x: da.Array) -> da.Array:
+    """Return the graph of `fastq.fake_quantize` without parameters."""
+    request, parts = _request(call, x)
+    parts.check_aligned()
+    if parts.within_chunks(request.qtype):
+        return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
+    return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+
+
+def choose_qparams(call: Call, x: da.Array) -> QParams:
+    """Return the graph of `fastq.choose_qparams`."""
+    request, parts = _request(call, x)
+    parts.check_aligned()
+    if parts.within_chunks(request.qtype):
+        return _fields(_in_tasks(call, x, parts), parts, request)
+    return _by_ends(x, parts, request)
+
+
+def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
+    """Return the graph of `fastq.minmax`."""
+    parts = Parts(x.chunks, ranges_of(dtype_in(x, "x"), (1,) * x.ndim, call.options))
+    parts.check_aligned()
+    ends = _ends(x, parts, call.options.nan)
+    return ends[0], ends[1]
+
+
+def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
+    importance = call.operands[2]
+    request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
+    if importance is not None:
+        weights = da.asarray(importance)
+        check_importance(weights.dtype, weights.shape, x.shape, request)
+    return request, Parts(x.chunks, request.granularity)
+
+
+def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
+    call, places = with_noise(call, x.chunks)
+    how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation}
+    weights = _weights(call, parts)
+    if places:
+        weights = (*(weights or (None, None)), *(None, None) * 2, *places)
+    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *weights, **how)
+
+
+def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
+    """Return the importance of elements in the chunks of x, and its axes; an empty tuple without importance."""
+    if call.operands[2] is None:
+        return ()
+    weights, axes = da.asarray(call.operands[2]), parts.all_axes
+    if weights.shape != parts.shape:
+        axes = (weighed_axis(len(axes), parts.granularity),)
+    return weights.rechunk(tuple(parts.chunks[axis] for axis in axes)), axes
+
+
+def _second_pass(call: Call, params: QParams) -> Call:
+    saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
+    options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
+    return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
+
+
+def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
+    if request.search is not None:
+        axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
+        raise ValueError(
+            "range must be 'minmax' if a scale belongs to several chunks of x; for a search, each scale needs its "
+            f"elements in one: x.rechunk({{{axes}}})"
+        )
+    ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
+    index = tuple(range(ends.ndim - 1))
+    scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)
+    how = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
+    params = blockwise(tasks.params_of, index, ends, (_PAIR, *index), **how)
+    return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)
+
+
+def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
+    """Return the minima and the maxima of parts along a new first axis."""
+    dtype = native(x.dtype)
+    how: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
+    how |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": parts.result_chunks}
+    ends = blockwise(tasks.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
+    if not parts.reduced:
+        return ends
+    axis, meta = tuple(axis + 1 for axis in parts.reduced), np.empty((0,) * (1 + len(parts.kept)), dtype)
+    steps = {"combine": tasks.widest, "axis": axis, "dtype": dtype, "meta": meta}
+    return da.reduction(ends, tasks.widest, tasks.widest_of_all, **steps)
+
+
+def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
+    """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
+    chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
+    found = {}
+    for name in NUMBERS:
+        if (numbers := getattr(like, name)) is not None:
+            how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
+            index = parts.kept if name != "tensor_scale" else ()
+            found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
+    return filled(like, **found)

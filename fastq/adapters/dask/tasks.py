@@ -1,0 +1,150 @@
+"""The work of one task: a call on one chunk, in the thread of the task only."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, cast
+
+import numpy as np
+
+from fastq.formats.granularity import Granularity
+from fastq.plan.cache import Call
+from fastq.plan.callers import in_own_thread
+from fastq.plan.refusal import count_of
+from fastq.requests.options import MinMaxOptions
+from fastq.results import QParams
+from fastq.results.measures import Totals
+from fastq.system.arguments import native
+from fastq.system.dtypes import Array
+
+NOTHING = None, None, None, None  # operands of a call that are passed to tasks
+
+
+def told(call: Call, **options: Any) -> Call:
+    """Return the parts of a call that a task needs: everything except its arrays, perhaps with other options."""
+    return call._replace(operands=NOTHING, qparams=None, options=call.options._replace(**options))
+
+
+def computed(
+    x: Array,
+    scale: Array | None = None,
+    zero_point: Array | None = None,
+    tensor_scale: Array | None = None,
+    *places: Any,
+    asked: Call,
+    template: QParams | None = None,
+) -> Any:
+    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams like a template.
+
+    `places` add up to the position of its first element, which selects its random numbers.
+    """
+    if asked.noise is not None:
+        asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
+    if template is not None:
+        asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
+        scale, zero_point = asked.qparams.scale, asked.qparams.zero_point
+    result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).made)
+    return result.codes if asked.operation == "quantize_with_qparams" else result
+
+
+def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: Call, template: QParams) -> Any:
+    """Return the values of codes; for packed codes `last` is their number along the last axis."""
+    packed = () if last is None else (*codes.shape[:-1], int(last[0]))
+    shape = packed if template.dtype.packed else codes.shape
+    return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
+
+
+def requantized(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
+    """Return the codes of a chunk of accumulators."""
+    key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
+    options = asked.options._replace(key=key)
+    asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
+    return in_own_thread(asked.made)
+
+
+def totals(
+    x: Array, q: Array, last: Array | None = None, *numbers: Array | None, asked: Call, template: QParams | None = None
+) -> Totals:
+    """Return the totals of the errors of a chunk, by codes and parameters or by values."""
+    has_codes = template is not None
+    if not x.size:
+        return Totals.of_nothing(has_codes)
+    asked = asked._replace(operation=f"totals_of_{asked.operation.removeprefix('compare_')}")
+    if template is None:
+        asked = asked._replace(operands=(x, q, None, None))
+    else:
+        p = with_values(template, *numbers)
+        asked = asked._replace(operands=(x, q, p.scale, p.zero_point), qparams=p, shape=x.shape)
+    try:
+        return cast(Totals, in_own_thread(asked.made))
+    except ValueError:
+        if missing := count_of(np.isnan, x):  # of this chunk
+            return Totals.of_nothing(has_codes, missing)
+        raise
+
+
+def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
+    """Return a copy of parameters with other numbers."""
+    params = template.with_values(np.asarray(scale), np.asarray(zero_point))
+    vars(params)["tensor_scale"] = None if tensor_scale is None else np.asarray(tensor_scale)
+    return params
+
+
+def field(results: Any, *, attribute: str) -> Array:
+    """Return a field of the result of another task, which dask passes in one list for each axis of one chunk."""
+    while isinstance(results, list):
+        (results,) = results
+    return np.asarray(getattr(results, attribute))
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
+    """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
+    shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
+    if x.size:
+        options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
+        asked = Call("minmax", NOTHING, None, options, (type(options.axis), int), None)
+        found = np.stack(computed(x, asked=asked))
+    else:
+        found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
+    kept = granularity.parameter_axes(x.ndim)
+    return np.expand_dims(found, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
+
+
+def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max, np.iinfo(dtype).min
+    return math.inf, -math.inf
+
+
+def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the smallest minimum and the largest maximum."""
+    lo, hi = pairs[:1].min(axis=axis, keepdims=keepdims), pairs[1:].max(axis=axis, keepdims=keepdims)
+    return np.concatenate([lo, hi])
+
+
+def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the smallest minimum and the largest maximum of all chunks."""
+    found = widest(pairs, axis, keepdims)
+    if not (found[0] <= found[1]).all():
+        raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")
+    return found
+
+
+def params_of(pairs: Array, *, scheme: Any) -> QParams:
+    """Return the parameters for minima and maxima."""
+    params: QParams = in_own_thread(scheme.of_ranges, pairs[0], pairs[1])
+    return params
+
+
+# --- calibrators ------------------------------------------------------------------------------------------------------
+
+
+def seen(x: Array, *, make: functools.partial[Any]) -> Any:
+    """Return a calibrator of a chunk."""
+    calibrator = make()
+    in_own_thread(calibrator.update, x)
+    return calibrator

@@ -1,0 +1,380 @@
+"""Pack Datasets of xarray under the CF conventions, unpack and round them; needs xarray, the extra ``[xarray]``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from fastq.adapters.xarray import cf, datasets, packing
+from fastq.adapters.xarray.rounding import bitround
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.plan.cache import call
+from fastq.plan.callers import in_standard_mode
+from fastq.requests.unpacking import as_float_dtype, as_gaps
+from fastq.system import lazy
+from fastq.system.arguments import as_choice, as_float, is_a, native, shown
+from fastq.system.dtypes import Array
+
+if TYPE_CHECKING:
+    from xarray import Dataset, Variable
+
+__all__ = ["bitround", "pack", "unpack", "unpack_array"]
+
+FORMATS = ("int8", "uint8", "int16", "uint16")
+# encodings and attributes for floats: of a zarr store, and of a netCDF file with rounding
+_OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
+
+
+@in_standard_mode
+def pack(
+    ds: Dataset,
+    dtype: str | DTypeLike = "int16",
+    *,
+    max_error: Mapping[str, float] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    like: Dataset | None = None,
+    out_of_range: str | None = None,
+) -> Dataset:
+    """Pack the float variables of a Dataset into integers, with scale_factor, add_offset and _FillValue.
+
+    Write the result with ``to_netcdf`` or ``to_zarr``: any reader of the CF conventions unpacks it, `xarray.decode_cf`
+    too. Parameters follow the convention "cf" for the range of all values that are not missing; zeros are read as
+    exactly 0, in float32 and float64. Missing values become the fill value: NaN, and values that are missing by the
+    attributes _FillValue, missing_value and valid limits. No code wraps. dask arrays stay lazy: only their ranges are
+    computed, those of all variables at once.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Dataset to pack. Coordinates and variables that describe them (bounds, cell measures, formula terms, grid
+        mappings and the like), flags, times and variables of dtypes other than float16, float32 and float64 stay as
+        they are. So do floats whose encoding has integers without a scale: these are integers with missing values.
+    dtype : {"int8", "uint8", "int16", "uint16"} or dtype
+        Dtype of the codes. Files of the netCDF 3 formats have no unsigned integers: a variable whose encoding has
+        ``_Unsigned="true"`` is stored as signed integers with that attribute.
+    max_error : mapping of str to float, optional
+        Largest absolute error of unpacked values, for some of the variables. Such a variable gets the dtype of 8 bits
+        if half a step and the rounding of floats allow it, else the one of 16 bits, signed or unsigned like `dtype`.
+    ranges : mapping of str to (float, float), optional
+        The smallest and the largest value to expect, for some of the variables, if data that is appended to a file
+        later has a wider range than `ds`.
+    like : xarray.Dataset, optional
+        A packed Dataset, or one that was read from packed files, such as the file to which `ds` will be appended.
+        Variables of the same names get its dtype, scale and all other attributes of packing; a variable that it does
+        not pack is not packed.
+    out_of_range : {None, "clamp"}
+        What to do with values out of the given ranges, or out of the range of the codes of `like`: None refuses them,
+        "clamp" replaces them by the nearest value in range.
+
+    Returns
+    -------
+    xarray.Dataset
+        The packed Dataset, with the attributes and dimensions of `ds`. Attributes about another packing and about
+        rounded floats are left out; valid_min, valid_max and valid_range are in codes, with `like` those of `like`.
+        actual_range has the values that will be read, and is left out if "clamp" makes it unknown.
+
+    Raises
+    ------
+    TypeError
+        If `ds` or `like` is not a Dataset, if another argument names a variable that it does not pack, if `ranges`
+        names a variable of `like`, or if attributes that must be numbers are not.
+    ValueError
+        If `dtype` or `out_of_range` is not one of the above, `ranges` has an invalid range, a variable has infinities
+        or netCDF's default fill value, a `max_error` can't be reached, or attributes do not describe a packing. If
+        values are out of range, or `like` has no code for missing values. Errors that depend on values of dask arrays
+        are raised when these are computed, if their range is not needed: with "clamp", and for missing values.
+    ModuleNotFoundError
+        If xarray is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, fastq
+    >>> ds = xarray.Dataset({"t": ("x", np.array([250.0, np.nan, 300.0], np.float32))})
+    >>> packed = fastq.xarray.pack(ds, max_error={"t": 0.1})
+    >>> packed.t.values, packed.t.attrs["_FillValue"]
+    (array([-127, -128,  127], dtype=int8), np.int8(-128))
+    >>> xarray.decode_cf(packed).t.values
+    array([250.,  nan, 300.], dtype=float32)
+    >>> fastq.xarray.pack(ds + 1, like=packed, out_of_range="clamp").t.values
+    array([-122, -128,  127], dtype=int8)
+    """
+    xarray = datasets.library("fastq.xarray.pack", ds=ds, **({} if like is None else {"like": like}))
+    qtype = _format(dtype)
+    if out_of_range is not None:
+        as_choice(out_of_range, "out_of_range", ("clamp",))
+    kept = cf.kept(ds)
+    floats = datasets.floats(ds)
+    alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
+    kept |= unpacked
+    data = {name: each for name, each in floats.items() if name not in kept}
+    bounds, pairs = _by_name(max_error, ranges, data, kept)
+    if both := [name for name in pairs if name in alike]:
+        raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
+    missing = {name: cf.missing(name, each) for name, each in data.items()}
+    needed = [name for name in data if out_of_range is None or name not in pairs | alike]
+    chunked = [name for name in needed if data[name].chunks is not None]
+    found = dict(zip(chunked, _extremes_of([(data[name].data, missing[name]) for name in chunked]), strict=True))
+    packed = {}
+    for name, each in data.items():
+        values = each.data  # once: without a cache each look reads the file
+        if name in needed and name not in found:
+            found |= {name: _extremes_of([(values, missing[name])])[0]}
+        extremes, bound = found.get(name), bounds.get(name)
+        if extremes is not None:
+            _check_range(name, extremes)
+        ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
+        way = _within(name, bound, ways)
+        limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
+        codes = _packed(name, values, missing[name], extremes, way)
+        del values  # before the next ones are read
+        packed[name] = xarray.Variable(each.dims, codes, *_noted(each, limits | way.attributes))
+    result: Dataset = ds.assign(packed)
+    return result
+
+
+def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
+    """Unpack the packed variables of a Dataset like ``xarray.decode_cf``, but at the speed of the memory.
+
+    Values, attributes, encodings and warnings are the same as in xarray, which uses scale_factor, add_offset,
+    _FillValue, missing_value and _Unsigned, and ignores valid limits. dask arrays stay lazy; other variables are
+    unpacked when they are accessed, so a file is read no earlier and in no larger parts than by xarray.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Result of ``xarray.open_dataset(..., mask_and_scale=False)`` or of `pack`. Times as numbers stay as they are:
+        xarray.decode_cf decodes them, before or after.
+    dtype : {"float32", "float64"} or dtype, optional
+        Dtype of the values of packed integers of up to 32 bits. For float32, float64 values are rounded; for float64,
+        they are computed in float64 even if float32 would be enough. By default the dtype that xarray chooses.
+
+    Returns
+    -------
+    xarray.Dataset
+        A Dataset with values instead of codes; the attributes of the packing are in the encodings.
+
+    Raises
+    ------
+    TypeError
+        If `ds` is not a Dataset, or `dtype` is not a dtype.
+    ValueError
+        If `dtype` is another one.
+    ModuleNotFoundError
+        If xarray is not installed.
+
+    See Also
+    --------
+    unpack_array : The same for an array without xarray.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, fastq
+    >>> noted = {"scale_factor": np.float32(0.5), "add_offset": np.float32(250), "_FillValue": np.int16(-1)}
+    >>> ds = xarray.Dataset({"t": ("x", np.array([0, -1, 101], np.int16), noted)})
+    >>> fastq.xarray.unpack(ds).t.values
+    array([250. ,   nan, 300.5], dtype=float32)
+    """
+    datasets.library("fastq.xarray.unpack", ds=ds)
+    unpacked = lazy.module("fastq.adapters.xarray.unpacking").unpacked
+    result: Dataset = unpacked(ds, None if dtype is None else as_float_dtype(dtype))
+    return result
+
+
+def unpack_array(
+    codes: ArrayLike,
+    scale_factor: float = 1.0,
+    add_offset: float = 0.0,
+    *,
+    fill_value: int | Sequence[int] = (),
+    dtype: DTypeLike | None = None,
+) -> Array:
+    """Unpack an array of packed integers: ``codes * scale_factor + add_offset``, and NaN for fill values.
+
+    Parameters
+    ----------
+    codes : array_like of int8, uint8, int16, uint16, int32 or uint32
+        Codes as they are stored, or in the dtype that _Unsigned prescribes.
+    scale_factor, add_offset : float
+        Finite numbers of the attributes.
+    fill_value : int or sequence of int
+        Codes of missing values: _FillValue, missing_value. Numbers that are not codes have no effect.
+    dtype : {"float32", "float64"} or dtype, optional
+        Dtype of the values. The default is float32 if scale_factor or add_offset is a NumPy float32, none is a float64
+        and codes have at most 16 bits; else float64. Product and sum are rounded to the default, or to float64 if the
+        values are float64.
+
+    Returns
+    -------
+    ndarray
+        Values, the codes' shape.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not as described.
+    ValueError
+        If `scale_factor` or `add_offset` is not finite, or `dtype` is another one.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.xarray.unpack_array(np.array([0, -1, 101], np.int16), 0.5, 250, fill_value=-1)
+    array([250. ,   nan, 300.5])
+    """
+    options = (as_gaps(fill_value), dtype)
+    values: Array = call("unpack_array", codes, None, scale_factor, add_offset, None, options)
+    return values
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _format(dtype: Any) -> QType:
+    """Return the format of the codes: one that netCDF files support."""
+    with contextlib.suppress(TypeError):  # its error lists all formats
+        dtype = as_qtype(dtype).name
+    return as_qtype(as_choice(dtype, "dtype", FORMATS))
+
+
+def _pair(name: Any, pair: Any, variable: Variable) -> Array:
+    """Return the range of a variable, in the type to compute in."""
+    given = pair if is_a(pair, (list, tuple)) else ()
+    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in given]
+    dtype = np.result_type(native(variable.dtype), np.float32)
+    with np.errstate(over="ignore"):
+        found = np.array(ends).astype(dtype)
+    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(found).any():
+        told = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
+        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {told}")
+    return found
+
+
+def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing.Packing], dict[Any, str]]:
+    """Return the packings of variables in another Dataset, and its unpacked variables with the reason."""
+    found = {name: packing.of_another(name, like[name]) for name in names if name in like}
+    alike = {name: each for name, each in found.items() if each is not None}
+    return alike, {name: "it is not packed in like" for name in found if name not in alike}
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]:
+    """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
+    parts = [_parts(*each) for each in arrays]
+    if any(not isinstance(part, tuple) for each in parts for part in each):
+        parts = importlib.import_module("dask").compute(parts)[0]
+    lows_and_highs = [np.array(each).T for each in parts]
+    return [np.array([np.fmin.reduce(lows), np.fmax.reduce(highs)]) for lows, highs in lows_and_highs]
+
+
+def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
+    """Return the ranges of the parts of an array; for a dask array they are lazy."""
+    if not hasattr(data, "to_delayed"):
+        return [_extremes(np.asarray(data), missing)]
+    delayed = importlib.import_module("dask").delayed(_extremes)
+    return [delayed(block, missing) for block in data.to_delayed().ravel()]
+
+
+@in_standard_mode
+def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
+    """Return minimum and maximum of the values that are not missing, NaN if all are.
+
+    If all numbers are beyond the limits, they are infinity and -infinity, which change no other range.
+    """
+    if not x.size:
+        return x.dtype.type(np.nan), x.dtype.type(np.nan)
+    values = x if missing is None else missing.masked(x)
+    lo, hi = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    if missing is not None and np.isnan(lo) and not np.isnan(missing.without_limits.masked(x)).all():
+        return x.dtype.type(np.inf), x.dtype.type(-np.inf)
+    return lo, hi
+
+
+# --- variables --------------------------------------------------------------------------------------------------------
+
+
+def _by_name(
+    max_error: Any, ranges: Any, data: dict[Any, Variable], kept: dict[Any, str]
+) -> tuple[dict[Any, float], dict[Any, Array]]:
+    """Return the bounds of errors and the ranges that are given, by the names of variables."""
+    bounds = datasets.by_name("max_error", "numbers", max_error, data, kept)
+    pairs = datasets.by_name("ranges", "pairs of numbers", ranges, data, kept)
+    return (
+        {name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in bounds.items()},
+        {name: _pair(name, pair, data[name]) for name, pair in pairs.items()},
+    )
+
+
+def _check_range(name: Any, extremes: Array) -> None:
+    """Raise ValueError for a range that has no scale."""
+    if extremes[0] > extremes[1]:
+        raise ValueError(
+            f"ds has no value of {name!r} within its valid limits: remove them from attrs, or correct them"
+        )
+    _check(name, extremes)
+
+
+def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
+    """Raise ValueError for a minimum or a maximum that is not data."""
+    if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
+        raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
+    if float(extremes[1]) == cf.NOT_WRITTEN:
+        raise cf.not_written(name)
+
+
+def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
+    """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
+    family = qtype.name.rstrip("0123456789")
+    as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+    qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
+    return [packing.of_range(extremes, each, as_signed) for each in qtypes]
+
+
+def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> packing.Packing:
+    """Return the first packing within the bound."""
+    if bound is None:
+        return ways[0]
+    for each in ways:
+        if each.max_error <= bound:
+            return each
+    lo, hi = each.ends
+    codes = f"{each.dtype} from {lo:.7g} to {hi:.7g}"
+    way = "fastq.xarray.bitround leaves it a float and takes any max_error"
+    if each.has_gap:
+        way = "like has its fill value among the codes of numbers"
+    elif each.half_step <= bound and each.scale.dtype == np.float32:
+        way = "most of that is the rounding of float32, which astype('float64') avoids"
+    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}; {way}")
+
+
+def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:
+    if extremes is not None and not way.has(extremes):
+        (lo, hi), (first, last) = extremes, way.ends
+        raise ValueError(
+            f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
+            "out_of_range='clamp' takes the nearest of these"
+        )
+    unchecked = () if extremes is not None else (name,)
+    return datasets.by_chunks(_codes, data, way, missing, *unchecked, dtype=way.stored)
+
+
+@in_standard_mode
+def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecked: Any) -> Array:
+    """Return the codes of values, checked if the range is known only from the values."""
+    for name in unchecked:
+        _check(name, _extremes(x, missing))
+    return way.encoded(x, missing)
+
+
+def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
+    dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
+    attributes = {key: value for key, value in variable.attrs.items() if key not in dropped}
+    return attributes | told, {key: value for key, value in variable.encoding.items() if key not in of_floats}

@@ -1,0 +1,172 @@
+"""The packing of a variable, from its range or from another variable, and its codes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fastq.adapters.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_dtype, limits, meant, numbers
+from fastq.formats.qtypes import QType
+from fastq.ops.quantize import choose_qparams
+from fastq.system import lazy
+from fastq.system.dtypes import Array
+
+if TYPE_CHECKING:
+    from xarray import Variable
+
+# attributes of a packing
+OF_PACKING = ("dtype", *OF_SCALE, *OF_GAPS, "_Unsigned")
+_ZERO_BITS = 12  # bits of the scale, and of the code of 0: their product is a float32
+
+
+class Packing(NamedTuple):
+    """Codes of a variable, and their values."""
+
+    dtype: np.dtype[Any]  # that of the codes
+    stored: np.dtype[Any]  # that of the stored integers: of the codes, or the signed one of the same width
+    # parameters in the type to compute in
+    scale: Any
+    offset: Any
+    codes: tuple[int, int]  # the first and the last code for numbers
+    fill: int | None  # the code of missing values
+    attributes: dict[str, Any]  # attributes for readers
+    half_step: float  # largest distance of a value from that of its code, before rounding
+    name: Any = None  # that of the variable, for messages
+
+    @property
+    def max_error(self) -> float:
+        """Largest error of a value in the range: a number whose code is the fill value takes the next code."""
+        return self.nearest_error + (self.half_step if self.has_gap else 0.0)
+
+    @property
+    def nearest_error(self) -> float:
+        """Half a step plus the rounding of differences, quotients, products and sums, and of scale and offset."""
+        if self.half_step < self.scale / 2:
+            return self.half_step
+        offset, ends = float(self.offset), self.ends
+        largest, reach = max(abs(offset), *map(abs, ends)), max(abs(end - offset) for end in ends)
+        return self.half_step + min(4 * largest, largest + 2 * reach) * float(np.finfo(self.scale.dtype).eps)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the fill value is among the codes of numbers."""
+        return self.fill is not None and self.codes[0] < self.fill < self.codes[1]
+
+    @property
+    def ends(self) -> list[float]:
+        """The smallest and the largest value of codes."""
+        return sorted(float(self.offset) + code * float(self.scale) for code in self.codes)
+
+    def units(self, x: Any) -> Any:
+        """Return whole numbers of steps, within the codes and beyond."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.rint((np.asarray(x, self.scale.dtype) - self.offset) / self.scale)
+
+    def has(self, extremes: Array) -> bool:
+        """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
+        (lo, hi), (first, last) = map(float, extremes), self.ends
+        return not (first - lo > self.nearest_error or hi - last > self.nearest_error)
+
+    def encoded(self, x: Array, missing: Missing | None) -> Array:
+        """Return the stored integers: ``clamp(rint((x - offset) / scale))`` in the compute type, or the fill value."""
+        values = (x if missing is None else missing.masked(x)).astype(self.scale.dtype, copy=False)
+        if self.fill is None and np.isnan(values).any():
+            raise ValueError(f"ds has missing values in {self.name!r}, for which like has no _FillValue")
+        units = {"scale": float(self.scale), "offset": float(self.offset), "fill": self.fill or 0}
+        cast = lazy.module("fastq.plan.casting").cast_floats
+        codes: Array = cast(values, self.dtype, "half_even", code_range=self.codes, **units)[0]
+        if self.has_gap:  # numbers take the next code
+            taken = (codes == self.fill) & ~np.isnan(values)
+            beside = np.where((values > self.fill * self.scale + self.offset) ^ (self.scale < 0), 1, -1)
+            codes[taken] += beside[taken].astype(self.dtype)
+        return codes.view(self.stored)
+
+    def limits(self, attributes: dict[Any, Any], missing: Missing | None, extremes: Array | None) -> dict[str, Any]:
+        """Return limits among attributes in codes, and the actual range of the values to read, if it is known."""
+        found: dict[str, Any] = {}
+        if missing is not None:
+            low, high = np.clip(self.units(missing.limits), *self.codes).astype(self.dtype).view(self.stored)
+            of_keys = {"valid_range": np.array([low, high]), "valid_min": low, "valid_max": high}
+            found = {key: of_keys[key] for key in OF_LIMITS if key in attributes}
+        if "actual_range" in attributes and extremes is not None and not np.isnan(extremes).any():
+            found["actual_range"] = np.clip(self.units(extremes), *self.codes) * self.scale + self.offset
+        return found
+
+
+def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
+    """Return the packing of a minimum and a maximum; `as_signed` stores unsigned codes as signed ones, with _Unsigned.
+
+    NaN, from missing values only, counts as 0. A range without extent, or too small to divide, becomes the offset, with
+    code 0. The fill value is the lowest signed code, unless that is the code of 0, the smallest value; else the highest
+    code.
+    """
+    extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
+    p, (lo, hi) = choose_qparams(extremes, qtype, convention="cf"), map(float, extremes)
+    scale, offset, is_tiny = p.scale[()], p.zero_point[()], hi - lo < float(p.scale)
+    fill = qtype.qmin if qtype.signed and (lo or is_tiny) else qtype.qmax
+    codes = qtype.qmin + (fill < 0), qtype.qmax - (fill > 0)
+    if is_tiny:
+        offset = scale.dtype.type(0 if lo <= 0 <= hi else lo)
+    elif not lo:
+        offset = -qtype.qmin * scale  # exact: a power of 2 times the scale
+    elif lo <= 0 <= hi and offset != 0 and hi - lo < float(np.finfo(scale.dtype).max):
+        scale, offset = map(scale.dtype.type, _with_zero(lo, hi, codes))
+    dtype = qtype.storage
+    stored = np.dtype(f"i{dtype.itemsize}") if as_signed else dtype
+    attributes = {"scale_factor": scale, "add_offset": offset, "_FillValue": dtype.type(fill).astype(stored)}
+    attributes |= {"_Unsigned": "true"} if stored != dtype else {}
+    return Packing(dtype, stored, scale, offset, codes, fill, attributes, hi - lo if is_tiny else float(scale) / 2)
+
+
+def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
+    """Return a scale and an offset for a range with 0, so that a code is exactly 0 in float32 and in float64.
+
+    The scale has few bits, and so has the code, with 16 bits a multiple of 16: their product is exact.
+    """
+    first, steps = codes[0], codes[1] - codes[0]
+    unit = 1 << max(0, steps.bit_length() - _ZERO_BITS)
+    mantissa, exponent = math.frexp((hi - lo) / (steps - unit + 1))
+    scale = math.ldexp(math.ceil(math.ldexp(mantissa, _ZERO_BITS)), exponent - _ZERO_BITS)
+    zero = unit * math.ceil((first - lo / scale - 0.5) / unit)
+    return scale, -zero * scale
+
+
+def of_another(name: Any, variable: Variable) -> Packing | None:
+    """Return the packing of another variable by its attributes or its encoding; None if it is not packed."""
+    noted = variable.encoding | variable.attrs
+    is_raw = any(key in variable.attrs for key in OF_SCALE)
+    stored = codes_dtype("like", name, variable.dtype if is_raw else variable.encoding.get("dtype"))
+    sizes = dict.fromkeys(OF_SCALE, 1) | dict.fromkeys(OF_GAPS)
+    given = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
+    if stored is None or not any(given[key].size for key in OF_SCALE):
+        return None
+    dtype = meant(stored, noted.get("_Unsigned"))
+    if dtype not in lazy.module("fastq.plan.casting").TARGETS:
+        raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
+    single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)
+    units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
+    scale, offset = np.array(units, np.float32 if single else np.float64)
+    if not (np.isfinite([scale, offset]).all() and scale):
+        raise ValueError(
+            f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which do not describe a packing"
+        )
+    coded, unsigned = functools.partial(code, "like", name), noted.get("_Unsigned")
+    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
+    if len(fills) > 1:
+        raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
+    fill, info = next(iter(fills), None), np.iinfo(dtype)
+    attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
+    codes = int(info.min), int(info.max)
+    packing = Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)
+
+    ends: tuple[list[float], list[float]] = ([info.min], [info.max])
+    for key, end, limit in limits("like", name, noted):  # floats are values, integers are codes
+        if limit.dtype.kind == "f":
+            ends[end ^ bool(scale < 0)].append(packing.units(limit))
+        else:
+            ends[end].append(coded(key, limit, stored, unsigned))
+    first, last = (int(np.clip(each, *codes)) for each in (np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])))
+    return packing._replace(codes=(first + (first == fill), last - (last == fill)))

@@ -1,0 +1,213 @@
+"""Round the floats of a Dataset to fewer bits, with the attributes of CF that describe it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastq.adapters.xarray import cf, datasets
+from fastq.formats.bitrounding import TIES, most_digits, of_width
+from fastq.ops.bitround import bit_information
+from fastq.ops.bitround import bitround as round_array
+from fastq.plan.bitround import largest
+from fastq.plan.callers import in_own_thread, in_standard_mode
+from fastq.requests import bitrounding
+from fastq.requests.options import BitRoundOptions
+from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, native, shown
+from fastq.system.dtypes import Array
+
+if TYPE_CHECKING:
+    from xarray import Dataset, Variable
+
+# attribute of the variable, and algorithm, by the option that was used
+_TOLD = {"keepbits": ("quantization_nsb", "bitround"), "digits": ("quantization_nsd", "granular_bitround")}
+_WAYS = "keepbits, digits, max_error and information"
+
+
+@in_standard_mode
+def bitround(
+    ds: Dataset,
+    *,
+    keepbits: int | Mapping[str, int] | None = None,
+    digits: int | Mapping[str, int] | None = None,
+    max_error: float | Mapping[str, float] | None = None,
+    information: float | Mapping[str, float] | None = None,
+    dim: str | None = None,
+    convention: str = "numcodecs",
+) -> Dataset:
+    """Round the float variables of a Dataset to fewer bits, so that files with them compress well.
+
+    Any reader can read the result, since it has floats. Missing values stay as they are: NaN, and values that are
+    missing by the attributes _FillValue, missing_value and valid limits, and netCDF's default fill value without a
+    _FillValue. dask arrays stay lazy; for `max_error` and `information` they are computed once, chunk by chunk.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Dataset to round. Variables that `fastq.xarray.pack` leaves as they are stay so here: coordinates and variables
+        that describe them, flags and times; so do variables that are stored as integers by their encoding.
+    keepbits, digits, max_error : number or mapping of str to number, optional
+        As in `fastq.bitround`, for all variables or for some by name; keepbits is at least 1. A variable that a mapping
+        names is rounded by the mapping, all others by the option that is a number, if there is one.
+    information : float or mapping of str to float, optional
+        Keep the bits with this share of the information, as `fastq.bit_information` finds it: 0.99, for instance.
+    dim : str, optional
+        Dimension along which neighbours are compared for `information`; by default the last one of each variable.
+    convention : {"numcodecs", "netcdf"}
+        How ties are rounded, as in `fastq.bitround`.
+
+    Returns
+    -------
+    xarray.Dataset
+        The rounded Dataset, with the attributes of CF 1.12 for quantization: quantization_nsb or quantization_nsd of a
+        variable and the name of a variable that names algorithm and implementation, quantization_bitround or
+        quantization_granular_bitround.
+
+    Raises
+    ------
+    TypeError
+        If `ds` is not a Dataset, if none of the four options is given or two are for all variables, if a mapping names
+        a variable that is not rounded or that another mapping names, or if a value is not a number.
+    ValueError
+        If a number is out of range, `dim` is not a dimension of a variable, attributes violate CF, or the largest value
+        that `max_error` is for is netCDF's default fill value.
+    ModuleNotFoundError
+        If xarray is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, fastq
+    >>> ds = xarray.Dataset({"t": ("x", np.array([250.1234, np.nan, 300.5678], np.float32))})
+    >>> rounded = fastq.xarray.bitround(ds, max_error=0.05)
+    >>> rounded.t.values, rounded.t.attrs["quantization_nsb"]
+    (array([250.125 ,      nan, 300.5625], dtype=float32), np.int32(12))
+    """
+    xarray = datasets.library("fastq.xarray.bitround", ds=ds)
+    as_choice(convention, "convention", tuple(TIES))
+    kept, floats = cf.kept(ds), datasets.floats(ds)
+    for name, each in floats.items():
+        if cf.codes_dtype("ds", name, each.encoding.get("dtype")) is not None:
+            kept.setdefault(name, "by its encoding it is packed")
+    data = {name: each for name, each in floats.items() if name not in kept}
+    ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
+    rounded = {}
+    for name, (way, number) in _choices(ways, data, kept).items():
+        values = data[name].data  # once: without a cache each look reads the file
+        option, bits = _kept_of(name, data[name], values, way, number, dim)
+        rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
+        del values  # before the next ones are read
+        attribute, algorithm = _TOLD[option]
+        holder = f"quantization_{algorithm}"
+        rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})
+        told = {"algorithm": algorithm, "implementation": _implementation(convention)}
+        rounded[holder] = xarray.Variable((), np.int8(0), told)
+    result: Dataset = ds.assign(rounded)
+    return result
+
+
+def _implementation(convention: str) -> str:
+    return f"fastq version {version('fastq-kernels')}, ties as in {convention}"
+
+
+def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
+    given = {way: number for way, number in ways.items() if number is not None}
+    of_all = [(way, number) for way, number in given.items() if not is_a(number, Mapping)]
+    if len(of_all) > 1:
+        (first, _), (second, _) = of_all[:2]
+        raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
+    if not given:
+        raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
+    named: dict[Any, tuple[str, Any]] = {}
+    for way, numbers in given.items():
+        by_name = numbers if is_a(numbers, Mapping) else None
+        for name, number in datasets.by_name(way, "numbers", by_name, data, kept).items():
+            if name in named:
+                raise TypeError(f"{way} names {name!r}, as {named[name][0]} does")
+            named[name] = way, number
+    return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
+
+
+def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
+    """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
+    dtype = native(variable.dtype)
+    most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
+    if way in _TOLD:
+        number = as_int(number, f"{way} of {name!r}")
+        if not 1 <= number <= most[way]:
+            raise ValueError(f"{way} of {name!r} must be from 1 to {most[way]} for {dtype}, not {number}")
+        return way, number
+    bound = as_float(number, f"{way} of {name!r}", 0.0, math.inf if way == "max_error" else 1.0)
+    values = _masked(data, cf.missing(name, variable))
+    if way == "max_error":
+        magnitude = _largest(values)
+        if magnitude == cf.NOT_WRITTEN:
+            raise cf.not_written(name)
+        found = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
+    else:
+        axis = -1 if dim is None else _axis_of(name, variable, dim)
+        found = bit_information(values, axis=axis).keepbits(bound)
+    return "keepbits", max(found, 1)
+
+
+def _axis_of(name: Any, variable: Variable, dim: str) -> int:
+    for axis, each in enumerate(variable.dims):
+        if equal(dim, each):
+            return axis
+    dims = ", ".join(map(str, variable.dims))
+    raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {shown(dim)}")
+
+
+def _largest(values: Any) -> float:
+    """Return the largest finite magnitude of an array, 0.0 without finite elements."""
+    if not hasattr(values, "to_delayed"):
+        return largest(values)
+    dask = importlib.import_module("dask")
+    of_blocks = [dask.delayed(in_own_thread)(largest, block) for block in values.to_delayed().ravel()]
+    return float(max(dask.compute(of_blocks)[0]))
+
+
+def _masked(data: Any, missing: cf.Missing | None) -> Any:
+    """Return an array with NaN for missing values, lazily if it is lazy."""
+    if not hasattr(data, "map_blocks"):
+        return np.asarray(data) if missing is None else missing.masked(np.asarray(data))
+    return data if missing is None else data.map_blocks(missing.masked, dtype=data.dtype)
+
+
+def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
+    """Return a rounded variable, without attributes of another rounding."""
+    missing, dtype = cf.missing(name, variable), native(variable.dtype)
+    stays = _default_fill(variable, dtype, options)
+    attributes, encoding = (
+        {key: value for key, value in noted.items() if key not in cf.OF_QUANTIZATION}
+        for noted in (variable.attrs, variable.encoding)
+    )
+    if (ends := attributes.get("actual_range")) is not None:
+        attributes["actual_range"] = _rounded(np.asarray(ends, dtype), missing, stays, options)
+    rounded = datasets.by_chunks(_rounded, data, missing, stays, options, dtype=dtype)
+    result: Variable = xarray.Variable(variable.dims, rounded, attributes, encoding)
+    return result
+
+
+def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> float | None:
+    """Return netCDF's default fill value if it marks missing values of a variable and rounding would change it."""
+    with np.errstate(over="ignore"):  # infinity in float16, which stays
+        fill = np.array(cf.NOT_WRITTEN).astype(dtype)
+    has_another = (variable.encoding | variable.attrs).get("_FillValue") is not None
+    return None if has_another or round_array(fill, **options) == fill else cf.NOT_WRITTEN
+
+
+@in_standard_mode
+def _rounded(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
+    """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
+    rounded = round_array(x, **options)
+    if stays is not None:
+        np.copyto(rounded, x, where=x == stays)
+    if missing is not None:
+        gaps = np.isnan(missing.masked(x)) | np.isnan(missing.masked(rounded))
+        np.copyto(rounded, x, where=gaps)
+    return rounded

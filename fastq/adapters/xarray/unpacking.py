@@ -1,0 +1,122 @@
+"""Unpack variables as xarray decodes them, lazily: the variables for kernels, and their numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+from xarray import conventions
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from fastq.adapters.xarray.cf import OF_GAPS, OF_SCALE
+from fastq.adapters.xarray.datasets import by_chunks
+from fastq.system import lazy
+from fastq.system.arguments import is_a, native
+from fastq.system.dtypes import Array
+
+_NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
+_MEANT = {"true": ("i", "u"), "false": ("u", "i")}  # kinds of codes by _Unsigned, as stored and as interpreted
+_AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords": False, "concat_characters": False}
+
+
+class Unpacking(NamedTuple):
+    """The rule from codes to values: see `fastq.plan.casting.unpack_integers`."""
+
+    meant: np.dtype[Any]  # dtype of the codes
+    dtype: np.dtype[Any]  # dtype of the values
+    scale: Array
+    offset: Array
+    gaps: tuple[int, ...]
+
+    def values(self, codes: Array) -> Array:
+        """Return the values of codes as they are stored."""
+        unpack = lazy.module("fastq.plan.casting").unpack_integers
+        codes = codes.view(self.meant.newbyteorder(codes.dtype.byteorder))
+        values: Array = unpack(codes, self.dtype, self.scale, self.offset, self.gaps)
+        return values
+
+
+class _Unpacked(BackendArray):
+    """A variable that is unpacked when it is read."""
+
+    def __init__(self, packed: xarray.Variable, unpacking: Unpacking) -> None:
+        self.packed, self.unpacking = packed, unpacking
+        self.shape, self.dtype = packed.shape, unpacking.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
+
+    def _part(self, key: tuple[Any, ...]) -> Array:
+        return self.unpacking.values(self.packed[key].values)
+
+
+def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
+    """Return a Dataset as xarray decodes it, times left out; variables of packed integers in a dtype, if one is given.
+
+    xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
+    """
+    packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
+    decoded = _decoded(packed)
+    found, indexes, coords = {}, ds.indexes, ds.coords  # each made again when it is asked for
+    for name, each in packed.items():
+        found[name] = decoded[name]
+        if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
+            found[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
+    coordinates = {name: each for name, each in found.items() if name in coords}
+    data = {name: each for name, each in found.items() if name not in coordinates}
+    result = ds.assign(data)
+    return result.assign_coords(coordinates) if coordinates else result
+
+
+def _decoded(variables: Mapping[Any, xarray.Variable]) -> Any:
+    """Return variables as xarray decodes them: what its `decode_cf` calls, without the Datasets around it.
+
+    It takes attributes away from the variables that it is given.
+    """
+    copies = {name: each.copy(deep=False) for name, each in variables.items()}
+    return conventions.decode_cf_variables(copies, {}, **_AS_THEY_ARE)[0]
+
+
+def _is_packed(variable: xarray.Variable) -> bool:
+    """Return whether attributes describe a packing but not times, which xarray decodes differently."""
+    attributes = variable.attrs
+    are_times = "since" in str(attributes.get("units"))
+    return not are_times and not attributes.keys().isdisjoint((*OF_SCALE, *OF_GAPS, "_Unsigned"))
+
+
+def _unpacking(
+    name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
+) -> Unpacking | None:
+    """Return the rule by which kernels decode a variable like xarray; None if xarray must decode it itself."""
+    attributes, stored, casting = packed.attrs, native(packed.dtype), lazy.module("fastq.plan.casting")
+    units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
+    gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
+    are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
+    has_kernel = stored in casting.TARGETS and decoded.dtype in (np.float32, np.float64)
+    if not (are_numbers and np.isfinite(units).all() and has_kernel):
+        return None
+    kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
+    meant = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
+    # xarray 2026.9 swaps the bytes of such a fill value, and compares it with rounded codes
+    if meant != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
+        return None
+    with np.errstate(invalid="ignore"):
+        candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
+    with warnings.catch_warnings(action="ignore"):
+        are_gaps = np.isnan(_decoded({name: xarray.Variable("gap", candidates, attributes)})[name].values)
+    found = tuple(dict.fromkeys(candidates[are_gaps].view(meant).tolist()))
+    computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
+    scale, offset = (np.array([unit], computed) for unit in units)
+    return Unpacking(meant, dtype or decoded.dtype, scale, offset, found)
+
+
+def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:
+    """Return the values of a variable: lazily for dask, else when they are accessed, and kept then."""
+    if packed.chunks is None:
+        lazily = indexing.LazilyIndexedArray(_Unpacked(packed, unpacking))
+        return indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazily))
+    return by_chunks(unpacking.values, packed.data, dtype=unpacking.dtype)

@@ -1,0 +1,44 @@
+"""Codecs of zarr 3: cast_value, scale_offset and bitround of zarr-extensions, by kernels; the extra ``[zarr]``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+
+from fastq.adapters.zarr.casting import cast_value
+
+__all__ = ["cast_value", "register"]
+
+
+def register() -> None:
+    """Register ``cast_value``, ``scale_offset`` and ``bitround``; zarr then uses them in this process.
+
+    ``bitround`` is registered as ``numcodecs.bitround``, too. Written arrays have the same metadata and chunks as with
+    any other implementation of these codecs. zarr itself has the first two from 3.2 on (cast_value through
+    cast-value-rs), and the last one through numcodecs. Its configuration then names fastq's codecs instead; zarr's own
+    are used for data types other than integers and floats of up to 64 bits.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If zarr is not installed.
+
+    Examples
+    --------
+    >>> import fastq
+    >>> fastq.zarr.register()
+    """
+    try:
+        registry, zarr = importlib.import_module("zarr.registry"), importlib.import_module("zarr")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("fastq.zarr.register needs zarr: pip install zarr") from error
+    from fastq.adapters.zarr import codecs
+
+    for name, codec in codecs.CODECS.items():
+        with contextlib.suppress(KeyError, ValueError):  # zarr has no codec of this name: a ValueError from 3.4 on
+            if (own := registry.get_codec_class(name)) is not codec:
+                codec.own = own
+        registry.register_codec(name, codec)
+        # set as a whole: a dot in a name would separate keys of a setting
+        known = zarr.config.get("codecs", {})
+        zarr.config.set({"codecs": {**known, name: f"{codec.__module__}.{codec.__qualname__}"}})

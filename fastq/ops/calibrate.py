@@ -1,0 +1,384 @@
+"""Calibrate: ranges of data that arrives piece by piece, on one machine or many."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.qtypes import QType
+from fastq.ops import calibrator_file
+from fastq.ops.file_parts import as_path, as_path_to_write
+from fastq.plan.cache import call
+from fastq.requests.values import compute_dtype
+from fastq.results import Axis, Histogram, QParams
+from fastq.system import lazy
+from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
+from fastq.system.attributes import Forwarded
+from fastq.system.dtypes import Array
+
+if TYPE_CHECKING:
+    from fastq.plan.calibration import Scheme
+
+LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
+DEFAULT_BINS, DEFAULT_BINS_OF_CHANNELS = 1 << 12, 1 << 10
+MOST_RANGES = 10_000
+_ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
+
+
+def _dispatch(name: str) -> Any:
+    return lazy.module(f"fastq.plan.{name}")
+
+
+class Calibrator:
+    """Ranges and histograms of data that arrives piece by piece, and the parameters for it.
+
+    A calibrator keeps little and is exact: the result is the same to the bit however the data is split, and in whatever
+    order and on whatever machines pieces are added and calibrators merged.
+
+    Parameters
+    ----------
+    dtype : str, dtype or QType
+        Code format, without blocks of its own.
+    axis : int, tuple of int or None
+        Channel axis or axes, as in `quantize`; each channel has a histogram of its own.
+    symmetric : bool
+        Whether there are as many codes below the zero point as above it.
+    convention : str or Convention
+        Whose arithmetic the parameters follow.
+    bins : int, optional
+        Number of histogram bins on either side of 0: a power of two from 16 to 2**20; by default 4096, or 1024 with an
+        axis. Each channel takes ``16 * bins`` bytes, so 4096 channels take 64 MiB by default. While it runs, `update`
+        needs two and a half times as much memory.
+    nan : {"raise", "zero", "keep", "omit"}
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0, "keep" (for formats with a NaN) treats it as
+        0.0 in ranges, and "omit" leaves it out, such as padding that is not data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> calibrator = fastq.Calibrator("int8", symmetric=True)
+    >>> for batch in np.linspace(-1, 3, 100, dtype=np.float32).reshape(10, 10):
+    ...     calibrator.update(batch)
+    >>> calibrator.count, calibrator.minimum, calibrator.maximum
+    (array(100), array(-1., dtype=float32), array(3., dtype=float32))
+    >>> calibrator.qparams().scale
+    array(0.02362205, dtype=float32)
+    """
+
+    def __init__(
+        self,
+        dtype: str | QType | DTypeLike,
+        *,
+        axis: Axis = None,
+        symmetric: bool = False,
+        convention: str | Convention = "onnx",
+        bins: int | None = None,
+        nan: str = "raise",
+    ) -> None:
+        self._scheme: Scheme
+        self._nan: str
+        self._scheme, self._nan = _dispatch("calibration").scheme_of(dtype, axis, symmetric, convention, nan)
+        default = DEFAULT_BINS if self._scheme.axis is None else DEFAULT_BINS_OF_CHANNELS
+        self._bins = default if bins is None else as_int(bins, "bins")
+        if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
+            raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
+        self._seen: Histogram | None = None
+        self._compute = np.dtype(np.float32)
+
+    dtype = Forwarded[QType]("_scheme.dtype", "The code format.")
+    axis = Forwarded[Axis]("_scheme.axis", "Channel axis or axes.")
+    symmetric = Forwarded[bool](
+        "_scheme.symmetric", "Whether there are as many codes below the zero point as above it."
+    )
+    convention = Forwarded[str | Convention]("_scheme.convention", "Whose arithmetic the parameters follow.")
+    bins = Forwarded[int]("_bins", "Bins of a histogram on either side of 0.")
+    nan = Forwarded[str]("_nan", "What becomes of NaN.")
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """The number of elements seen, for each channel."""
+        return np.asarray(self._known.counts.sum(axis=-1))
+
+    @property
+    def minimum(self) -> Array:
+        """The smallest element seen, for each channel, in the compute type."""
+        return self._rounded(self._known.lo)
+
+    @property
+    def maximum(self) -> Array:
+        """The largest element seen, for each channel, in the compute type."""
+        return self._rounded(self._known.hi)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of elements in each bin: shape ``(*channels, 2 * bins)``."""
+        return self._known.counts.copy()
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
+        exponents = _dispatch("histogram").exponents(self._known)
+        return np.asarray(_dispatch("histogram").edges_of(self._bins, exponents[..., None]))
+
+    def _rounded(self, ends: Array) -> Array:
+        return np.asarray(_dispatch("calibration").rounded(ends, self._compute))
+
+    @property
+    def _known(self) -> Histogram:
+        if self._seen is None:
+            raise ValueError("this Calibrator has no data yet: call update")
+        return self._seen
+
+    def update(self, x: ArrayLike) -> None:
+        """Add the elements of an array.
+
+        Parameters
+        ----------
+        x : array_like
+            Finite elements of dtype float16, bfloat16, float32, float64 or an integer dtype; with the same channels as
+            earlier arrays.
+
+        Raises
+        ------
+        TypeError, ValueError, AxisError
+            If x is not as described, or has NaN that is refused; the calibrator is then unchanged.
+        """
+        x, axis = as_array(x, "x"), self.axis
+        nan = "zero" if self._nan == "keep" else self._nan
+        seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
+        self._add(seen, compute_dtype(x.dtype), "x")
+
+    def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
+        known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)
+        if seen.lo.shape != known.lo.shape:
+            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, earlier arrays {known.lo.shape}")
+        self._seen, self._compute = _dispatch("histogram").merged(known, seen), max(self._compute, compute)
+
+    def merge(self, other: Calibrator) -> None:
+        """Add the data of another calibrator; ``a | b`` returns a new calibrator with the data of both.
+
+        Parameters
+        ----------
+        other : Calibrator
+            A calibrator with the same arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If other is not a Calibrator, or has other arguments or channels.
+        """
+        if not is_a(other, Calibrator):
+            raise TypeError(f"other must be a Calibrator, not {shown(other)}")
+        for name in _ARGUMENTS:
+            ours, theirs = self._rule(name), other._rule(name)
+            if not equal(ours, theirs):
+                raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
+        if other._seen is None:
+            return
+        alike = self._seen is not None and self._seen.lo.shape == other._seen.lo.shape
+        if alike and (self.count + other.count >= calibrator_file.MOST_ELEMENTS).any():
+            raise ValueError(f"other has {other.count.max()} elements, and a Calibrator counts less than 2**62")
+        self._add(other._seen, other._compute, "other")
+
+    def _rule(self, name: str) -> Any:
+        """Return an argument by its name; for a convention, its row."""
+        given = getattr(self, name)
+        return as_convention(given) if name == "convention" else given
+
+    def __or__(self, other: Calibrator) -> Calibrator:
+        if not is_a(other, Calibrator):
+            return NotImplemented
+        both = copy.copy(self)  # the data is replaced, never written to
+        both.merge(other)
+        return both
+
+    def __ior__(self, other: Calibrator) -> Calibrator:
+        self.merge(other)
+        return self
+
+    def clipping_range(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> tuple[Array, Array]:
+        """Return the smallest and the largest number that a method keeps, for each channel; numbers beyond are clipped.
+
+        Parameters
+        ----------
+        method : {"minmax", "percentile", "mse", "entropy"}
+            How to choose the range: "minmax" takes all of it, "percentile" keeps a share of the elements, "mse" has the
+            least squared error, and "entropy" keeps most of the information about the distribution. No range is wider
+            than the data. "percentile" and "entropy" are computed as in onnxruntime.
+        percentile : float
+            Percentage of the elements that "percentile" keeps, from 0 to 100.
+        quantized_bins : int
+            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to 2**20. If the histogram has
+            no more bins than this, the whole range is taken.
+        grid : int
+            Number of ranges that "mse" tries, from 1 to 10,000: minimum and maximum times 1 / grid, 2 / grid, .., 1.
+
+        Returns
+        -------
+        lo, hi : ndarray
+            The range, in the compute type and the shape of the channels.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or a channel has no elements yet.
+        """
+        method = as_choice(method, "method", _dispatch("calibration").METHODS)
+        options = _dispatch("calibration").Options(
+            as_float(percentile, "percentile", 0.0, 100.0),
+            as_int(quantized_bins, "quantized_bins"),
+            as_int(grid, "grid"),
+        )
+        if not 2 <= options.quantized_bins <= MOST_BINS or options.quantized_bins % 2:
+            raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
+        if not 1 <= options.grid <= MOST_RANGES:
+            raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
+        lo, hi = _dispatch("calibration").ranges(self._complete, self._scheme, self._compute, method, options)
+        return lo, hi
+
+    @property
+    def _complete(self) -> Histogram:
+        """The data; every channel must have elements."""
+        seen = self._known
+        if len(none := np.argwhere(seen.lo > seen.hi)):
+            first = f"the first of which is [{', '.join(map(str, none[0]))}]"
+            of = f" of {len(none)} of {seen.lo.size} channels, {first}" if seen.lo.ndim else ""
+            raise ValueError(f"this Calibrator has no elements yet{of}: call update")
+        return seen
+
+    def importance(self) -> Array:
+        """Return the mean of the squares of the elements, for each channel: the importance of columns of weights.
+
+        If the channel axis is the last one, channels are the columns of activations and of the weights that they are
+        multiplied with. Pass the result as ``importance=`` to `quantize` or as ``imatrix=`` to `fastq.gguf.quantize`.
+
+        Returns
+        -------
+        ndarray
+            Means in the shape of the channels and in the compute type, which is float64 for float64 arrays (an
+            ``imatrix=`` must be float32). Each element counts as the middle of its bin, at most half a bin away: with
+            1024 bins that is less than a thousandth of the largest magnitude.
+
+        Raises
+        ------
+        ValueError
+            If a channel has no elements yet.
+
+        Examples
+        --------
+        >>> import numpy as np, fastq
+        >>> calibrator = fastq.Calibrator("int8", axis=-1)
+        >>> for batch in np.random.default_rng(0).standard_normal((10, 500, 3)) * [1, 2, 30]:
+        ...     calibrator.update(batch)
+        >>> calibrator.importance().round(1)
+        array([  1. ,   3.9, 907.3])
+        """
+        means: Array = _dispatch("calibration").mean_squares(self._complete, self._compute)
+        return means
+
+    def qparams(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> QParams:
+        """Return the scale and the zero point for the data.
+
+        Parameters
+        ----------
+        method, percentile, quantized_bins, grid
+            How to choose the range: see `clipping_range`.
+
+        Returns
+        -------
+        QParams
+            For "minmax" the same as `choose_qparams` of all arrays together, in float32 or float64. Scales are not
+            rounded to the dtype of half-precision arrays, not even for conventions with ``stored_type="input"`` or
+            ``operation_type="input"``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or a channel has no elements yet.
+        """
+        ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
+        return self._scheme.of_ranges(*ends)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the data and the arguments of this calibrator to a file, which appears whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write; an existing file is replaced. Equal calibrators have equal files.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described or can't be written, or a file can't store the format or convention.
+        """
+        arguments = {name: getattr(self, name) for name in _ARGUMENTS}
+        content = calibrator_file.Content(arguments, self._seen, self._compute.name)
+        calibrator_file.write(as_path_to_write(path, ".calibrator"), content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Calibrator:
+        """Read a calibrator from a file of `save`. No code in the file is run.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        Calibrator
+            The calibrator that was saved.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described, can't be read, or is not a calibrator file.
+        """
+        path = as_path(path)
+        arguments, seen, compute = calibrator_file.read(path)
+        try:
+            calibrator = cls(**arguments)
+        except Exception as error:
+            raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+        calibrator._seen, calibrator._compute = seen, np.dtype(compute)
+        return calibrator
+
+    def __repr__(self) -> str:
+        where = "" if self.axis is None else f", axis={self.axis}"
+        count = 0 if self._seen is None else int(self._seen.counts.sum())
+        return f"Calibrator({self.dtype}{where}, bins={self.bins}): {count} elements"
+
+
+def side_by_side(grid: Any, axes: int) -> Calibrator:
+    """Return a calibrator with the channels of others, given as nested lists with one level for each channel axis."""
+    first: Any = grid
+    for _ in range(axes):
+        first = first[0]
+    both: Calibrator = copy.copy(first)
+    moved = _of_all(grid, lambda one: np.moveaxis(one._known.counts, -1, 0))
+    lo, hi = _of_all(grid, lambda one: one._known.lo), _of_all(grid, lambda one: one._known.hi)
+    both._seen = Histogram(lo, hi, np.moveaxis(moved, 0, -1))
+    return both
+
+
+def _of_all(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:
+    def arrays(nested: Any) -> Any:
+        return [arrays(each) for each in nested] if isinstance(nested, list) else array_of(nested)
+
+    return np.block(arrays(grid))

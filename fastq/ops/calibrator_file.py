@@ -1,0 +1,111 @@
+"""Write calibrators to files, and read them back: one line of JSON, then minima, maxima and counts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from fastq.ops import file_parts
+from fastq.ops.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
+from fastq.results import Histogram
+from fastq.system import atomic, lazy
+from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_duplicates
+
+FORMAT = "fastq.Calibrator 1"
+_LONGEST_LINE = 1 << 16
+MOST_ELEMENTS = 1 << 62
+_DOUBLES, _INTEGERS = np.dtype("<f8"), np.dtype("<i8")
+
+
+class Content(NamedTuple):
+    """The contents of a file: the arguments of a calibrator, its data, and the compute type."""
+
+    arguments: dict[str, Any]
+    seen: Histogram | None
+    compute: str
+
+
+# --- write ------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, content: Content) -> None:
+    """Write a file that appears whole or not at all."""
+    arguments, seen = dict(content.arguments), content.seen
+    qtype = arguments.pop("dtype")
+    arguments["convention"] = convention_entry(arguments["convention"])
+    shape = None if seen is None else list(seen.lo.shape)
+    header = {"format": FORMAT, **qtype_entry(qtype), **arguments, "compute": content.compute, "shape": shape}
+    with atomic.replacing(path) as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        for numbers, dtype in zip(seen or (), (_DOUBLES, _DOUBLES, _INTEGERS), strict=False):
+            file.write(np.ascontiguousarray(numbers, dtype).data)
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Content:
+    """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
+    with file_parts.opened(path, "Calibrator") as file:
+        return _read(file)
+
+
+def _read(file: BinaryIO) -> Content:
+    line = file.readline(_LONGEST_LINE)
+    header = json.loads(line, object_pairs_hook=without_duplicates)
+    if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
+        raise ValueError(f"it does not begin with the words {FORMAT}")
+    shape, compute, bits = (header.pop(name) for name in ("shape", "compute", "bits"))
+    if compute not in ("float32", "float64"):
+        raise ValueError(f"compute must be float32 or float64, not {shown(compute)}")
+    arguments = header | {"dtype": qtype_of(header["dtype"], bits)}
+    arguments["convention"] = convention_of(arguments["convention"])
+    arguments["axis"] = with_tuples(arguments["axis"])
+    rest = os.fstat(file.fileno()).st_size - len(line)
+    if shape is None:
+        if rest:
+            raise ValueError(f"{rest} bytes are left over")
+        return Content(arguments, None, compute)
+    axis, shape = arguments["axis"], as_shape(shape)
+    if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
+        raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
+    seen = _checked(_seen(file, shape, as_int(arguments["bins"], "bins"), rest))
+    for ends in (seen.lo, seen.hi) if compute == "float32" else ():
+        if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
+            raise ValueError("minima and maxima are not float32")
+    return Content(arguments, seen, compute)
+
+
+def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
+    parts = math.prod(shape)
+    if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
+        raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")
+    lo, hi = (read_array(file, shape, _DOUBLES) for _ in range(2))
+    return Histogram(lo, hi, read_array(file, (*shape, 2 * bins), _INTEGERS))
+
+
+def _checked(seen: Histogram) -> Histogram:
+    """Return histograms if they are possible: the bins of minimum and maximum have elements, those beyond none."""
+    counts, bins = seen.counts, seen.counts.shape[-1] // 2
+    total = counts.sum(axis=-1, dtype=np.float64)
+    if (counts < 0).any() or (total >= MOST_ELEMENTS).any():
+        raise ValueError("counts are negative or too large")
+    there = total > 0
+    finite = np.isfinite(seen.lo) & np.isfinite(seen.hi) & (seen.lo <= seen.hi)
+    none = (seen.lo == np.inf) & (seen.hi == -np.inf)
+    if not np.where(there, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
+        raise ValueError("minima and maxima don't fit the counts")
+    widths = lazy.module("fastq.plan.histogram").exponents(seen)
+    occupied = counts[there] > 0
+    ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
+    for end, extreme in zip(ends, (seen.lo[there], seen.hi[there]), strict=True):
+        bin_of = np.floor(np.ldexp(extreme, -widths[there]))
+        bin_of = np.where(extreme < 0, np.minimum(bin_of, -1), bin_of)
+        if not np.array_equal(bin_of + bins, end):
+            raise ValueError("minima and maxima don't lie in the outermost bins")
+    return seen

@@ -1,0 +1,101 @@
+"""Dequantize: the public functions that turn codes into values."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike, DTypeLike
+
+from fastq.formats.conventions import Convention
+from fastq.plan.cache import call
+from fastq.results import Axis, QuantizedArray
+from fastq.system.arguments import is_a, shown
+from fastq.system.dtypes import Array
+
+
+def dequantize_linear(
+    codes: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: Axis = 1,
+    block_size: int = 0,
+    out: Array | None = None,
+    convention: str | Convention = "onnx",
+) -> Array:
+    """Dequantize with raw parameters: ``(codes - zero_point) * scale``, the DequantizeLinear operator of ONNX.
+
+    Parameters
+    ----------
+    codes : array_like of int8, uint8, int16, uint16, int32 or a dtype of ml_dtypes
+        One code per element; int32 is for biases and sums of products, without a zero point.
+    scale, zero_point
+        As in `quantize_linear`, except that a scale may be 0; the product is computed in float64 for float64 scales,
+        else in float32.
+    dtype : float16, bfloat16, float32 or float64, optional
+        Output dtype; by default that of `out`, else that of the scale, or float32 if values cannot have that dtype.
+    axis, block_size
+        As in `quantize_linear`.
+    out : ndarray, optional
+        Array to write to, in the shape of the codes.
+    convention : str or Convention
+        As in `quantize_linear`; if it keeps scales in float64, the product is computed in the output dtype.
+
+    Returns
+    -------
+    ndarray
+        Values in the shape of the codes; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
+    array([-64. ,   0. ,  63.5], dtype=float32)
+    """
+    options, types = (axis, block_size, dtype, convention), (type(axis), type(block_size))
+    result: Array = call("dequantize_linear", codes, out, scale, zero_point, None, options, types)
+    return result
+
+
+def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
+    """Dequantize: return the values that codes stand for, ``(code - zero_point) * scale``.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        Codes and parameters; for codes with raw parameters see `dequantize_linear`, for blocks of GGUF
+        `fastq.gguf.dequantize`.
+    dtype : float16, bfloat16, float32 or float64, optional
+        Output dtype; by default that of `out`, else the compute type of the parameters.
+    out : ndarray, optional
+        Array to write to, of shape ``q.shape``.
+
+    Returns
+    -------
+    ndarray
+        Values of shape ``q.shape``; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or the parts of q do not fit each other.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> q = fastq.quantize(np.array([-1.0, 0.0, 0.5, 1.55], np.float32), "int8")
+    >>> fastq.dequantize(q)
+    array([-1.  ,  0.  ,  0.5 ,  1.55], dtype=float32)
+    """
+    if not is_a(q, QuantizedArray):
+        raise TypeError(
+            f"q must be a QuantizedArray, not {shown(q)}: for codes and raw parameters see fastq.dequantize_linear, "
+            "for blocks of GGUF fastq.gguf.dequantize"
+        )
+    p = q.qparams
+    result: Array = call("dequantize", q.codes, out, p.scale, p.zero_point, p, (dtype, p.key), (), q.shape)
+    return result

@@ -1,0 +1,206 @@
+"""Find the launch plan of a call by its key, or have it resolved: the one way from a public function to a kernel.
+
+Resolve, launch, explain. The key is everything in a call except the elements of its arrays: types, dtypes, shapes,
+strides, flags and options. A call with a new key is resolved once: its arguments are validated, and a launch plan is
+made for calls like it. The plan is then launched with the arrays. The compiled driver checks the elements and the
+memory (scales are positive and finite, zero points are codes, memory is not shared with the output, no NaN). A call
+that the driver refuses goes to the validation in Python, which explains the error or copies memory that input and
+output share.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.formats.range_methods import MSERange
+from fastq.plan.operation import OPERATIONS
+from fastq.requests.noise import Noise
+from fastq.system import lazy
+from fastq.system.arguments import as_array, is_a
+
+# a plan with its threads and checks; called with the operands, QParams and, if it rounds at random, noise
+BoundCall = Callable[..., Any]
+
+# arrays of other libraries, and the modules with a `call` for them, which takes a `Call`
+_HOLDERS = {
+    ("dask.array", "Array"): "fastq.adapters.dask.graphs",
+    ("xarray", "DataArray"): "fastq.adapters.xarray.labelled",
+}
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
+_C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape
+_SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
+
+
+class PlanCache:
+    """Plans by key, in two generations: what is looked up moves to the recent one, the older one is dropped as a whole.
+
+    There is no lock: threads that insert at once lose at most a generation, which is resolved again.
+    """
+
+    def __init__(self, size: int = 2048) -> None:
+        self.size = size
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all plans: they are for another number of threads, or for the threads of a parent process."""
+        self.recent: dict[Any, BoundCall] = {}
+        self.older: dict[Any, BoundCall] = {}
+
+    def from_older(self, key: Any) -> BoundCall | None:
+        """Return the plan of a key from the older generation and move it, or None if there is no plan."""
+        plan = self.older.get(key)
+        if plan is not None:
+            self.insert(key, plan, self.recent)
+        return plan
+
+    def insert(self, key: Any, plan: BoundCall, recent: dict[Any, BoundCall]) -> None:
+        """Keep a plan that was resolved when `recent` was in use; if it no longer is, the plan may be outdated."""
+        if recent is not self.recent:
+            return
+        if len(recent) >= self.size // 2:
+            self.older, self.recent = recent, {key: plan}
+        else:
+            recent[key] = plan
+
+
+plans = PlanCache()
+
+
+def call(
+    operation: str,
+    x: Any,
+    y: Any,
+    a: Any,
+    b: Any,
+    qparams: Any,
+    options: tuple[Any, ...],
+    types: tuple[type, ...] = (),
+    shape: Any = None,
+    noise: Noise | None = None,
+) -> Any:
+    """Launch the plan of a call; the call is resolved if there is no plan yet.
+
+    The operation is a row of `OPERATIONS`, which has the names of x, y (an output, or another array), a and b. QParams
+    are passed on to the plan; the parts on which a plan may depend are among the options, too. `options` are as the
+    caller gave them, in the order of the row, the axis first; `types` are the types of the first ones, which are
+    numbers, since True == 1 == 1.0. `shape` is the shape of the values, if packed codes do not determine it, and
+    `noise` has the random numbers for rounding, on which no plan depends.
+    """
+    if type(x) is not ndarray:
+        if (holder := _holder_of(x)) is not None:
+            named = OPERATIONS[operation].options(*options)
+            return holder.call(Call(operation, (x, y, a, b), qparams, named, types, shape, noise))
+        x = as_array(x, OPERATIONS[operation].operands[0])
+    recent = plans.recent
+    try:
+        key = key_of(operation, x, y, a, b, options, types, shape)
+        plan = recent.get(key) or plans.from_older(key)
+    except Exception:  # an object that is not hashable or can't be inspected: validation explains the error
+        key = plan = None
+    if plan is None:
+        plan = _resolve(Call(operation, (x, y, a, b), qparams, OPERATIONS[operation].options(*options), types, shape))
+        if key is not None and _are_immutable((*options, shape)):
+            plans.insert(key, plan, recent)
+    return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
+
+
+class Call(NamedTuple):
+    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays."""
+
+    operation: str
+    operands: tuple[Any, Any, Any, Any]  # x, y, a and b
+    qparams: Any
+    options: Any  # the named tuple of the operation
+    types: tuple[type, ...]
+    shape: Any
+    noise: Noise | None = None
+
+    def made(self) -> Any:
+        """Make the call."""
+        return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape, self.noise)
+
+
+def _holder_of(x: Any) -> Any:
+    """Return the module that takes calls on an array of another library, which has imported it; None for most."""
+    for (library, name), home in _HOLDERS.items():
+        found = sys.modules.get(library)
+        if found is not None and is_a(x, getattr(found, name, ())):
+            return lazy.module(home)
+    return None
+
+
+def key_of(
+    operation: str,
+    x: ndarray,
+    y: Any,
+    a: Any,
+    b: Any,
+    options: tuple[Any, ...],
+    types: tuple[type, ...],
+    shape: Any,
+) -> Any:
+    """Build the key of the plan cache from types, dtypes, shapes, strides, flags and options.
+
+    A tuple of axes is followed by their types. This is one expression, since each call of a function takes 60 ns.
+    """
+    return (
+        operation,
+        options,
+        types,
+        (*map(type, options[0]),) if types and types[0] is tuple else shape,
+        x.dtype,
+        x.shape,
+        flags := x.flags.num,
+        None if flags & _C_CONTIGUOUS else x.strides,
+        None
+        if y is None
+        else (y.dtype, y.shape, flags := y.flags.num, None if flags & _C_CONTIGUOUS else y.strides)
+        if type(y) is ndarray
+        else _described(y),
+        kind if (kind := type(a)) in _SCALARS else _described(a),
+        kind if (kind := type(b)) in _SCALARS else _described(b),
+    )
+
+
+def _described(operand: Any) -> Any:
+    """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
+    if isinstance(operand, ndarray):
+        return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num
+    return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH
+
+
+_WITHOUT_HASH: list[None] = []  # an argument that is not an array is converted at each call
+
+
+def _are_immutable(options: tuple[Any, ...]) -> bool:
+    """Whether no option can come to mean something else, as an object with an `__index__` of its own can.
+
+    A caller's class is a dtype by an attribute that may change; those of JAX, with their own class, do not change.
+    """
+    for option in options:
+        kind = type(option)
+        if kind is type:
+            known = option in _IMMUTABLE or issubclass(option, np.generic)
+        elif issubclass(kind, tuple):
+            known = _are_immutable(option)
+        else:
+            known = kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
+        if not known:
+            return False
+    return True
+
+
+def _resolve(asked: Call) -> BoundCall:
+    """Return the plan of a call, which is made in the standard floating-point mode."""
+    row = OPERATIONS[asked.operation]
+    resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.plan.{row.resolver}"), asked.operation)
+    resolve = lazy.module("fastq.engine.runtime.boundary").in_standard_mode(resolve)
+    return resolve(asked, *asked.operands[: len(row.operands)])

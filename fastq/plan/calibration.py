@@ -1,0 +1,166 @@
+"""Take ranges from histograms, by a method, and parameters from ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.plan import thresholds
+from fastq.plan.cache import call
+from fastq.plan.histogram import edges_of, exponents
+from fastq.requests.options import QuantizeOptions, RangeOptions
+from fastq.requests.values import calibrated
+from fastq.results import Axis, Histogram, QParams
+
+Array = NDArray[Any]
+
+
+class Scheme(NamedTuple):
+    """The scheme of the parameters, as in `fastq.choose_qparams`; `symmetric` is true for float formats."""
+
+    dtype: QType
+    axis: Axis
+    symmetric: bool
+    convention: str | Convention
+
+    def of_ranges(self, lo: Array, hi: Array) -> QParams:
+        """Return the parameters of ranges, each of which belongs to a part."""
+        axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
+        symmetric = self.symmetric and not self.dtype.element
+        options = RangeOptions(axis, symmetric=symmetric, dtype=self.dtype, convention=self.convention)
+        types = type(axis), int, bool, bool, type(None)
+        params: QParams = call("qparams_of_ranges", lo, hi, None, None, None, options, types)
+        return replace(params, axis=self.axis)
+
+    def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
+        """Fake quantize x, whose leading axes are those of the ranges, each row of the last axis by its own range."""
+        params = self.of_ranges(lo, hi)
+        if self.axis is not None:
+            params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
+        options = QuantizeOptions(key=params.key)
+        given = params.scale, params.zero_point, params
+        values: Array = call("fake_quantize_with_qparams", x, None, *given, options, (bool,))
+        return values
+
+
+def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
+    """Validate what a calibrator is for; return it, and what becomes of NaN."""
+    request = calibrated(dtype, axis, symmetric, convention, nan)
+    return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
+
+
+Ends = tuple[Array, Array]
+
+
+class Options(NamedTuple):
+    """Options of the methods."""
+
+    percentile: float
+    quantized_bins: int
+    grid: int
+
+
+@in_standard_mode
+def ranges(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> Ends:
+    """Return the ranges that a method takes from histograms, in the compute type."""
+    lo, hi = _METHODS[method](seen, scheme, compute, options)
+    return rounded(lo, compute), rounded(hi, compute)
+
+
+@in_standard_mode
+def rounded(ends: Array, compute: np.dtype[Any]) -> Array:
+    """Return the ends of ranges in the compute type."""
+    return ends.astype(compute)
+
+
+def _minmax(seen: Histogram, *_: object) -> Ends:
+    return seen.lo, seen.hi
+
+
+@np.errstate(over="ignore", under="ignore")  # values may be infinite
+def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
+    """Return the ranges, shrunk to a number of `grid` parts, with the least squared error; among equals the largest.
+
+    Errors are computed for the middles of bins, in units of the largest magnitude so that no square overflows.
+    """
+    middles = np.ldexp(_middles(seen), exponents(seen)[..., None]).astype(compute)
+    largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]
+    least, lo, hi = np.full(seen.lo.shape, np.inf), seen.lo, seen.hi
+    for part in range(options.grid, 0, -1):
+        ratio = part / options.grid
+        ends = (seen.lo * ratio).astype(compute), (seen.hi * ratio).astype(compute)
+        values = scheme.values_of(middles, *ends)
+        error = np.where(seen.counts, (middles.astype(np.float64) - values) / largest, 0.0)
+        total = (error * error * seen.counts).sum(axis=-1)
+        better = total < least
+        least = np.where(better, total, least)
+        lo, hi = np.where(better, ends[0], lo), np.where(better, ends[1], hi)
+    return lo, hi
+
+
+def _middles(seen: Histogram) -> Array:
+    """Return the middles of bins in units of their width, of the outermost ones within minimum and maximum."""
+    bins, lo, hi = seen.counts.shape[-1] // 2, *(np.ldexp(end, -exponents(seen))[..., None] for end in seen[:2])
+    return np.asarray(np.clip(np.arange(-bins, bins) + 0.5, lo, hi))
+
+
+@in_standard_mode
+@np.errstate(over="ignore", under="ignore")
+def mean_squares(seen: Histogram, compute: np.dtype[Any]) -> Array:
+    """Return the mean of the squares of the middles of bins, each counted for its elements; a sum is rounded once."""
+    middles, means = _middles(seen), np.empty(seen.lo.shape)
+    for part in np.ndindex(means.shape):
+        there = np.flatnonzero(seen.counts[part])
+        counts = seen.counts[part][there]
+        means[part] = math.fsum(counts * np.square(middles[part][there])) / int(counts.sum())
+    return np.asarray(np.ldexp(means, 2 * exponents(seen)), compute)
+
+
+def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
+    """Make a method of one that takes a range from a single histogram, its counts and edges; none goes beyond it."""
+
+    def ends(seen: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
+        lo, hi, widths = seen.lo.copy(), seen.hi.copy(), exponents(seen)
+        for part in np.ndindex(lo.shape):
+            counts = seen.counts[part]
+            low, high = of_part(counts, edges_of(counts.size // 2, widths[part]), scheme, options)
+            lo[part], hi[part] = np.clip((low, high), lo[part], hi[part])
+        return lo, hi
+
+    return ends
+
+
+def _magnitudes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return counts of magnitudes; the bins below 0 have the upper edge where the others have the lower one."""
+    bins = counts.size // 2
+    return np.asarray(counts[bins:] + counts[bins - 1 :: -1])
+
+
+def _percentile(counts: NDArray[np.int64], edges: Array, scheme: Scheme, options: Options) -> list[float]:
+    if scheme.symmetric:
+        return thresholds.percentile(_magnitudes(counts), edges[counts.size // 2 :], options.percentile, True)
+    return thresholds.percentile(counts, edges, options.percentile, False)
+
+
+def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Options) -> list[float]:
+    """Return the range of least divergence; bins beyond the largest magnitude do not count."""
+    bins, used = counts.size // 2, int(np.flatnonzero(_magnitudes(counts))[-1]) + 1
+    first, last = bins - used, bins + used
+    return thresholds.entropy(counts[first:last], edges[first : last + 1], options.quantized_bins)
+
+
+_METHODS: dict[str, Callable[..., Ends]] = {
+    "minmax": _minmax,
+    "percentile": _each(_percentile),
+    "mse": _mse,
+    "entropy": _each(_entropy),
+}
+METHODS = tuple(_METHODS)

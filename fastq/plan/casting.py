@@ -1,0 +1,111 @@
+"""Cast floats to integers, and unpack integers to floats: the launches behind `fastq.zarr` and `fastq.xarray`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import VALUES, LaunchPlan, bind, plan_launch, run
+from fastq.engine.runtime.tiling import WHOLE_BYTES
+from fastq.kernels.args import CastOperands, UnpackOperands
+from fastq.plan.arrange import NO_LAYOUT, result_of
+from fastq.plan.cache import BoundCall, Call
+from fastq.plan.copies import copy_from
+from fastq.plan.kernel_call import cast_address, kernel_args, store_mode, unpack_address
+from fastq.requests.unpacking import unpack
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+
+SOURCES = frozenset(map(np.dtype, ("float16", "float32", "float64")))
+TARGETS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
+
+
+@in_standard_mode
+def cast_floats(
+    x: Array,
+    dtype: np.dtype[Any],
+    rounding: str = "half_even",
+    *,
+    wraps: bool = False,
+    code_range: tuple[int, int] | None = None,
+    scale: float = 1.0,
+    offset: float = 0.0,
+    fill: int | None = None,
+) -> tuple[Array, int]:
+    """Cast an array of `SOURCES` to one of `TARGETS`; return it and the status.
+
+    ``(x - offset) / scale`` is cast, in the type to compute in, rounded by a key of
+    ``fastq.kernels.formulas.ROUNDING``. With `wraps` values out of range wrap around; else they are clamped to
+    `code_range`, by default all integers, and the status reports them. `fill` is the integer for NaN, and infinities
+    are then out of range; by default the status reports both.
+    """
+    src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
+    if not x.size:
+        return result, 0
+    # float32 can't represent all bounds of 32 bits
+    compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
+    info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
+    least, most = code_range or (info.min, info.max)
+    spec = rounding, wraps, "raise" if fill is None else "keep", scaled
+    kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
+    args = kernel_args(NO_LAYOUT, (least, most), size=fill or 0)
+    return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
+
+
+def unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
+    """Resolve `fastq.xarray.unpack_array`."""
+    if native(codes.dtype) not in TARGETS:
+        raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
+    asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
+    unpacked, ready = _unpacker(codes, *asked), asked.ready
+    return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
+
+
+@in_standard_mode
+def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array, gaps: tuple[int, ...] = ()) -> Array:
+    """Return ``x * scale + offset``, and NaN for gaps, of an array of `TARGETS` as float32 or float64.
+
+    The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
+    float64. `gaps` are numbers of the dtype of x.
+    """
+    return _unpacker(x, dtype, scale.dtype, gaps)(x, scale, offset)
+
+
+def _unpacker(
+    x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
+) -> Callable[[Array, Array, Array], Array]:
+    """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
+    src, new = native(x.dtype), result_of(x.shape, dtype, None).new
+    if not x.size:
+        return lambda x, scale, offset: new()
+    first, second = (*gaps, *gaps, 0, 0)[:2]
+    kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
+    streaming = store_mode(x.size, src, dtype, codes=False)
+    args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
+    launch, gather = bind(_plan(kernel, args, x.size)), copy_from(x)
+
+    def values(x: Array, scale: Array, offset: Array) -> Array:
+        result: Array = new()
+        launch(x if gather is None else gather(x), result, scale, offset)
+        for gap in gaps[2:]:
+            result[x == gap] = np.nan
+        return result
+
+    return values
+
+
+def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
+    """Launch a kernel on arrays of any memory; return the status."""
+    gather = copy_from(x)
+    return run(_plan(kernel, args, x.size), x if gather is None else gather(x), result, *units)
+
+
+def _plan(kernel: int, args: Array, size: int) -> LaunchPlan:
+    threads = threadpool.threads_for(size)
+    return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES)

@@ -1,0 +1,192 @@
+"""Copy arrays between contiguous and other memory, tile by tile on all threads; pack and unpack codes of few bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.args import CopyOperands
+from fastq.kernels.storage import ElementType, StorageFormat, bits_of
+from fastq.plan.arrange import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
+from fastq.plan.kernel_call import COPY, kernel_address, kernel_args, store_mode, tiled_if_fits
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+
+# elements of which chunks of copied codes are multiples: whole cache lines in any format
+REPACKED = 1 << 14
+
+
+def copy_from(x: Array) -> Callable[[Array], Array] | None:
+    """Return what copies arrays like this one to contiguous memory; None where kernels can work on them as they are."""
+    memory, shape, dtype = memory_of(x), x.shape, native(x.dtype)
+    if memory is None:
+        return None
+    copy = _copy(plan_copy(shape, dtype, StridedOperands(x=memory)))
+
+    def gather(x: Array) -> Array:
+        result = result_pool.empty(shape, dtype)
+        copy(x, result)
+        return result
+
+    return gather
+
+
+def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
+    """Return what copies contiguous memory to arrays like this one; None where kernels can work on them as they are."""
+    memory = memory_of(target, writes=True)
+    if memory is None:
+        return None
+    return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
+
+
+def spreading(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
+    """Return what executes with a result in contiguous memory, and copies it to arrays like a target, if it has to."""
+    spread = None if target is None else copy_to(target)
+    if spread is None:
+        return execute
+
+    def execute_and_spread(x: Array, out: Array, *others: Any) -> int:
+        result = result_pool.empty(out.shape, out.dtype)
+        status = execute(x, result, *others)
+        spread(result, out)
+        return status
+
+    return execute_and_spread
+
+
+def _copy(plan: LaunchPlan) -> Callable[[Array, Array], int]:
+    """Return what launches a plan again and again, on arrays that fit it."""
+    launch = bind(plan)
+
+    def copy(source: Array, target: Array) -> int:
+        status = launch(source, target)
+        assert status != UNFIT
+        return status
+
+    return copy
+
+
+def plan_repack(
+    shape: tuple[int, ...],
+    code_format: StorageFormat,
+    src: ElementType,
+    dst: ElementType,
+    memory: StridedOperands = NOT_STRIDED,
+    op: str = "repack",
+    nan: str = "raise",
+) -> LaunchPlan | None:
+    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer."""
+    size, length = math.prod(shape), shape[-1] if shape else 1
+    kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
+    threads = threadpool.threads_for(size)
+    codes = op == "repack" and isinstance(dst, StorageFormat)
+    dense = length % code_format.group == 0 or size == length
+    args = kernel_args(
+        Layout(1, length, 1, length, 1, 1, 1, ()),
+        streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
+    )
+    if dense:
+        kernel = kernel_address("body.repack.repack_elements", kinds, op, nan=nan)
+        plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
+        return tiled_if_fits(plan, shape, memory, kinds)
+    kernel = kernel_address("body.repack.repack", kinds, op, nan=nan)
+    plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
+    bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
+    return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
+
+
+def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
+    """Plan to copy elements in C order between contiguous and other memory."""
+    bits = np.dtype(f"u{dtype.itemsize}")
+    plan = plan_repack(shape, StorageFormat(8, False), bits, bits, memory)
+    assert plan is not None  # elements are whole bytes
+    return plan
+
+
+def _as_integers(kind: ElementType) -> ElementType:
+    if isinstance(kind, StorageFormat):
+        return StorageFormat(kind.bits, False) if kind.element else kind
+    return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
+
+
+# --- codes of few bits, along an axis ---------------------------------------------------------------------------------
+
+
+def packer(
+    codes: Array,
+    packed: Array | None,
+    code_format: StorageFormat,
+    axis: int = -1,
+    source: StorageFormat | None = None,
+    op: str = "repack",
+    nan: str = "raise",
+) -> Callable[[Array, Array], int]:
+    """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
+
+    It takes arrays of the same dtype, shape and strides as these; without `packed` one in C order. Codes lie in memory
+    as `source` says, None: as their dtype does.
+    """
+    if not codes.size:
+        return lambda codes, packed: 0
+    order, kind = with_last(axis, codes.ndim), source or native(codes.dtype)
+    rows, where = codes.transpose(order), None if packed is None else packed.transpose(order)
+
+    def plan(part: Array) -> LaunchPlan | None:
+        return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
+
+    launch, by_rows = _of_rows(rows, plan)
+    execute = spreading(launch, where)
+    if execute is launch and not by_rows:
+        return launch
+    return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
+
+
+def unpacker(
+    packed: Array, codes: Array, code_format: StorageFormat, axis: int = -1
+) -> Callable[[Array, Array], object]:
+    """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
+    if not codes.size:
+        return lambda packed, codes: None
+    order, target = with_last(axis, codes.ndim), native(codes.dtype)
+    where, rows = packed.transpose(order), codes.transpose(order)
+
+    def plan(part: Array) -> LaunchPlan | None:
+        memory = StridedOperands(out=memory_of(part, writes=True))
+        return plan_repack(part.shape, code_format, code_format, target, memory)
+
+    launch, by_rows = _of_rows(rows, plan)
+    gather = copy_from(where)
+    if gather is None and not by_rows:
+        return launch
+
+    def unpack_rows(packed: Array, codes: Array) -> None:
+        where = packed.transpose(order)
+        launch(where if gather is None else gather(where), codes.transpose(order) if by_rows else codes)
+
+    return unpack_rows
+
+
+def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
+    """Return what takes operands like these rows, and whether one by one: rows that are too long for a plan of all."""
+    whole = plan(rows)
+    if whole is not None:
+        return bind(whole), False
+    of_row = plan(rows[(0,) * (rows.ndim - 1)])
+    assert of_row is not None  # one row alone ends where the array does
+    launch, indices = bind(of_row), list(np.ndindex(rows.shape[:-1]))
+
+    def launch_rows(x: Array, y: Array) -> int:
+        status = 0
+        for index in indices:
+            status |= launch(x[index], y[index])
+        return status
+
+    return launch_rows, True

@@ -1,0 +1,139 @@
+"""Resolve histograms, and merge them: whatever the parts of an array and their order, the sum is the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, SUMS, LaunchPlan, X, bind, plan_launch
+from fastq.formats.granularity import granularity
+from fastq.kernels.args import LEAST_EXPONENT, PARTIALS, HistogramOperands
+from fastq.plan.arrange import NEVER, Layout, StridedOperands, View, memory_of, memory_order
+from fastq.plan.cache import BoundCall, Call
+from fastq.plan.kernel_call import RUNS, enough_for_all, kernel_address, kernel_args, tiled
+from fastq.plan.reduction import identities
+from fastq.plan.refusal import refuse_infinite_values, refuse_nan
+from fastq.requests.values import check_input
+from fastq.results import Histogram
+from fastq.system import tuning
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+
+
+def histogram(call: Call, x: Array) -> BoundCall:
+    """Resolve the histogram of each part of an array."""
+    axis, bins, nan = call.options
+    check_input(x.dtype)
+    where = granularity(axis, 0, x.ndim)
+    shape = where.parameter_shape(x.shape)
+    if x.size == 0:
+        return lambda *operands: empty(shape, bins)
+    order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
+    turned, parts = x.transpose(order), math.prod(shape)
+    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
+    view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
+    plan = plan_histogram(view, bins, nan, native(x.dtype))
+    launch_plan = bind(plan.plan)
+
+    def launch(x: Array, *_: object) -> Histogram:
+        counts, lo, hi = plan.begin()
+        status = launch_plan(x, None, None, None, counts, lo, hi)
+        refuse_nan(status, x, nan=nan)
+        refuse_infinite_values(status, x)
+        counts = counts.sum(axis=2, dtype=counts.dtype) if plan.partials > 1 else counts[:, :, 0]
+        result = Histogram(lo[0], hi[0], counts[0])
+        for slot in range(1, plan.slots):
+            result = merged(result, Histogram(lo[slot], hi[slot], counts[slot]))
+        return Histogram(result.lo.reshape(shape), result.hi.reshape(shape), result.counts.reshape(*shape, -1))
+
+    return launch
+
+
+class HistogramReduction(NamedTuple):
+    """A reduction to histograms: partial results of threads, each of them of neighbouring elements, side by side."""
+
+    plan: LaunchPlan  # the launch
+    slots: int  # partial results of threads, histograms in each, partial results of one, and bins of each
+    parts: int
+    partials: int
+    width: int
+    dtype: np.dtype[Any]  # of counts
+
+    def begin(self) -> tuple[Array, Array, Array]:
+        """Return counts, minima and maxima of nothing."""
+        counts = np.zeros((self.slots, self.parts, self.partials, self.width), self.dtype)
+        return counts, *identities(np.dtype(np.float64), self.slots * self.parts, (self.slots, self.parts))
+
+
+def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> HistogramReduction:
+    """Plan the histograms of the parts of an array, which follow each other."""
+    size, parts, length = math.prod(view.shape), view.layout.blocks, view.layout.block
+    width, threads = 2 * bins, threadpool.threads_for(size)
+    alone = enough_for_all(parts, threads)
+    accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
+    nbytes, tuned = parts * width * accumulator.itemsize, tuning.current()
+    threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
+    slots = 1 if alone else threads
+    partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
+    kernel = kernel_address(
+        RUNS, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
+    )
+    stride = parts if slots > 1 else 0
+    args = kernel_args(view.layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)
+    chunk_multiple = length if alone else 1
+    plan = plan_launch(
+        kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
+    )
+    plan = tiled(plan, view, (dtype,), chunk_multiple=chunk_multiple)
+    return HistogramReduction(plan, slots, parts, partials, width, accumulator)
+
+
+def empty(shape: tuple[int, ...], bins: int) -> Histogram:
+    """Return histograms of nothing."""
+    return Histogram(np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros((*shape, 2 * bins), np.int64))
+
+
+@in_standard_mode
+def exponents(part: Histogram) -> NDArray[np.int64]:
+    """Return the exponent of the width of the bins of each part."""
+    bins = part.counts.shape[-1] // 2
+    magnitude = np.maximum(np.maximum(-part.lo, part.hi), 0.0)
+    least = np.frexp(magnitude)[1].astype(np.int64) - (bins.bit_length() - 1)
+    return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
+
+
+@in_standard_mode
+def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
+    """Return the edges of the bins of histograms with these exponents; the outermost may be infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponents))
+
+
+@in_standard_mode
+def merged(a: Histogram, b: Histogram) -> Histogram:
+    """Return the histograms of the elements of both."""
+    both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
+    wanted = exponents(both)
+    return both._replace(counts=_merged_bins(a, wanted) + _merged_bins(b, wanted))
+
+
+def _merged_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
+    steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
+    if not steps.any():
+        return part.counts
+    counts, bins = part.counts.copy(), part.counts.shape[-1] // 2
+    for step in np.unique(steps[steps > 0]):
+        these = steps == step
+        wide = 1 << min(int(step), bins.bit_length() - 1)
+        sums = counts[these].reshape(-1, 2 * bins // wide, wide).sum(axis=-1)
+        counts[these] = 0
+        side = bins - bins // wide
+        counts.reshape(-1, 2 * bins)[these.reshape(-1), side : 2 * bins - side] = sums
+    return counts

@@ -1,0 +1,254 @@
+"""Resolve calls in other people's compiled code: types stand for arguments, samples for arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import from_dtype, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import TypingError
+from numba.core.extending import models, register_model, typeof_impl
+from numba.core.imputils import lower_constant
+from numba.core.registry import cpu_target
+from numba.np.numpy_support import as_dtype
+
+from fastq.engine.jit import overload
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.kernels import embedded
+from fastq.kernels.build import element_type
+from fastq.kernels.embedded import Conversion, Requantization, conversion_of, convert_by_range, convert_with
+from fastq.kernels.requantization import RequantizeSpec
+from fastq.kernels.spec import KernelSpec
+from fastq.plan.spec import OpSpec, spec_of
+from fastq.requests import requantization
+from fastq.requests.options import LinearOptions, RangeOptions, RequantizeOptions, ValuesOptions
+from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_by_scale
+
+Made = TypeVar("Made", Conversion, Requantization)
+_RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
+
+
+def register(*functions: Callable[..., Any]) -> None:
+    """Register public functions with Numba, whose conversions have their names here, and constant options."""
+    for function in functions:
+        overload(function, _chosen_for(function), prefer_literal=True)
+    for kind in (QType, Convention):
+        typeof_impl.register(kind)(lambda value, context: Constant(value))
+    register_model(Constant)(models.OpaqueModel)
+    lower_constant(Constant)(lambda context, *_: context.get_dummy_value())
+    if global_compiler_lock.is_locked():  # a compilation that has begun finds the function, too, when it looks it up
+        cpu_target.typing_context.refresh()  # half a second, which any other compilation begins with
+        cpu_target.target_context.refresh()
+
+
+class Constant(types.Opaque):  # type: ignore[misc]
+    """Type of a global QType or Convention, which is nothing at run time."""
+
+    def __init__(self, value: QType | Convention) -> None:
+        self.value = value
+        super().__init__(name=f"Constant({value!r})")
+
+
+# --- the functions ----------------------------------------------------------------------------------------------------
+
+# the function that an implementation calls, and its arguments
+_CALLS = {
+    "quantize_linear": "convert_with(conversion_of(conversion), x, scale, zero_point, out)",
+    "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
+    "fake_quantize": "convert_by_range(conversion_of(conversion), x, out)",
+    "requantize": "requantize_with(conversion_of(conversion), acc, multiplier, zero_point, bias, out)",
+}
+
+
+def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the choice of implementations of a function, as a function: Numba looks up its file for errors."""
+    return lambda *given, **named: implementation(function, *given, **named)
+
+
+def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
+    """Return the implementation for types of arguments; Numba takes its parameters, also by position, from its code."""
+    name = function.__name__
+    if name not in _CALLS:
+        raise TypingError(
+            f"fastq.{name} can't be called in compiled code, which has no QuantizedArray and no QParams: call"
+            " fastq.choose_qparams before, and there fastq.quantize_linear or fastq.dequantize_linear with its scale"
+            " and zero_point"
+        )
+    parameters = inspect.signature(function).parameters.values()
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    plain = inspect.Signature([each.replace(kind=kind, annotation=empty) for each in parameters])
+    arguments = plain.bind(*given, **named)
+    arguments.apply_defaults()
+    names = {"conversion": globals()[name](**arguments.arguments)}
+    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, embedded.requantize_with)}
+    made: Callable[..., Any] = eval(f"lambda {str(plain)[1:-1]}: {_CALLS[name]}", names)
+    return made
+
+
+def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: Any) -> Conversion:
+    """Return the conversion of `fastq.quantize_linear`."""
+    named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
+    request = _resolved(by_numbers, _dtype(x, "x"), _constants(LinearOptions, options), *named)
+    _refuse_noise(request, options)
+    qtype = request.qtype
+    if qtype.packed:
+        raise TypingError(
+            f"dtype must be int8, uint8, int16, uint16 or a float of 8 or 16 bits in compiled code, not {qtype}: one "
+            f"code per element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
+        )
+    result = types.Integer.from_bitwidth(qtype.bits, signed=False) if qtype.element else from_dtype(qtype.storage)
+    return _with_parameters("quantize", request, scale, zero_point, (x, "x"), out, result)
+
+
+def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> Conversion:
+    """Return the conversion of `fastq.dequantize_linear`."""
+    options, scale_dtype = _constants(ValuesOptions, given), _number_dtype(scale, "scale")
+    wanted = _dtype(out, "out") if options.dtype is None else options.dtype
+    if wanted is None:
+        wanted = dtype_by_scale(scale_dtype)
+    else:
+        wanted = _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
+    request = _resolved(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
+    return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
+
+
+def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversion:
+    """Return the conversion of `fastq.fake_quantize`."""
+    if not _is_none(importance):
+        raise TypingError("importance must be None in compiled code, where no range is searched for")
+    kind = _dtype(x, "x")
+    request = _resolved(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
+    _refuse_noise(request, options)
+    if request.qtype.block_size:
+        raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
+    if request.granularity.axes is not None:
+        raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
+    if request.search is not None:
+        raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
+    spec, values = spec_of("fake", request, True), kind if kind in _RESULTS else request.coding.compute
+    scale, qtype = from_dtype(spec.range_scheme.scale_dtype), str(request.qtype)
+    conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
+    return _checked(conversion, x, out)
+
+
+def requantize(acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **given: Any) -> Requantization:
+    """Return the conversion of `fastq.requantize`."""
+    bias_dtype = _dtype(bias, "bias")
+    key = None if bias_dtype is None else (bias_dtype,)
+    options = _constants(RequantizeOptions, given | {"key": key})
+    if options.axis is not None:
+        raise TypingError("axis must be None in compiled code: call it for each channel")
+    asked = _resolved(requantization.requantize, _dtype(acc, "acc"), (), options)
+    _resolved(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
+    if (kind := _dtype(zero_point, "zero_point")) is None or kind.kind not in "iu":
+        raise TypingError(f"zero_point must be of an integer dtype, not {kind}")
+    spec = RequantizeSpec(asked.row.arithmetic, asked.bias.name if asked.bias else "", asked.row.below, streams=False)
+    codes, result = (int(asked.qtype.qmin), int(asked.qtype.qmax)), from_dtype(asked.qtype.storage)
+    conversion = Requantization(spec, asked.codes, codes, result, "acc", str(asked.qtype))
+    return _checked(conversion, acc, out)
+
+
+# --- dtypes and constants ---------------------------------------------------------------------------------------------
+
+
+def _resolved(resolve: Callable[..., Any], *arguments: Any) -> Any:
+    """Resolve, what is refused as an error of typing."""
+    try:
+        return resolve(*arguments)
+    except (TypeError, ValueError, ModuleNotFoundError) as error:
+        raise TypingError(str(error)) from None
+
+
+def _dtype(kind: Any, name: str) -> Any:
+    """Return the dtype of an array or a number that a type stands for, None for none."""
+    kind = types.unliteral(kind) if isinstance(kind, types.Type) else kind
+    if _is_none(kind):
+        return None
+    element = kind.dtype if isinstance(kind, types.Array) else kind
+    if not isinstance(element, types.Number | types.Boolean):
+        raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
+    if element == types.float16:
+        raise TypingError(f"{name} must be float32, float64 or integers in compiled code: Numba lacks float16 on CPUs")
+    return as_dtype(element)
+
+
+def _is_none(kind: object) -> bool:
+    return kind is None or isinstance(kind, types.NoneType) or (isinstance(kind, types.Omitted) and kind.value is None)
+
+
+def _number_dtype(kind: Any, name: str) -> Any:
+    """Return the dtype of a scale or zero point; None of a double and an int64, in Numba numbers of Python."""
+    dtype = _dtype(kind, name)
+    return None if not isinstance(kind, types.Array) and dtype in (np.float64, np.int64) else dtype
+
+
+def _constants(options: type[Any], given: Mapping[str, Any]) -> Any:
+    """Return options, which are known while compiling."""
+    return options(*(_value(given[name], name) for name in options._fields))
+
+
+def _value(option: Any, name: str) -> Any:
+    if _is_none(option):
+        return None
+    match option:
+        case types.Omitted() | Constant():
+            return option.value
+        case types.Literal():
+            return option.literal_value
+        case types.NumberClass() | types.DType():
+            return as_dtype(option.dtype)
+        case types.BaseTuple():
+            return tuple(_value(each, name) for each in option.types)
+        case types.Type():
+            raise TypingError(f"{name} must be a constant in compiled code: a literal or a global, not {option}")
+    return option
+
+
+def _refuse_noise(request: Request, options: Mapping[str, Any]) -> None:
+    """Raise an error where random numbers are asked for: elements are rounded at random by their place in an array."""
+    if request.stochastic or not _is_none(options["rng"]):
+        raise TypingError("rounding and rng must be None in compiled code: call from Python to round at random")
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+def _with_parameters(
+    op: str, request: Request, scale: Any, zero_point: Any, array: tuple[Any, str], out: Any, result: types.Type
+) -> Conversion:
+    """Return the conversion of an array by given parameters, which are one number each."""
+    rules, qtype, (x, name), zero_point = request.rules, request.qtype, array, _dtype(zero_point, "zero_point")
+    dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
+    is_float = _resolved(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
+    codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
+    spec = spec_of(op, request.placed(name, (), (), 1))
+    conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))
+    return _checked(conversion, x, out)
+
+
+def _kernel_spec(spec: OpSpec) -> KernelSpec:
+    rule, code, _ = spec.arithmetic
+    element = element_type(code) if code is not None and code.element else None
+    return KernelSpec(spec.op, spec.nan, spec.range_scheme.name, rule=rule, code=element)
+
+
+def _values_type(dtype: np.dtype[Any]) -> types.Type:
+    if dtype not in _RESULTS:
+        raise TypingError(f"dtype must be float32 or float64 in compiled code, not {dtype}")
+    return from_dtype(dtype)
+
+
+def _checked(conversion: Made, x: Any, out: Any) -> Made:
+    if _is_none(out):
+        return conversion
+    if not isinstance(x, types.Array):
+        raise TypingError(f"out must be None where {conversion.argument} is a number, whose result is a number")
+    if not isinstance(out, types.Array) or out.ndim != x.ndim or out.dtype != conversion.result or not out.mutable:
+        raise TypingError(
+            f"out must be an array of {conversion.result} with {x.ndim} dimensions that can be written to, not {out}"
+        )
+    return conversion

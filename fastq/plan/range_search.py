@@ -1,0 +1,187 @@
+"""Search for the range that has the least error of the round trip, for each part of an array."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
+from fastq.formats.granularity import Granularity
+from fastq.formats.range_methods import MSERange
+from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
+from fastq.plan import kernel_call
+from fastq.plan.arrange import NEVER, Layout, StridedOperands, memory_of, memory_order
+from fastq.plan.kernel_call import RUNS, kernel_address, kernel_args, tiled_if_fits, with_tensor
+from fastq.plan.spec import OpSpec
+from fastq.requests.importance import bits_of_weights
+from fastq.requests.values import Request
+from fastq.system import tuning
+from fastq.system.arguments import native
+from fastq.system.cpu import REGISTER_BITS
+
+Array = NDArray[Any]
+Ends = tuple[Array, Array]
+
+_LANES = REGISTER_BITS // 32  # of a register at most
+_FEW, _MANY_ELEMENTS = 8, 256  # candidates that are tried before others, if a part has this number of elements
+_ONE = np.ones(_LANES, np.float32)  # the weight of each element where there is no importance
+
+
+class RangeSearch:
+    """Find the ranges of the least error for arrays of the same dtype, shape and strides.
+
+    The parts of an array that have a range each are seen one after the other: as rows, or as blocks of rows. Where
+    parts fit the cache, each is searched by one thread. Else all candidates have their errors summed piece by piece.
+    """
+
+    def __init__(self, x: Array, spec: OpSpec, request: Request) -> None:
+        granularity, compute, method = request.granularity, request.coding.compute, request.search
+        assert method is not None
+        self.axis = granularity.kept[0] if granularity.block_size else None
+        self.order, self.granularity = _parts_first(x, granularity), granularity
+        view = x.transpose(self.order)
+        self.compute, self.layout = compute, _layout(view.shape, granularity)
+        self.apart, self.scale = request.searches_ends_apart, spec.range_scheme.scale_dtype
+        self.shares = _shares(method, self.apart).astype(compute)
+        self.stages = 1 if self.apart else len(self.shares)
+        self.lanes_each = _lanes_each(self.shares.shape[1], compute, self.layout.block)
+        lanes = self.shares.repeat(self.lanes_each, axis=1)
+        self.candidates = lanes.shape[1]
+        self.table = np.pad(lanes, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
+        work = view.size * self.shares.shape[1] * self.stages
+        self.threads = threadpool.threads_for(work)
+        in_cache = self.layout.block <= tuning.current().fused_block
+        alone = self.threads == 1 or kernel_call.enough_for_all(self.layout.parameters, self.threads)
+        searched = self._plan(spec, view, method, True) if in_cache and alone else None
+        plan = searched or self._plan(spec, view, method, False)
+        assert plan is not None  # pieces of any size fit tiles
+        self.plan, self.sums_of = plan, 0 if searched else self.threads
+
+    def _plan(self, spec: OpSpec, view: Array, method: MSERange, whole: bool) -> LaunchPlan | None:
+        """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
+        layout, dtype, candidates = self.layout, native(view.dtype), self.candidates
+        scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
+        types = dtype, self.compute, self.compute, scale
+        operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
+        kernel = kernel_address(
+            RUNS,
+            operands,
+            "fake",
+            spec.arithmetic.clamping,
+            nan=spec.nan if spec.nan == "raise" else "zero",
+            range_scheme=spec.range_scheme.name,
+            norm=method.norm,
+            lanes_each=self.lanes_each,
+        )
+        stride = layout.parameters * candidates
+        table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
+        tried = {"candidates": candidates, "stages": self.stages}
+        args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
+        unit = layout.unit if whole else 1
+        how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
+        plan = plan_launch(kernel, (X, LO, HI, SCALE, SUMS), args, view.size, self.threads, **how)
+        return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
+
+    @in_standard_mode
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
+    def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float, importance: Array | None) -> Ends:
+        """Return the ends of the ranges in the type to compute in, of ranges in the caller's order."""
+        low, high = self._in_parts(lo), self._in_parts(hi)
+        plan = with_tensor(self.plan, tensor_scale)
+        if importance is not None:
+            weights = self._weights(importance, x.shape)
+            plan = plan.with_args(weights=weights.ctypes.data, period=weights.size)
+        if self.sums_of:
+            low, high = self._by_sums(plan, x, low, high)
+        else:
+            run(plan, x, None, None, None, None, low, high)
+        return self._from_parts(low), self._from_parts(high)
+
+    def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
+        """Return the ends of the best ranges, by the sums of the errors of all."""
+        shares, moved = np.zeros((1, *low.shape), self.compute), np.zeros(low.shape, bool)
+        for stage in range(self.stages):
+            errors = np.zeros((self.sums_of, *low.shape, self.candidates))
+            found = np.asarray(shares[0], self.scale, order="C") if stage else None
+            row = plan.with_args(table=self.table[stage:].ctypes.data, is_around=stage)
+            run(row, x, None, found, None, errors, low, high)
+            sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
+            best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
+            shares, moved = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares, moved | (best > 0)
+        if self.apart:
+            ends = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
+        else:
+            ends = shares[0] * low, shares[0] * high
+        most = np.finfo(low.dtype).max
+        return np.where(moved, ends[0].clip(-most, most), low), np.where(moved, ends[1].clip(-most, most), high)
+
+    def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
+        whole, where = importance.transpose(self.order), self.granularity
+        view = tuple(shape[axis] for axis in self.order)
+        first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
+        whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
+        if where.block_size and whole.ndim:
+            starts = np.arange(0, view[-1], where.block_size)
+            largest = np.maximum.reduceat(whole, starts, -1).repeat(np.diff(starts, append=view[-1]), -1)
+        else:
+            kept = max(len(where.kept) - first, 0)
+            largest = whole.max(axis=tuple(range(kept, whole.ndim)), keepdims=True, initial=0)
+        most = 2.0 ** bits_of_weights(shape, where) - 1
+        return np.rint(whole / np.where(largest > 0, largest, 1) * most).astype(np.float32, order="C").reshape(-1)
+
+    def _in_parts(self, ends: Array) -> Array:
+        """Return ends of ranges in the order of the parts, as an array of their own."""
+        return np.array(ends if self.axis is None else np.moveaxis(ends, self.axis, -1), self.compute, order="C")
+
+    def _from_parts(self, ends: Array) -> Array:
+        return ends if self.axis is None else np.moveaxis(ends, -1, self.axis)
+
+
+def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
+    """Return the factors of both ends of a range for each candidate.
+
+    A second row has what is added to the best of the first one. Where ends are moved apart, each of them is a sum of
+    products of both: the factors of the lower end and of the upper one for the new lower end, then those of the upper
+    and of the lower one for the new upper end.
+    """
+    if not apart:
+        rows = [method.ratios, *([method.around] if method.around.size > 1 else [])]
+        return np.stack([np.pad(row, (0, max(map(len, rows)) - len(row)), "edge") for row in rows])
+    up, down = method.ends_apart
+    return np.stack([1 - up, up, 1 - down, down])
+
+
+def _lanes_each(candidates: int, compute: np.dtype[Any], elements: int) -> int:
+    """Return how many lanes of a register each candidate has, so that few of them fill it.
+
+    If there are more candidates than lanes, the first few may rule out the others, which costs as much as trying them
+    where a part has few elements.
+    """
+    lanes = REGISTER_BITS // (8 * compute.itemsize)
+    together = candidates if candidates <= lanes or elements < _MANY_ELEMENTS else _FEW
+    return max(1, lanes >> (together - 1).bit_length())
+
+
+def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:
+    """Return the order of axes in which the elements of each part follow each other."""
+    axes = granularity.kept
+    if granularity.block_size:
+        return (*(a for a in range(x.ndim) if a not in axes), *axes)
+    return (*axes, *(a for a in memory_order(x) if a not in axes))
+
+
+def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
+    """Return the layout of an array whose parts follow each other."""
+    kept = len(shape) - 1 if granularity.block_size else len(granularity.kept)
+    rows, length = math.prod(shape[:kept]), math.prod(shape[kept:])
+    block = min(granularity.block_size or length, length)
+    if length % block == 0:
+        rows, length = 1, rows * length
+    blocks, unit = -(-length // block), block if rows == 1 else length
+    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)

@@ -1,0 +1,195 @@
+"""Resolve reductions to minima and maxima, of elements or of their magnitudes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.granularity import Granularity
+from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
+from fastq.kernels.status import HAS_NAN
+from fastq.plan import kernel_call
+from fastq.plan.arrange import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
+from fastq.plan.cache import BoundCall, Call
+from fastq.plan.kernel_call import kernel_address, kernel_args, loop_of, outgrows_cache, tiled
+from fastq.plan.refusal import refuse_nan
+from fastq.requests.values import as_real, ranges_of
+from fastq.system import tuning
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+MinMax = tuple[Array, Array, int]  # minima, maxima and status
+
+
+def minmax(call: Call, x: Array) -> BoundCall:
+    """Resolve `fastq.minmax`."""
+    return _extremes(call, x, MinMaxOperands)
+
+
+def magnitudes(call: Call, x: Array) -> BoundCall:
+    """Resolve the smallest magnitudes but 0 and the largest ones; where all elements are 0, so are both."""
+    as_real(x.dtype, "x")
+    of_numbers = _extremes(call, x, MagnitudeOperands)
+
+    @in_standard_mode
+    def launch(x: Array, *_: object) -> tuple[Array, Array]:
+        lo, hi = of_numbers(x)
+        hi[hi < 0] = 0  # the largest of no numbers
+        lo[hi == 0] = 0
+        return lo, hi
+
+    return launch
+
+
+def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
+    """Resolve a reduction to two numbers of each part, by the body of these operands."""
+    where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
+    if x.size == 0:
+        new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
+        return lambda *operands: (new(), new())
+    reduce = Extremes(x, where, nan, operands)
+    as_they_are, arranged = reduce.dtype == dtype and reduce.view.order is None, reduce.view.from_kernel
+
+    def launch(x: Array, *_: object) -> tuple[Array, Array]:
+        lo, hi, status = reduce(x)
+        if status:
+            refuse_nan(status, x, nan=nan)
+        if as_they_are:
+            return lo, hi
+        return arranged(lo.astype(dtype, copy=False)), arranged(hi.astype(dtype, copy=False))
+
+    return launch
+
+
+class Extremes:
+    """Reduce arrays of one form in memory to the minimum and maximum of parts, in the order and dtype of kernels."""
+
+    def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
+        x = x if granularity.block_size else without_repeats(x, granularity.kept)
+        self.view = arrange(x, None, granularity, reads=True)
+        self.plan = plan_minmax(self.view, nan, native(x.dtype), operands=operands)
+        self.launch = bind(self.plan.plan)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of minima and maxima."""
+        return self.plan.dtype
+
+    def __call__(self, x: Array) -> MinMax:
+        """Return minima and maxima of the parts, and the status."""
+        sums, lo, hi = self.plan.begin()
+        status = self.launch(x, None, None, None, sums, lo, hi)
+        return self.plan.end(lo), self.plan.end(hi), status
+
+
+class NanParts:
+    """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of 1 for NaN, else 0."""
+
+    def __init__(self, x: Array, granularity: Granularity) -> None:
+        view = arrange(x, None, granularity, reads=True)
+        view = view._replace(memory=StridedOperands(Memory(view.turned(x).strides, x.dtype)))
+        self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
+
+    def __call__(self, x: Array) -> NDArray[np.bool_]:
+        """Return which parts have a NaN."""
+        sums, lo, hi = self.plan.begin()
+        run(self.plan.plan, x, None, None, None, sums, lo, hi)
+        return np.asarray(self.plan.end(hi) > 0)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+class PairReduction(NamedTuple):
+    """A reduction to two numbers of each part: partial results of `slots` threads, which are then merged."""
+
+    plan: LaunchPlan  # all launches
+    dtype: np.dtype[Any]  # in which minima and maxima are held
+    # minima and maxima of no elements, if they are few: copying them is faster than making them
+    identities: tuple[Array, Array] | None
+    size: int  # the number of minima, and of maxima, in the partial results
+    shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
+
+    def begin(self) -> tuple[None, Array, Array]:
+        """Return no sums, and minima and maxima of nothing."""
+        if self.identities is None:
+            return None, *identities(self.dtype, self.size, self.shape)
+        lo, hi = self.identities
+        return None, lo.copy(), hi.copy()
+
+    def end(self, extremes: Array) -> Array:
+        """Return minima or maxima, one for each part."""
+        if extremes.shape == self.shape:
+            return extremes
+        return extremes[: math.prod(self.shape)].reshape(self.shape)
+
+
+def identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return the identities of minima and maxima, as many as needed, in a shape if it has room for them."""
+    shape = shape if math.prod(shape) == count else (count,)
+    lo, hi = np.empty(shape, dtype), np.empty(shape, dtype)
+    most, least = _ends(dtype)
+    lo.fill(most)
+    hi.fill(least)
+    return lo, hi
+
+
+@functools.cache
+def _ends(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the largest and the least number of a type; NumPy takes a microsecond to look up either."""
+    return (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+
+
+def _threads_to_reduce(size: int) -> int:
+    return threadpool.threads_for(size // tuning.current().reduction_cost)
+
+
+def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of minima and maxima in kernels."""
+    return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
+
+
+def plan_minmax(
+    view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
+) -> PairReduction:
+    """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
+    layout, size = view.layout, math.prod(view.shape)
+    threads = _threads_to_reduce(size)
+    tuned = tuning.current()
+    accumulator = accumulator_of(dtype)
+    loop, count, unit = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, layout.unit
+    alone = unit > 0 and kernel_call.enough_for_all(size // unit, threads)
+    slots = 1 if alone or threads * count > tuned.merged_partials else threads
+    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
+    wide = by_columns and view.memory.x is None
+    function = "traversal.columns.column_ranges" if wide else loop.function
+    kernel = kernel_address(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
+    stride, large = count if slots > 1 else 0, outgrows_cache(size, dtype)
+    args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
+    units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
+    if slots == 1 and not alone and not wide:
+        threads = 1
+    mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
+    chunk, together = chunk if threads > 1 else 0, unit if alone and threads > 1 else 1
+    how: dict[str, Any] = {"size": size // units, "chunk_multiple": together, "chunk": chunk, "status_mask": mask}
+    reduce = plan_launch(kernel, (X, LO, HI, NONE, NONE), args, units, threads, **how)
+    reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
+    merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
+    plan = reduce.then(merge) if merge else reduce
+    few = identities(accumulator, slots * count, layout.shape) if slots * count <= MOST_ROW else None
+    return PairReduction(plan, accumulator, few, slots * count, layout.shape)
+
+
+def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
+    """Plan to merge the partial results of slots, each with a number of minima and maxima."""
+    kernel = kernel_address("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
+    args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
+    return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

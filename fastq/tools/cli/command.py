@@ -1,0 +1,75 @@
+"""The command `fastq`, which Ctrl-C ends with one line and exit code 130, whenever it comes.
+
+It is beside the package, which takes longer to import than the interpreter to start: what is here runs before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+
+
+class Ending:
+    """What signals do that end a command: an exception unwinds it while it is entered, else the process ends at once.
+
+    So nothing that is imported, that reads arguments or that ends the process has to cope with an exception anywhere.
+    """
+
+    exit_code = 1
+    unwinds = False
+
+    def __enter__(self) -> None:
+        self.unwinds = True
+
+    def __exit__(self, *error: object) -> None:
+        self.unwinds = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Handle a signal."""
+        if not self.unwinds:
+            try:
+                if number == signal.SIGINT:
+                    os.write(2, b"Interrupted\n")
+            finally:
+                os._exit(128 + number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+    def at_exit(self) -> None:
+        """End without the end of the interpreter, a quarter of a short command's time, in which nothing is handled."""
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+        finally:
+            os._exit(self.exit_code)
+
+
+def main() -> None:
+    """Run the command line."""
+    ending = Ending()
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, signal.SIGTERM)
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):  # nohup has it ignored
+            signal.signal(number, ending)
+    atexit.register(ending.at_exit)  # first, so that it runs last
+    import fastq
+
+    if not hasattr(fastq, "__version__"):  # the other project's __init__.py lies in the place of ours
+        sys.exit(
+            "fastq: PyPI's fastq, which reads FASTQ sequences, is installed in the place of fastq-kernels: run"
+            " pip uninstall fastq fastq-kernels and install one of the two"
+        )
+    from fastq.tools.cli.app import main
+
+    try:
+        main(ending)
+        ending.exit_code = 0
+    except SystemExit as end:
+        ending.exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if ending.exit_code > 128:  # a pool waits forever for a thread during whose start the signal came
+            ending.at_exit()
+        raise

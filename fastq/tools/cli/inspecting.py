@@ -1,0 +1,328 @@
+"""Commands that read tensors and change nothing: inspect, suggest, and compare."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import fastq
+from fastq.ops.measure import totals as totals_of
+from fastq.results import Comparison
+from fastq.results.measures import Totals, comparison_of
+from fastq.tools.cli import files, report
+from fastq.tools.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
+from fastq.tools.cli.quantizing import inspect_gguf
+from fastq.tools.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
+from fastq.tools.cli.suggesting import Trials, command, schemes_for
+from fastq.tools.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
+from fastq.tools.files import pipeline
+from fastq.tools.files.pipeline import (
+    NAMED,
+    Converted,
+    Errors,
+    Progress,
+    count_text,
+    errors_in,
+    signal_of,
+    some_of,
+    sums_of,
+)
+from fastq.tools.files.records import FLOATS, Scheme
+from fastq.tools.plot.schemes import SAMPLE, Measured
+from fastq.tools.tensors.stores import NETCDF
+from fastq.tools.tensors.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
+
+MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
+INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
+SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
+SOURCE = files.Source(FOLDER, *SUFFIXES)
+FIELDS = "name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison))
+COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_error", "clipped", "bytes_a", "bytes_b"
+ANY = files.Source(FOLDER, ZARR_STORE, *SUFFIXES, *NETCDF)
+
+
+@click.command(short_help="Show the tensors of files.")
+@click.argument("source", metavar="FILE|DIR", type=ANY)
+@json_option
+@click.option("--header", is_flag=True, help="Read names, shapes and sizes only, not the numbers.")
+def inspect(source: Path, as_json: bool, header: bool) -> None:
+    """Show the tensors of a .npy, .npz, .safetensors or .gguf file, of a model directory, or of a folder of such files.
+
+    Variables of netCDF files and zarr stores are shown with their packing and the range of their values.
+
+    The codes, scales and zero points of a quantized matrix are one tensor. The table has shapes, dtypes or schemes,
+    bytes, ranges, counts of NaN and infinities, and outlier channels: indices on the first axis whose largest magnitude
+    is at least six times the median. For GGUF files it has types, bits per weight and metadata.
+
+    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 4 for a model with an invalid config.json,
+    whose tensors are shown as they are stored.
+    """
+    if source.suffix == ".gguf":
+        inspect_gguf(source, as_json=as_json)
+        return
+    with files.failures(called(source), source):
+        try:
+            found = tensors_of(source, say=note)
+        except ValueError as error:
+            try:  # if config.json is invalid
+                found = tensors_of(source, as_stored=True)
+            except ValueError:
+                raise error from None
+            note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        tensors = list(found.values())
+        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.about))
+        entries: list[Entry] = []
+        with files.progress_bar(tensors) as advance:
+            for tensor in tensors:
+                about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
+                is_read = tensor.has_numbers and not header
+                noted = dict.fromkeys(packing) | dict(tensor.about)
+                entries.append(about | noted | (asdict(tensor.extent(advance)) if is_read else {}))
+                advance(0 if is_read else tensor.nbytes, 1)
+    if as_json:
+        print_json({"tensors": entries})
+        return
+    print_table(entries, (*INSPECTED[:3], *packing, "bytes", *(() if header else INSPECTED[4:])))
+    quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
+    print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
+
+
+@click.command(short_help="Find the scheme with the fewest bits.")
+@click.argument("source", metavar="FILE|DIR", type=SOURCE)
+@files.decibels("--sqnr", default=30.0, show_default=True, help="SQNR in dB that each tensor must reach.")
+@json_option
+@report.worst_option
+def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
+    """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
+
+    The schemes are those of the command that quantizes such files. For fastq quantize: integers of 2 to 8 bits with one
+    scale, with a scale for each row, and in blocks of 32; float8, the MX formats and NVFP4. For fastq convert: schemes
+    that quantize weights only, on the matrices that it quantizes. For fastq gguf: all types of blocks, and BF16.
+    Schemes are tried on at most 65,536 elements of each floating-point tensor of two or more axes; if that is a part of
+    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Bits and bytes are
+    those of codes and of the parameters of rows and blocks; what each tensor has once, such as its shape, is left out.
+    Standard error lists the tensors that were left out and, for models and GGUF files, the command to use.
+
+    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
+    tensor.
+    """
+    with files.failures(called(source), source):
+        found = tensors_of(source, say=note).values()
+        trials = schemes_for(source)
+        reasons = [_reason(tensor) or trials.stays(tensor) for tensor in found]
+        tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
+        left = Counter(filter(None, reasons))
+        told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
+        if not tensors:
+            raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
+        with files.progress_bar(tensors) as advance:
+            tried = {tensor.name: _tried(tensor, trials, sqnr, advance) for tensor in tensors}
+        groups: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            groups.setdefault(trials.group(tensor), []).append(tensor)
+        chosen = {tensor.name: _fewest(group, tried, sqnr) for group in groups.values() for tensor in group}
+        lines = [(tensor, chosen[tensor.name], *tried[tensor.name]) for tensor in tensors]
+    entries, rows = [], []
+    for tensor, scheme, measured_by, signal in lines:
+        measured = measured_by[scheme]
+        sums = Errors(signal and signal * 10 ** (-measured.sqnr_db / 10), signal, math.nan)
+        after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes of codes and parameters
+        figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
+        as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
+        entries.append({"name": tensor.name, "shape": tensor.shape, "scheme": as_text, **figures})
+        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme), sums))
+    if as_json:
+        print_json({"tensors": entries})
+    else:
+        print_table(arranged(entries, every=True, worst_first=worst_first), SUGGESTED)
+        print_line(total_text(rows, done="tried"))
+    if left:
+        note(told)
+    if way := command(source, Counter(str(scheme) for _, scheme, *_ in lines)):
+        note(way)
+    reached = {row.name: float(entry["sqnr_db"]) for row, entry in zip(rows, entries, strict=True)}
+    short = [f"{name} ({ratio:.2f})" for name, ratio in reached.items() if not ratio >= sqnr]
+    if short:
+        note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
+
+
+def _reason(tensor: Tensor) -> str:
+    """Return why a tensor is left out, or an empty text if it is not."""
+    if tensor.is_quantized:
+        return "quantized already"
+    if tensor.scheme not in FLOATS:
+        return tensor.scheme
+    if len(tensor.shape) < 2:
+        return "vectors" if tensor.shape else "scalars"
+    return "" if math.prod(tensor.shape) else "no elements"
+
+
+def _tried(
+    tensor: Tensor, trials: Trials, sqnr: float, advance: Progress
+) -> tuple[dict[Scheme | str, Measured], float]:
+    """Return what was measured of each scheme, and the sum of the squares of values."""
+    with pipeline.naming(lambda error: f"tensor {tensor.name!r}: {error}"):
+        values = tensor.values()
+        tried = dict(trials.measured(values, _least(tensor, sqnr))), signal_of(values)
+    advance(tensor.nbytes, 1)
+    return tried
+
+
+def _least(tensor: Tensor, sqnr: float) -> float:
+    """Return the SQNR that the sample of a tensor must reach."""
+    return sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
+
+
+def _fewest(
+    group: list[Tensor], tried: dict[str, tuple[dict[Scheme | str, Measured], float]], sqnr: float
+) -> Scheme | str:
+    """Return the scheme of the fewest bits by which all tensors of a group reach the SQNR, or the best there is."""
+    found = [tried[tensor.name][0] for tensor in group]
+    wanted = [_least(tensor, sqnr) for tensor in group]
+    common = [scheme for scheme in found[0] if all(scheme in each for each in found)]
+    worst = {
+        scheme: min(each[scheme].sqnr_db - least for each, least in zip(found, wanted, strict=True))
+        for scheme in common
+    }
+    enough = [scheme for scheme in common if worst[scheme] >= 0]
+    return min(enough, key=lambda scheme: found[0][scheme].bits) if enough else max(worst, key=worst.__getitem__)
+
+
+@click.command(short_help="Measure errors of one file against another.")
+@click.argument("a", metavar="A", type=ANY)
+@click.argument("b", metavar="B", type=ANY)
+@files.decibels("--at-least", help="SQNR in dB: exit with 3 if a tensor is below it.")
+@table_options
+def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
+    """Measure the errors of the tensors of B against the tensors of A with the same names.
+
+    A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
+    model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
+    matrix is one tensor, with its codes, scales and zero points. Variables of netCDF files and zarr stores are
+    decoded, and compared part by part where neither side has a missing value.
+
+    Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
+    the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
+    --at-least is not reached; 4 if one side lacks tensors, if bytes that can't be measured differ, or if no quantized
+    tensor of A or B was compared.
+    """
+    shown = Shown.taken(given)
+    if shown.report is not None:
+        files.check_replaceable(shown.report, "--report", {"A": a, "B": b})
+    ours, theirs = map(_opened, (a, b))
+    with files.failures(called(a), a):
+        if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
+            theirs = dict(zip(ours, theirs.values(), strict=True))
+        code = IN_PART if at_least is None else TOO_FAR
+        common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]
+        pairs = [pair for pair in common if _is_measured(*pair, a, b, code) and 0 not in pair[0].shape]
+        quantized = any(tensor.is_quantized for tensor in (*ours.values(), *theirs.values()))
+        if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
+            note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
+        with files.progress_bar([x for x, _ in pairs]) as advance:
+            found = [_compared(*pair, quantized, advance, code) for pair in pairs]
+        entries, rows = [entry for entry, _ in found], [row for _, row in found]
+        about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
+        pictured = None if any(tensor.reader for tensor in ours.values()) else operands(ours, theirs)
+        show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
+    low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
+    low.sort(key=lambda entry: float(entry["sqnr_db"]))
+    if low:
+        worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
+        note(f"below {at_least:g} dB: {worst}", TOO_FAR)
+
+
+# Which tensors are compared
+
+
+def _opened(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of one side; an error is about its file."""
+    with files.failures(called(path), path):
+        return tensors_of(path, say=note)
+
+
+def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:
+    """Return the names of tensors that both sides have in the same shape; report those that one side lacks."""
+    common = [name for name in ours if name in theirs]
+    if not common:
+        raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}{_hint(*ours, *theirs)}")
+    for source, only in ((a, [*ours.keys() - theirs.keys()]), (b, [*theirs.keys() - ours.keys()])):
+        for name in [*sorted(only)[:NAMED], *([f"{len(only) - NAMED:,} more"] if len(only) > NAMED else [])]:
+            note(f"{name}: only in {called(source)}{_hint(name)}", code)
+    for name in common:
+        x, y = ours[name].shape, theirs[name].shape
+        if x != y:
+            raise in_one_line(called(b), f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {called(a)}")
+    return common
+
+
+def _hint(*names: str) -> str:
+    """Return a hint if names are those of parts of quantized matrices."""
+    if not any(name.endswith(PARTS) for name in names):
+        return ""
+    return "; parts such as weight_scale are read as one matrix where config.json is next to them"
+
+
+def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
+    """Return whether two tensors can be measured; of others the bytes are compared, and the result is reported."""
+    if x.has_numbers and y.has_numbers:
+        return True
+    same = False
+    if x.scheme == y.scheme and x.raw is not None and y.raw is not None:
+        ours, theirs = x.raw(), y.raw()
+        pieces = (slice(k, k + PIECE) for k in range(0, ours.size, PIECE))
+        same = ours.size == theirs.size and all(np.array_equal(ours[k], theirs[k]) for k in pieces)
+    found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
+    if x.scheme != y.scheme:
+        found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
+    note(f"{x.name}: not measured: {found}", 0 if same else code)
+    return False
+
+
+# What is measured
+
+
+def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
+    """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
+    with pipeline.naming(lambda error: f"tensor {x.name!r}: {error}"):
+        kind, measured, sums = (_in_parts if x.reader or y.reader else _at_once)(x, y, advance, code)
+    counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
+    advance(0, 1)
+    kept = sums if counts else None
+    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, kept, size=math.prod(x.shape))
+    about = x.name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes
+    return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
+
+
+def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
+    """Measure a whole tensor: return the kind of its dtype, the measures and the sums."""
+    numbers = x.values()
+    values = as_float(numbers)
+    measured = fastq.compare(values, as_float(y.codes()))
+    progress(x.nbytes, 0)
+    return numbers.dtype.kind, measured, sums_of(measured, values)
+
+
+def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
+    """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
+    kind, totals, apart = "f", [Totals.of_nothing(has_codes=False)], 0
+    with x.opened() as read_x, y.opened() as read_y:
+        for part in x.parts():
+            numbers = read_x(part)
+            kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, read_y(part))]
+            gaps = [np.isnan(values) for values in pair]
+            apart += int(np.count_nonzero(gaps[0] != gaps[1]))
+            there = ~(gaps[0] | gaps[1])
+            totals += [totals_of(*(values[there] for values in pair))] if there.any() else []
+            progress(x.nbytes_of(numbers), 0)
+    if apart:
+        note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
+    if len(totals) == 1:
+        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), pipeline.NO_ERRORS
+    return kind, comparison_of(totals), errors_in(totals)

@@ -1,0 +1,212 @@
+"""Commands for science data: the floats of netCDF and zarr rounded to fewer bits, or packed into integers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import itertools
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import fastq
+from fastq.tools.cli import files
+from fastq.tools.cli.tables import Entry, print_table
+from fastq.tools.files.pipeline import count_text
+from fastq.tools.tensors.stores import MARKS, NETCDF, PACKED, ROUNDED, V2, ZARR, groups_of, library, shortest, way_to
+
+SRC = files.Source(*NETCDF, files.FOLDER, files.ZARR_STORE)
+WAYS = "keepbits", "digits", "max_error", "information"
+COLUMNS = dict(zip(("keepbits", "digits"), ROUNDED, strict=True))  # and the attributes with their values
+# characters are read as strings, since writing them would add an axis
+AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
+OFF = "Largest absolute error of a variable; repeatable."
+OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
+
+
+def _numbers(kind: Callable[[str], Any], named: bool = False) -> Callable[..., Any]:
+    """Return the callback of an option: it returns one number for all variables, or a dict of numbers by name."""
+
+    def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
+        pairs = [text.rpartition("=") for text in texts]
+        wanted = "NAME=NUMBER" if named else "NUMBER, nor NAME=NUMBER for each variable"
+        with files.refused(lambda error: f"{' '.join(texts)!r} is not {wanted}"):
+            numbers = {name: kind(number) for name, _, number in pairs}
+        if "" in numbers and named:
+            raise click.BadParameter(f"{texts[0]!r} is not {wanted}")
+        if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
+            one = "" if named else "one number for all variables, or "
+            raise click.BadParameter(f"give {one}NAME=NUMBER once for each of some variables")
+        return numbers.get("", numbers or None)
+
+    return read
+
+
+def _number_option(name: str, kind: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
+    return click.option(name, multiple=True, metavar="[NAME=]N", callback=_numbers(kind), help=f"{text} {OF_ALL}")
+
+
+LEVEL = "Compression level of zlib in a netCDF file; 0 does not compress."
+level_option = click.option("--level", type=click.IntRange(0, 9), default=4, show_default=True, help=LEVEL)
+
+
+@click.command("bitround", short_help="Round floats of netCDF or zarr to fewer bits.")
+@click.argument("source", metavar="FILE", type=SRC)
+@click.argument("out", metavar="OUT", type=files.WRITABLE)
+@_number_option("--keepbits", int, "Number of mantissa bits to keep.")
+@_number_option("--digits", int, "Number of significant decimal digits to keep.")
+@_number_option("--max-error", float, "Largest absolute error.")
+@_number_option("--information", float, "Share of the information to keep, such as 0.99.")
+@click.option(
+    "--dim", metavar="NAME", help="Dimension along which --information compares neighbours; by default the last one."
+)
+@files.choice(
+    "--convention", ("numcodecs", "netcdf"), help="Rounding of ties: numcodecs to even, netcdf away from zero."
+)
+@level_option
+@files.force_option
+def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
+    """Round the float variables of a netCDF file or a zarr store to fewer bits, and compress them.
+
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes, and is netCDF 4, or
+    in .zarr. Coordinates and their bounds, flags, times, missing values and packed integers stay as they are.
+    Attributes of the CF conventions describe the rounding.
+    """
+    if not any(map(files.is_given, WAYS)):
+        raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
+    if files.is_given("dim") and not files.is_given("information"):
+        raise click.UsageError("--dim is for --information")
+    _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), COLUMNS)
+
+
+@click.command("pack", short_help="Pack floats of netCDF or zarr into integers.")
+@click.argument("source", metavar="FILE", type=SRC)
+@click.argument("out", metavar="OUT", type=files.WRITABLE)
+@files.choice("--dtype", ("int16", "uint16", "int8", "uint8"), help="Integer dtype of variables without a --max-error.")
+@click.option("--max-error", multiple=True, metavar="NAME=N", callback=_numbers(float, named=True), help=OFF)
+@level_option
+@files.force_option
+def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
+    """Pack the float variables of a netCDF file or a zarr store into integers, and compress them.
+
+    FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes, and is netCDF 4, or
+    in .zarr. Any reader of the CF conventions unpacks the result by scale_factor, add_offset and _FillValue. A variable
+    with a --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed
+    integers stay as they are.
+    """
+    _convert(
+        source, out, force, level, functools.partial(fastq.xarray.pack, **options), {name: name for name in PACKED}
+    )
+
+
+def _convert(
+    source: Path, out: Path, force: bool, level: int, convert: functools.partial[Any], told: dict[str, str]
+) -> None:
+    """Write the Dataset that a function returns, and print the attributes of its variables."""
+    _check_out(source, out, force)
+    if files.is_given("level") and out.suffix == ZARR:
+        raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
+    with files.failures(source, out), _opened(source) as ds:
+        scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
+        with files.tasks_shown(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
+            made = _converted(ds, convert)
+            names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
+            _write(made, source, Path(folder) / out.name, names, level)
+            _put(Path(folder) / out.name, out, Path(folder) / "replaced")
+    entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
+    for name, entry in zip(names, entries, strict=True):
+        entry.update({column: shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
+    if entries:
+        print_table(entries, ("variable", "dtype", *told))
+    else:
+        click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
+    before, after = _nbytes(source), _nbytes(out)
+    click.echo(f"{count_text(len(names), 'variable')}: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+
+
+def _put(made: Path, out: Path, replaced: Path) -> None:
+    """Move what was made to its place; a store that was there comes back after an interrupt or an error."""
+    try:
+        if out.is_dir():
+            os.replace(out, replaced)
+        os.replace(made, out)
+    except BaseException:
+        if replaced.is_dir() and not out.exists():
+            os.replace(replaced, out)
+        raise
+
+
+def _converted(ds: Any, convert: functools.partial[Any]) -> Any:
+    """Return what a function with the options of a command makes; name the option or the file that it refuses."""
+    try:
+        return convert(ds)
+    except (TypeError, ValueError) as error:
+        name = str(error).partition(" ")[0]
+        blamed = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
+        text = str(error).replace("fastq.xarray.", "fastq ")
+        raise click.BadParameter(text, param_hint=f"'{blamed}'") from error
+
+
+def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
+    """Return whether an attribute in `told` is new: another object, even if the number is the same."""
+    return any(attributes.get(key) is not before.get(key) for key in told.values())
+
+
+def _check_out(source: Path, out: Path, force: bool) -> None:
+    """Refuse an OUT of another kind, and one that exists unless it is a store that may be replaced."""
+    if out.suffix not in (*NETCDF, ZARR):
+        raise click.BadParameter(f"{out.name!r} must end in {', '.join(NETCDF)} or {ZARR}", param_hint="'OUT'")
+    if out.suffix != ZARR:
+        files.check_out({"FILE": source}, out, force=force)
+        return
+    is_store = any(os.path.lexists(out / mark) for mark in MARKS)
+    paths = [path.resolve() for path in (source, out)]
+    if any(path in other.parents for path, other in itertools.permutations(paths)):
+        raise click.BadParameter(f"{out.name!r} must not lie in FILE, nor FILE in it", param_hint="'OUT'")
+    if os.path.lexists(out) and (not force or not is_store or os.path.samefile(source, out)):
+        reason = "exists; --force replaces it" if is_store and not force else "is FILE itself, or is not a zarr store"
+        raise click.BadParameter(f"{out.name!r} {reason}", param_hint="'OUT'")
+    if not os.path.isdir(out.parent):
+        raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
+
+
+@contextlib.contextmanager
+def _opened(source: Path) -> Iterator[Any]:
+    """Open a file or a store without decoding, in chunks if dask is installed."""
+    chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
+    groups = groups_of(source, **AS_STORED)
+    for group in groups.values():
+        group.close()
+    if len(groups) > 1:
+        names = ", ".join(sorted(name for name in groups if name != "/"))
+        raise ValueError(f"it has groups, and only the root group would be written: {names}")
+    with library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source)) as ds:
+        yield ds
+
+
+def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> None:
+    """Write a Dataset with the rounded variables compressed, in the chunks of a source of the same kind."""
+    if source.is_dir() != (out.suffix == ZARR):
+        ds = ds.drop_encoding()
+    for variable in ds.variables.values():  # xarray gives floats a _FillValue
+        variable.encoding |= {} if "_FillValue" in variable.attrs else {"_FillValue": None}
+    if out.suffix == ZARR:
+        with warnings.catch_warnings():  # of zarr, that format 3 does not specify what xarray warns about the lack of
+            warnings.filterwarnings("ignore", "Consolidated metadata")
+            ds.to_zarr(out, consolidated=True, zarr_format=2 if (source / V2).exists() else None)
+        return
+    packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
+    kept = ("chunksizes", "fletcher32", "_FillValue")
+    noted = {name: {key: each for key, each in ds[name].encoding.items() if key in kept} for name in names}
+    unlimited = set(ds.encoding.get("unlimited_dims", ())) & set(ds.dims)  # xarray warns of one without variables
+    ds.to_netcdf(out, unlimited_dims=unlimited, encoding={name: encoding | packed for name, encoding in noted.items()})
+
+
+def _nbytes(path: Path) -> int:
+    return sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())

@@ -1,0 +1,224 @@
+"""Tables on a terminal: the text of cells, rows that are joined, and columns that a narrow terminal omits."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+
+from fastq.tools.files.pipeline import count_text
+
+UNLIMITED = 1_000_000  # columns: the widest table
+OUTLIERS_SHOWN = 4
+EQUAL = "equal"  # instead of an infinite ratio
+
+Entry = dict[str, Any]  # numbers, texts, shapes and None by the names of columns
+# titles of columns that are not their names
+TITLES = {
+    "name": "tensor",
+    "lo": "min",
+    "hi": "max",
+    "nan": "NaN",
+    "outliers": "outlier channels",
+    "sqnr_db": "SQNR dB",
+    "max_abs_error": "largest error",
+    "mean_abs_error": "mean error",
+    "mse": "mean squared error",
+    "max_relative_error": "largest relative error",
+    "_FillValue": "fill value",
+    "quantization_nsb": "kept bits",
+    "quantization_nsd": "kept digits",
+}
+TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
+COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is shown as a dash
+SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # names shown for rows that become one
+STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x reference": ".1f"}
+STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error", "mse", "max_relative_error"), ".3g")
+STYLES |= dict.fromkeys(("scale_factor", "add_offset"), ",.9g")  # all digits of a float32, not of its float64 in zarr
+# columns in the order in which a narrow terminal omits them
+DISPENSABLE = (
+    *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "outliers", "infinite", "bits", "bytes_b", "from", "a"),
+    *("_FillValue", "add_offset", "scale_factor", "max_abs_error", "bytes", "nan", "lo", "hi", "shape"),
+)
+LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
+
+
+def title_of(column: str) -> str:
+    """Return the title of a column: its name in words, A and B in upper case, unless it has another one."""
+    words = (word.upper() if word in ("a", "b") else word for word in column.split("_"))
+    return TITLES.get(column, " ".join(words))
+
+
+def cell_text(column: str, value: Any) -> str:
+    """Return the text of a cell: a dash for a value that is unknown or NaN, "equal" for a ratio without noise."""
+    if column == "sqnr_db" and value == math.inf:
+        return EQUAL
+    if value is None or (column in COUNTS and not value) or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if column == "outliers":
+        more = ", ..." if len(value) > OUTLIERS_SHOWN else ""
+        return f"{len(value)}: {', '.join(map(str, value[:OUTLIERS_SHOWN]))}{more}"
+    if isinstance(value, tuple):
+        return shape_text(value)
+    return printable(value) if isinstance(value, str) else format(value, STYLES.get(column, ","))
+
+
+def printable(text: str) -> str:
+    """Return the text of a file without characters that a terminal interprets as commands."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as text."""
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+def terminal_width() -> int | None:
+    """Return the number of columns of the terminal, or of COLUMNS; None if neither is known."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdigit() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def print_line(text: str) -> None:
+    """Print a sentence in lines that fit the terminal."""
+    print_wrapped(text, terminal_width() or UNLIMITED, "  ", break_on_hyphens=False)
+
+
+def print_wrapped(text: str, width: int, indent: str, **options: Any) -> None:
+    """Print a text in lines of a width; all but the first are indented."""
+    for line in textwrap.wrap(text, width, subsequent_indent=indent, **options):
+        click.echo(line)
+
+
+# Rows
+
+
+def arranged(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
+    """Return entries in the order of a table; entries without an error become one entry per reason, unless `every`.
+
+    They come last. `worst_first` sorts the others by their signal to noise ratio.
+    """
+    shown: list[Entry] = []
+    copies: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        ways = tuple(entry.get(column) for column in ("from", "to", "scheme", "a", "b"))
+        alike = shown if every or entry["sqnr_db"] not in (None, math.inf) else copies.setdefault(ways, [])
+        alike.append(entry)
+    if worst_first:
+        shown.sort(key=_ratio)
+    return [*shown, *(_as_one(alike) for alike in copies.values())]
+
+
+def _ratio(entry: Entry) -> float:
+    """Return the sort key of an entry: its ratio, with NaN first and unmeasured entries last."""
+    ratio = entry["sqnr_db"]
+    return math.inf if ratio is None else -math.inf if math.isnan(ratio) else float(ratio)
+
+
+def _as_one(entries: Sequence[Entry]) -> Entry:
+    """Return one entry for several: the fields that are equal, and sums of bytes."""
+    first = entries[0]
+    if len(entries) == 1:
+        return first
+    common = {key: value for key, value in first.items() if all(entry[key] == value for entry in entries)}
+    sums = {key: sum(entry[key] for entry in entries) for key in SUMS if key in first}
+    return {**dict.fromkeys(first), **common, **sums, "name": count_text(len(entries), "tensor")}
+
+
+# Columns and their widths
+
+
+def print_table(
+    entries: Sequence[Entry], columns: Sequence[str], *, total: Entry | None = None, width: int | None = None
+) -> None:
+    """Print a line for each entry, and the total below a rule, on standard output.
+
+    On a narrower terminal, names are shortened in their middle, then columns are omitted, and a line says so. If the
+    width is unknown, as in a pipe, all columns are shown.
+    """
+    shown = [*entries, *([total] if total else [])]
+    cells = {column: [cell_text(column, entry.get(column)) for entry in shown] for column in columns}
+    width = width or terminal_width() or UNLIMITED
+    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich assumes 80 columns for them
+    console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
+    table, told = Table(box=SIMPLE_HEAD), ""
+    widths = _fitted(cells, width)
+    for column, fitted in widths.items():
+        side = "left" if column in TEXT else "right"
+        table.add_column(title_of(column), justify=side, width=fitted, overflow="crop")  # type: ignore[arg-type]
+    rows = [[shortened(cells[column][k], fitted) for column, fitted in widths.items()] for k in range(len(shown))]
+    for k, row in enumerate(rows, 1):
+        table.add_row(*row, end_section=k == len(entries))
+    console.print(table)
+    if left := [title_of(column) for column in columns if column not in widths]:
+        told = f"without {', '.join(left)}"
+    if any(cell_len(text) > fitted for column, fitted in widths.items() for text in cells[column]):
+        told = f"{told}, " * bool(told) + "with texts shortened in their middle"
+    if told:
+        print_wrapped(f"{told}: this terminal has {width} columns; | less -S shows all", width, "  ")
+
+
+def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
+    """Return the columns of a table and their widths; if all fit, these are the widths of the texts."""
+    natural = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
+    if _table_width(natural) <= width:
+        return natural
+    # titles take more lines, texts are shortened
+    wide = {
+        column: max([*map(cell_len, cells[column]), *map(cell_len, title_of(column).split())]) for column in natural
+    }
+    empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
+    order = iter([*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)])
+    while _table_width(least := {column: min(fitted, _least(column)) for column, fitted in wide.items()}) > width:
+        if (left := next(order, None)) is None:
+            break
+        del wide[left]
+    return _shrunk(wide, least, width)
+
+
+def _least(column: str) -> int:
+    return LEAST_NAME if column in ("name", "key") else LEAST_TEXT if column in TEXT else UNLIMITED
+
+
+def _shrunk(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
+    """Return widths of columns that fit; the widest texts are shortened first, if necessary below the least width."""
+    fitted = dict(kept)
+    for limits in (least, dict.fromkeys(kept, 4)):
+        while _table_width(fitted) > width and (
+            wider := [column for column in fitted if column in TEXT and fitted[column] > limits[column]]
+        ):
+            fitted[max(wider, key=lambda column: fitted[column])] -= 1
+    return fitted
+
+
+def _table_width(widths: dict[str, int]) -> int:
+    """Return the width of a table: each column but the last has three characters next to it, and the sides have two."""
+    return sum(widths.values()) + 3 * len(widths) - 1 + 2
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text that fits; a name with dots loses as many parts in the middle as necessary."""
+    if cell_len(text) <= width:
+        return text
+    first, *middle, last = text.split(".") if text.count(".") > 1 else (text, "")
+    for letters in range(max(map(len, middle), default=0), 0, -1):
+        cut = ".".join([first, *(part if part.isdecimal() else part[:letters] for part in middle), last])
+        if cell_len(cut) <= width:
+            return cut
+    kept = max(width - 3, 0)
+    start, end = set_cell_size(text, kept // 2), set_cell_size(text[::-1], kept - kept // 2)[::-1]
+    return f"{start}...{end}"[:width]

@@ -1,0 +1,232 @@
+"""The pipeline of all conversions of files, directories and GGUF files: tensor by tensor, some rows at a time.
+
+A conversion has a `Task` for each tensor of its source: pieces of work, each of which reads some rows and returns the
+rows to store. Here the pieces are run, written and measured, and progress is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+import fastq
+from fastq.results import Comparison, QuantizedArray
+from fastq.results.measures import Totals
+from fastq.system.atomic import replacing
+from fastq.system.dtypes import Array
+from fastq.tools.files.containers import Header, TensorSpec, writer_of
+
+Shape = tuple[int, ...]
+PIECE = 1 << 20  # elements squared together; bounds the temporaries
+NAMED = 3  # most names in a line
+WORKERS = 4  # most pieces at a time: the serial parts of one overlap with kernels of others
+Progress = Callable[[int, int], None]  # called with the bytes and tensors of the source that are done
+
+
+class Errors(NamedTuple):
+    """Sums of squared errors and of the squares of values, and the largest error, of some rows or of all."""
+
+    noise: float
+    signal: float
+    largest: float
+
+    def with_more(self, other: Errors) -> Errors:
+        """Return the sums of both."""
+        return Errors(self.noise + other.noise, self.signal + other.signal, max(self.largest, other.largest))
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to quantization noise ratio in decibels; inf without noise."""
+        if not self.noise:
+            return math.inf
+        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
+
+
+NO_ERRORS = Errors(0.0, 0.0, 0.0)
+
+
+def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
+    """Measure the errors of converted values."""
+    return sums_of(fastq.compare(values, approximation), values)
+
+
+def sums_of(measured: Comparison, values: Array) -> Errors:
+    """Return the sums of the errors of values."""
+    noise = measured.mse * values.size
+    signal = noise * 10 ** (measured.sqnr_db / 10) if noise else signal_of(values)
+    return Errors(noise, signal, measured.max_abs_error)
+
+
+def errors_in(parts: Sequence[Totals]) -> Errors:
+    """Return the sums of all parts."""
+    return reduce(Errors.with_more, (Errors(each.noise, each.signal, each.largest) for each in parts), NO_ERRORS)
+
+
+def signal_of(values: Array) -> float:
+    """Return the sum of the squares of values."""
+    rows = values.reshape(1, -1) if values.ndim < 2 else values
+    step = max(PIECE * len(rows) // max(values.size, 1), 1)
+    return float(sum(np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step)))
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The result for a tensor: a row of a table."""
+
+    name: str  # name and shape of the tensor; a total has shape None
+    shape: Shape | None
+    before: int  # bytes, and number of elements
+    after: int
+    source: str  # its old type (in GGUF files, else empty), and its scheme, or why it was not quantized
+    target: str
+    errors: Errors | None = None  # None without measured errors
+    weighted: bool = False  # whether an importance matrix was used
+    size: int = 0
+    remark: str = ""  # changes of its values other than quantization
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to quantization noise ratio in decibels, if it was measured."""
+        return None if self.errors is None else self.errors.sqnr_db
+
+    @property
+    def max_abs_error(self) -> float | None:
+        """The largest error, if it was measured."""
+        return None if self.errors is None else self.errors.largest
+
+
+def total_of(rows: Sequence[Converted]) -> Converted:
+    """Return the total: the sums, and the largest error."""
+    errors = None
+    for row in rows:
+        if row.errors is not None:
+            errors = row.errors if errors is None else errors.with_more(row.errors)
+    before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
+    return Converted(count_text(len(rows), "tensor"), None, before, after, "", "total", errors, size=size)
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and the number of the others."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a choice: a, b or c."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+class Piece(NamedTuple):
+    """The data to store for some rows, by the names of the tensors that grow by it; their bytes in the source."""
+
+    stored: dict[str, Array]
+    nbytes: int
+    errors: Errors | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The conversion of a tensor of the source, or of a matrix in it: fields as in `Converted`, and the work."""
+
+    name: str
+    shape: Shape
+    before: int
+    target: str
+    pieces: Iterable[Callable[[], Piece]]
+    specs: Sequence[TensorSpec] = ()  # tensors of a .safetensors file to which the pieces are appended
+    source: str = ""
+    weighted: bool = False
+
+
+def copied(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
+    """Return the task that copies a tensor whose bytes `raw` returns."""
+    work = [lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)]
+    return Task(spec.name, spec.shape, spec.nbytes, target, work, [spec])
+
+
+class Output(Protocol):
+    """A file of tensors that grow."""
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+
+
+def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_parallel: bool = False) -> list[Converted]:
+    """Run the tasks of all tensors of a source in their order, and return the results.
+
+    `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
+    on some pieces at a time, which takes the memory of several pieces.
+    """
+    done = []
+    with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
+        try:
+            for each in tasks:
+                for task in each:
+                    errors, after, remark = None, 0, ""
+                    for piece in _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces):
+                        remark = remark or piece.remark
+                        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
+                        if piece.errors is not None:
+                            errors = piece.errors if errors is None else errors.with_more(piece.errors)
+                        progress(piece.nbytes, 0)
+                        del piece  # before the next one is made
+                    size, about = math.prod(task.shape), (task.before, after, task.source, task.target)
+                    done.append(Converted(task.name, task.shape, *about, errors, task.weighted, size, remark))
+                progress(0, 1)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)  # pieces that nobody waits for
+            raise
+    return done
+
+
+def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
+    """Yield pieces in their order, while threads work on the following ones."""
+    begun: deque[Future[Piece]] = deque()
+    for work in pieces:
+        begun.append(executor.submit(work))
+        if len(begun) > WORKERS:
+            yield begun.popleft().result()
+    while begun:
+        yield begun.popleft().result()
+
+
+def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Header:
+    """Return the header of the file that some tasks write."""
+    return Header((spec for each in tasks for task in each for spec in task.specs), metadata)
+
+
+def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:
+    """Write a .safetensors or a .npz file, which appears whole or not at all."""
+    header = header_of(tasks, metadata)
+    with replacing(out) as file, writer_of(file, out, header, metadata) as writer:
+        rows = run(tasks, writer, progress)
+        writer.finish()
+    return rows
+
+
+@contextmanager
+def naming(
+    message: Callable[[Exception], str],
+    kinds: type[Exception] | tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError),
+) -> Iterator[None]:
+    """Turn an error about a tensor into a ValueError that names it."""
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(message(error)) from error

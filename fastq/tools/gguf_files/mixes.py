@@ -1,0 +1,407 @@
+"""The type of each tensor of a model: the rules by which llama-quantize mixes types, as tables.
+
+src/llama-quant.cpp of llama.cpp decides by the name of a tensor, its layer, and a few numbers of the model. Its
+decisions for the types here are one table of rules; the first rule that fits a tensor counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastq.system.arguments import did_you_mean
+from fastq.tools.files.patterns import advice, is_found
+from fastq.tools.gguf_files.container import GgufSource, GgufTensor
+from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The type of a file as a whole."""
+
+    name: str  # its name in llama-quantize
+    number: int  # `general.file_type` of the file
+    default: str  # type of the tensors without a rule
+    needs_imatrix: bool = False  # for some tensors of any model
+
+    def needs(self, name: str, kind: TensorType) -> bool:
+        """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
+        low = kind.name in ("IQ2_S", "IQ3_XXS") or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
+        return low and name not in _NAMED
+
+
+# include/llama.h, enum llama_ftype
+MIXES = {
+    row.name: row
+    for row in (
+        Mix("Q4_0", 2, "Q4_0"),
+        Mix("Q4_1", 3, "Q4_1"),
+        Mix("Q5_0", 8, "Q5_0"),
+        Mix("Q5_1", 9, "Q5_1"),
+        Mix("Q8_0", 7, "Q8_0"),
+        Mix("Q2_K", 10, "Q2_K"),
+        Mix("Q2_K_S", 21, "Q2_K", needs_imatrix=True),
+        Mix("Q3_K_S", 11, "Q3_K"),
+        Mix("Q3_K_M", 12, "Q3_K"),
+        Mix("Q3_K_L", 13, "Q3_K"),
+        Mix("Q4_K_S", 14, "Q4_K"),
+        Mix("Q4_K_M", 15, "Q4_K"),
+        Mix("Q5_K_S", 16, "Q5_K"),
+        Mix("Q5_K_M", 17, "Q5_K"),
+        Mix("Q6_K", 18, "Q6_K"),
+        Mix("IQ4_NL", 25, "IQ4_NL"),
+        Mix("IQ2_M", 29, "IQ2_S", needs_imatrix=True),
+        Mix("IQ3_XXS", 23, "IQ3_XXS", needs_imatrix=True),
+        Mix("IQ3_XS", 22, "IQ3_S", needs_imatrix=True),
+        Mix("IQ3_S", 26, "IQ3_S"),
+        Mix("IQ3_M", 27, "IQ3_S"),
+        Mix("IQ4_XS", 30, "IQ4_XS"),
+        Mix("TQ1_0", 36, "TQ1_0"),
+        Mix("TQ2_0", 37, "TQ2_0"),
+        Mix("MXFP4_MOE", 38, "MXFP4"),
+        Mix("Q1_0", 40, "Q1_0"),
+    )
+}
+FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
+ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+# mixes of llama-quantize only: fastq does not quantize to their types
+OTHERS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "COPY")  # Q2_0, too: the package gguf reads no such file
+
+
+def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
+    """Return the mix of a name or a number, in upper or lower case; raise ValueError with the valid names."""
+    name = ALIASES.get(text.upper(), text.upper())
+    found = mixes.get(name) or next((row for row in mixes.values() if str(row.number) == text), None)
+    if found is not None:
+        return found
+    why = did_you_mean(name, mixes, {})
+    if name in OTHERS:
+        why = "; only llama-quantize makes it"
+    elif name in TENSOR_TYPES and mixes is not FLOAT_MIXES:
+        why = f", but the type of single tensors: --tensor-type .={name} with one of them converts all tensors to it"
+    raise ValueError(f"{text!r} is not one of {', '.join(mixes)}{why}")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The numbers of a model that rules use; a number that the metadata lacks is 0."""
+
+    architecture: str = ""
+    layers: int = 0
+    experts: int = 0
+    heads: int = 0
+    heads_kv: int = 0
+
+    @property
+    def group(self) -> int:
+        """The number of query heads that share keys and values."""
+        return self.heads // self.heads_kv if self.heads_kv else 0
+
+    @property
+    def is_70b(self) -> bool:
+        """Whether llama.cpp treats it as a model of 70 billion weights, by architecture and layers."""
+        if (self.architecture, self.layers) not in _70B:
+            return False
+        return not self.architecture.startswith("llama") or (self.heads != self.heads_kv and self.experts != 8)
+
+
+_70B = {("llama", 80), ("llama-embed", 80), ("qwen2", 80), ("deci", 80), ("olmo", 80), ("jais2", 68)}
+
+
+def model_of(source: GgufSource) -> Model:
+    """Return the numbers of a model from the metadata of its file."""
+    architecture = str(source.get("general.architecture", ""))
+
+    def number(key: str, default: int = 0) -> int:
+        value = source.get(f"{architecture}.{key}", default)
+        value = value[0] if isinstance(value, list) and value else value  # some models have a number for each layer
+        return value if isinstance(value, int) else default
+
+    heads = number("attention.head_count")
+    heads_kv = number("attention.head_count_kv", heads)
+    return Model(architecture, number("block_count"), number("expert_count"), heads, heads_kv)
+
+
+# Tensors of two or more dimensions are quantized if their name ends in "weight", except those whose name contains or is
+# one of these. They are small, or the model is sensitive to them, or llama.cpp has no code for them in blocks.
+_KEPT_WITHIN = (
+    *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj"),
+    *("ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight", "indexer.q_proj.weight"),
+    *("time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight", "time_mix_w2.weight"),
+    *("time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight", "time_mix_a0.weight", "time_mix_a1.weight"),
+    *("time_mix_a2.weight", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w1.weight"),
+    *("time_mix_decay_w2.weight", "time_mix_lerp_fused.weight", "attn_rel_b.weight"),
+    *(".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger"),
+    *("a.rvq.codebook", "mm.a.code_embd"),
+)
+_KEPT = ("position_embd.weight", "token_types.weight")
+
+
+_KEPT_WITHIN_OF = {
+    "glm5-next": (
+        *("hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_gate"),
+        *("indexer_compressor_ape", "ssm_f_a.weight", "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight"),
+        *("ssm_beta.weight", "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight"),
+    )
+}
+_Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this in every mix
+
+
+def is_quantized(spec: GgufTensor, architecture: str) -> bool:
+    """Return whether llama-quantize changes the type of a tensor of a model at all."""
+    name = spec.name
+    named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: its test for the ending wraps around there
+    kept = (*_KEPT_WITHIN, *_KEPT_WITHIN_OF.get(architecture, ()))
+    return len(spec.shape) > 1 and named and name not in _KEPT and not any(part in name for part in kept)
+
+
+# The purpose of a tensor by its name: the first entry that fits
+OUTPUT, EMBEDDING, VALUES, KEYS, QUERIES, ATTENTION = "output", "embedding", "values", "keys", "queries", "attention"
+UP, GATE, DOWN = "up", "gate", "down"
+PER_LAYER = "per_layer_token_embd.weight"
+_NAMED = {"output.weight": OUTPUT, "token_embd.weight": EMBEDDING, PER_LAYER: EMBEDDING}
+_NAMED_WITHIN = {
+    "attn_qkv.weight": VALUES,
+    "attn_kv_b.weight": VALUES,
+    "attn_v.weight": VALUES,
+    "attn_k.weight": KEYS,
+    "attn_q.weight": QUERIES,
+    "attn_output.weight": ATTENTION,
+    "ffn_up": UP,
+    "ffn_gate": GATE,
+    "ffn_down": DOWN,
+}
+
+
+def purpose_of(name: str) -> str | None:
+    """Return the purpose of a tensor, which selects its rules; None without one."""
+    return _NAMED.get(name) or next((purpose for part, purpose in _NAMED_WITHIN.items() if part in name), None)
+
+
+# The rules
+
+
+@dataclass(frozen=True)
+class TensorRole:
+    """A tensor among those of its purpose."""
+
+    model: Model
+    layer: int
+    layers: int
+    has_imatrix: bool
+
+
+@dataclass(frozen=True)
+class TypeRule:
+    """A type for tensors of a purpose, by default that of the mix, in some mixes (or in all), under a condition."""
+
+    purpose: str
+    kind: str | None
+    mixes: str = ""
+    when: Callable[[TensorRole], bool] = field(default=lambda role: True)
+
+    def fits(self, purpose: str, mix: Mix, role: TensorRole) -> bool:
+        """Return whether the rule applies to a tensor."""
+        return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
+
+
+_IQ3 = "IQ3_XXS IQ3_XS IQ3_S IQ3_M"
+MOE = "MXFP4_MOE"  # experts in MXFP4, everything else in Q8_0
+_EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # it also has several of other matrices
+
+
+def _more_bits(role: TensorRole) -> bool:
+    """Return whether a layer is in the first or last eighth, or is every third one between."""
+    first, last = role.layers // 8, 7 * role.layers // 8
+    return role.layer < first or role.layer >= last or (role.layer - first) % 3 == 2
+
+
+def _first(role: TensorRole, part: int) -> bool:
+    return role.layer < role.layers // part
+
+
+def _falcon(role: TensorRole) -> bool:
+    return role.model.architecture == "falcon"
+
+
+def _eight(role: TensorRole) -> bool:
+    return role.model.experts == 8
+
+
+def _grouped(role: TensorRole) -> bool:
+    return role.model.group >= 4
+
+
+def _between(role: TensorRole) -> bool:
+    """Whether a layer is neither in the first nor in the last eighth."""
+    return role.layers // 8 <= role.layer < 7 * role.layers // 8
+
+
+RULES = (
+    TypeRule(VALUES, "Q4_K", "IQ2_M", lambda role: _grouped(role) or role.model.experts >= 4),
+    TypeRule(VALUES, "IQ3_S", "IQ2_M"),
+    TypeRule(KEYS, "Q4_K", "IQ2_M", _eight),
+    TypeRule(DOWN, "IQ3_S", "IQ2_M", lambda role: _first(role, 8)),
+    TypeRule(ATTENTION, "Q5_K", "IQ2_M", _eight),
+    TypeRule(ATTENTION, "IQ3_S", "IQ2_M"),
+    TypeRule(VALUES, "Q8_0", when=_eight),
+    TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _grouped),
+    TypeRule(VALUES, "Q4_K", "IQ3_M"),
+    TypeRule(VALUES, "Q3_K", "Q2_K"),
+    TypeRule(VALUES, "Q5_K", "Q3_K_M", lambda role: role.layer < 2),
+    TypeRule(VALUES, "Q4_K", "Q3_K_M"),
+    TypeRule(VALUES, "Q5_K", "Q3_K_L"),
+    TypeRule(VALUES, "Q5_K", "IQ4_NL IQ4_XS", _grouped),
+    TypeRule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    TypeRule(VALUES, "Q5_K", "Q4_K_S", lambda role: role.layer < 4),
+    TypeRule(KEYS, "Q8_0", when=_eight),
+    *(TypeRule(of, kind, mix) for of in (KEYS, QUERIES) for mix, kind in (("IQ3_XXS", "IQ2_S"), ("IQ3_XS", "IQ3_XXS"))),
+    *(TypeRule(of, "IQ3_XXS", "IQ3_XS", _between) for of in (UP, GATE)),
+    TypeRule(DOWN, "Q3_K", "Q2_K"),
+    TypeRule(DOWN, "Q4_K", "Q2_K_S", lambda role: _first(role, 8)),
+    TypeRule(DOWN, "Q5_K", "Q3_K_M", lambda role: _first(role, 16)),
+    TypeRule(DOWN, "Q4_K", "Q3_K_M", lambda role: not _falcon(role) or _more_bits(role)),
+    TypeRule(DOWN, "Q4_K", "IQ3_M", lambda role: _first(role, 8) or (_eight(role) and _more_bits(role))),
+    TypeRule(DOWN, "Q4_K", "Q3_K_L", _falcon),
+    TypeRule(DOWN, "Q5_K", "Q3_K_L"),
+    TypeRule(DOWN, "Q6_K", "Q4_K_M", lambda role: _falcon(role) and _first(role, 16)),
+    TypeRule(DOWN, "Q5_K", "Q4_K_M", lambda role: _falcon(role) and _more_bits(role)),
+    TypeRule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    TypeRule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda role: _first(role, 8) and not role.has_imatrix),
+    TypeRule(DOWN, "Q5_K", "Q4_K_S", lambda role: _first(role, 8) and not _falcon(role)),
+    TypeRule(DOWN, "Q4_1", "Q4_0", lambda role: _first(role, 8) and role.has_imatrix),
+    TypeRule(DOWN, "Q5_1", "Q5_0", lambda role: _first(role, 8) and role.has_imatrix),
+    TypeRule(ATTENTION, "Q4_K", "Q3_K_L", _falcon),
+    TypeRule(ATTENTION, None, when=_falcon),
+    TypeRule(ATTENTION, "Q5_K", f"Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS {_IQ3}", _eight),
+    TypeRule(ATTENTION, None, when=_eight),
+    TypeRule(ATTENTION, "Q3_K", "Q2_K"),
+    TypeRule(ATTENTION, "IQ3_S", "IQ3_XXS"),
+    TypeRule(ATTENTION, "Q4_K", "Q3_K_M IQ3_M"),
+    TypeRule(ATTENTION, "Q5_K", "Q3_K_L"),
+    TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
+    TypeRule(EMBEDDING, "IQ3_S", "IQ2_M IQ3_XXS"),
+)
+_LOW = "IQ2_M", "IQ3_XXS"  # whose output gets a bit less
+_RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
+
+# Types for rows that are not whole blocks; F16 if they do not fit either
+FALLBACKS = {
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
+    "Q2_0": "Q4_0",
+    "Q2_K": "Q4_0",
+    "Q3_K": "Q4_0",
+    "Q4_K": "Q5_0",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    "TQ1_0": "Q4_0",
+    "TQ2_0": "Q4_0",
+}
+
+
+# The choice
+
+
+@dataclass(frozen=True)
+class TypeOverrides:
+    """The options of llama-quantize that override rules, under the same names."""
+
+    pure: bool = False  # no rules: all tensors get the default type
+    tensor_types: Sequence[tuple[str, str]] = ()  # for tensors in whose names a pattern is found; the first counts
+    output_type: str | None = None  # for output.weight, and for the token embeddings
+    embedding_type: str | None = None
+
+
+def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: TypeOverrides) -> list[str]:
+    """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all."""
+    quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
+    purposes, idle = {purpose_of(name) for name in quantized}, []
+    for pattern, kind in overrides.tensor_types:
+        option = f"--tensor-type {pattern}={kind}"
+        if not any(is_found(spec.name, pattern) for spec in specs):
+            meant = advice("a pattern", pattern, [spec.name for spec in specs], is_found)
+            raise ValueError(f"{option} matches no tensor: none has a name in which {pattern!r} is found{meant}")
+        left = [name for name in quantized if not is_found(name, pattern)]
+        idle += [option] if left == quantized else []
+        quantized = left
+    if overrides.output_type and not purposes & {OUTPUT, EMBEDDING}:
+        idle.append(f"--output-tensor-type {overrides.output_type}")
+    if overrides.embedding_type and EMBEDDING not in purposes:
+        idle.append(f"--token-embedding-type {overrides.embedding_type}")
+    return idle
+
+
+def in_order(specs: Iterable[GgufTensor]) -> list[GgufTensor]:
+    """Return tensors in the order in which llama.cpp writes them: by layer, then by name."""
+    return sorted(specs, key=lambda spec: (_layer(spec.name), spec.name.encode()))
+
+
+def choose_types(
+    model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
+) -> dict[str, TensorType]:
+    """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it."""
+    types = _Types(model, specs, mix, overrides, has_imatrix)
+    return {spec.name: types.type_of(spec) for spec in specs}
+
+
+class _Types:
+    """Counts the tensors of a purpose, because llama-quantize uses their number as the layer."""
+
+    def __init__(
+        self, model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
+    ) -> None:
+        self._model, self._mix, self._overrides, self._has_imatrix = model, mix, overrides, has_imatrix
+        purposes = [purpose_of(spec.name) for spec in specs]
+        self._tied = OUTPUT not in purposes
+        self._counts = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
+        self._seen = dict.fromkeys(self._counts, 0)
+
+    def type_of(self, spec: GgufTensor) -> TensorType:
+        if not is_quantized(spec, self._model.architecture):
+            return spec.kind
+        kind, columns = TENSOR_TYPES[self._wanted(spec)], spec.shape[-1]
+        if columns % kind.block:
+            kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
+        return TENSOR_TYPES["F16"] if columns % kind.block else kind
+
+    def _wanted(self, spec: GgufTensor) -> str:
+        overrides, purpose, architecture = self._overrides, purpose_of(spec.name), self._model.architecture
+        named = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
+        direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
+        if direct and not (named and spec.name == PER_LAYER):
+            return direct
+        if named:
+            return named
+        if overrides.pure or self._mix.name in FLOAT_MIXES:
+            return self._mix.default
+        if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(architecture, ())):
+            return "Q8_0"
+        if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
+            no_blocks = spec.shape[-1] % TENSOR_TYPES[self._mix.default].block
+            high = architecture == "falcon" or no_blocks or self._mix.name in ("Q8_0", MOE)
+            return overrides.output_type or ("Q8_0" if high else "Q5_K" if self._mix.name in _LOW else "Q6_K")
+        if self._mix.name == MOE:
+            is_stack, parts = len(spec.shape) > 2 and spec.shape[-3] > 1, _EXPERTS_OF.get(architecture, ("",))
+            return "MXFP4" if is_stack and any(part in spec.name for part in parts) else "Q8_0"
+        return self._by_rule(spec.name, purpose) if purpose else self._mix.default
+
+    def _by_rule(self, name: str, purpose: str) -> str:
+        layer, layers = self._seen.get(purpose, 0), self._counts.get(purpose, 0)
+        if purpose in self._seen:
+            self._seen[purpose] += 1
+        if purpose in (UP, GATE, DOWN) and self._model.experts > 1:  # experts of a layer may be separate tensors
+            layer = _layer(name)
+            if not 0 <= layer < layers:
+                raise ValueError(f"tensor {name!r} is in none of the {layers} layers of {self._model.architecture!r}")
+        role = TensorRole(self._model, layer, layers, self._has_imatrix)
+        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
+        kind = (rule.kind if rule else None) or self._mix.default
+        raised = purpose == VALUES and self._model.is_70b and self._mix.name != "IQ2_M"
+        return _RAISED.get(kind, kind) if raised else kind
+
+
+def _layer(name: str) -> int:
+    """Return the layer at the start of a name; -1 without one."""
+    found = re.match(r"blk\.\s*([-+]?[0-9]+)", name)
+    return int(found[1]) if found else -1

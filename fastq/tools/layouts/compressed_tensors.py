@@ -1,0 +1,385 @@
+"""Tensors of compressed-tensors: codes, plain, in bytes or in words of int32, scales, and the others.
+
+A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed`: integers in
+words of int32, with `m.weight_shape`, floats in bytes. Then `m.weight_scale`, and unless the scheme is symmetric
+`m.weight_zero_point`. Scales have shape (1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups) for
+groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers of two, plus 127. If scales are
+multiples of one scale for the whole tensor (nvfp4), `m.weight_global_scale` is its reciprocal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import DEFAULT, as_convention
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.granularity import granularity
+from fastq.formats.qtypes import QType, as_qtype, packed_length
+from fastq.ops.packing import pack, unpack
+from fastq.results import Axis, QParams, QuantizedArray
+from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
+from fastq.tools.layouts import tensors as shared
+from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
+from fastq.tools.layouts.tensors import Reading, Writing, as_words, check_format, stored_scale, without_zero_scales
+
+Shape = tuple[int, ...]
+
+FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # formats of matrices in models
+SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # their dtypes in files
+OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
+BIAS = 127  # of the exponents of powers of two
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """The stored form of a tensor: its codes, the granularity of its scales, and their dtype."""
+
+    qtype: QType  # as in `fastq.QuantizedArray`
+    shape: Shape
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    scale_dtype: str  # dtype of stored scales, by its name in safetensors
+    packing: str  # packing of rows of codes: none "", in "bytes", or in "words" of int32 that hold code - qmin
+    block: Shape = ()  # rows and columns that share a scale, if blocks have several rows
+    has_global_scale: bool = False  # whether scales are multiples of one scale for the tensor
+
+    @property
+    def codes(self) -> str:
+        """The name of the codes."""
+        return "weight_packed" if self.packing else "weight"
+
+    @property
+    def parameter_shape(self) -> Shape:
+        """Shape of the scale in a QuantizedArray."""
+        if self.block:
+            return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
+        return granularity(self.axis, self.block_size, len(self.shape)).parameter_shape(self.shape)
+
+    @property
+    def stored_parameter_shape(self) -> Shape:
+        """Shape of the scale in a file: with the rank of the tensor, or (1,) for one scale."""
+        if self.block or self.block_size:
+            return self.parameter_shape
+        kept = granularity(self.axis, 0, len(self.shape)).kept
+        return (1,) if self.axis is None else tuple(n if axis in kept else 1 for axis, n in enumerate(self.shape))
+
+    @property
+    def _packs_zero_point(self) -> bool:
+        """Whether zero points are packed too, along the rows."""
+        return self.packing == "words" and len(self.stored_parameter_shape) > 1
+
+    def specs(self) -> dict[str, tuple[str, Shape]]:
+        """Return dtype and shape of each stored tensor."""
+        scales, row = self.stored_parameter_shape, self.shape[-1] if self.shape else 1
+        plain = safetensors_dtype(self.qtype.storage) or "U8"
+        dtype, shape = {"": (plain, self.shape), "bytes": ("U8", None), "words": ("I32", None)}[self.packing]
+        if shape is None:
+            shape = *self.shape[:-1], self._words(row) if dtype == "I32" else packed_length(row, self.qtype)
+        specs = {self.codes: (dtype, shape)}
+        if self.packing == "words":
+            specs["weight_shape"] = "I64", (len(self.shape),)
+        specs["weight_scale"] = self.scale_dtype, scales
+        if self.has_global_scale:
+            specs["weight_global_scale"] = "F32", (1,)
+        if not self.symmetric:
+            packed = "I32", (*scales[:-2], self._words(scales[-2]), scales[-1]) if self._packs_zero_point else ()
+            specs["weight_zero_point"] = packed if self._packs_zero_point else (plain, scales)
+        return specs
+
+    def _words(self, length: int) -> int:
+        return -(-length * self.qtype.bits // 32)
+
+    def folded(self, matrix: Array) -> Array:
+        """Return a matrix in the shape to quantize: if blocks have several rows, in blocks padded with zeros."""
+        if not self.block:
+            return matrix
+        padding = [(0, -n % b) for n, b in zip(matrix.shape, self.block, strict=True)]
+        filled = np.pad(matrix, padding) if any(n for _, n in padding) else matrix
+        (rows, columns), (height, width) = filled.shape, self.block
+        return filled.reshape(rows // height, height, columns // width, width)
+
+    def unfolded(self, matrix: Array) -> Array:
+        """Return the matrix from the blocks of `folded`."""
+        if not self.block:
+            return matrix
+        whole = matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
+        return np.ascontiguousarray(whole[: self.shape[0], : self.shape[1]])
+
+    # Writing
+
+    def write(self, codes: Array, scale: Array, zero_point: Array | None) -> dict[str, Array]:
+        """Return the stored tensors of rows, given codes as in `fastq`, and scales in their stored dtype."""
+        if self.packing == "words":
+            stored = _to_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
+        else:
+            stored = self.unfolded(codes).view(numpy_dtype(self.specs()[self.codes][0]))
+        arrays = {self.codes: stored, "weight_scale": scale.reshape(self.stored_parameter_shape)}
+        if zero_point is not None and not self.symmetric:
+            arrays["weight_zero_point"] = self.stored_zero_points(zero_point.reshape(self.stored_parameter_shape))
+        return arrays
+
+    def stored_zero_points(self, codes: Array) -> Array:
+        """Return the stored zero points, which are codes: if packed, in words along the last axis but one."""
+        if not self._packs_zero_point:
+            return codes
+        columns = np.swapaxes(codes, -1, -2)
+        packed = pack(columns, self.qtype) if self.qtype.packed else np.ascontiguousarray(columns)
+        return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], self.qtype), -1, -2))
+
+    def constants(self, global_scale: float | None) -> dict[str, Array]:
+        """Return the data that is stored once for a tensor."""
+        arrays = {"weight_shape": np.array(self.shape, "<i8")} if self.packing == "words" else {}
+        return arrays | ({"weight_global_scale": np.array([global_scale], "f4")} if self.has_global_scale else {})
+
+    # Reading
+
+    def zero_points(self, stored: Array) -> Array:
+        """Return zero points as codes, from the form in `specs` or, from older writers, from plain integers."""
+        packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
+        if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
+            *outer, rows, columns = scales
+            codes = _from_words(np.swapaxes(stored, -1, -2), rows, self.qtype)
+            codes = unpack(codes, self.qtype, shape=(*outer, columns, rows)) if self.qtype.packed else codes
+            return np.swapaxes(codes, -1, -2)
+        if stored.dtype.kind == "c":
+            raise ValueError(f"weight_zero_point is {stored.dtype}, which is not a dtype of zero points")
+        numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
+        codes = numbers.astype(self.qtype.storage)
+        if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
+            raise ValueError(f"weight_zero_point has numbers that are not codes of {self.qtype}")
+        return codes
+
+    def read(self, load: Callable[[str], Array]) -> tuple[Array, Array, Array | None]:
+        """Return codes, scales and zero points for a `QuantizedArray` from the tensors that `load` returns by name."""
+        codes, scale = load(self.codes), load("weight_scale").reshape(self.parameter_shape)
+        if self.packing == "words":
+            codes = _from_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
+        elif not self.packing:
+            codes = self.folded(codes.view(np.uint8)).view(self.qtype.storage) if self.block else codes
+            codes = codes.view(self.qtype.storage)
+            codes = pack(codes, self.qtype) if self.qtype.packed else codes
+        if self.symmetric:
+            return codes, scale, None
+        zero_point = self.zero_points(load("weight_zero_point"))
+        return codes, scale, np.asarray(zero_point.reshape(self.parameter_shape), order="C")
+
+    def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
+        """Return the form of some rows of a matrix and their loader; `start` is a multiple of blocks and words."""
+        height = {
+            self.codes: (1, 1),
+            "weight_scale": (1, self.block[0] if self.block else 1),
+            "weight_zero_point": (self.qtype.bits, 32) if self._packs_zero_point else (1, 1),
+        }
+
+        def load_rows(name: str) -> Array:
+            array = load(name)
+            if name not in height or (self.axis is None and name != self.codes):
+                return array
+            size, rows = height[name]
+            return array[start * size // rows : -(-stop * size // rows)]
+
+        return replace(self, shape=(stop - start, *self.shape[1:])), load_rows
+
+
+# Words: rows of code - qmin, the first in the lowest bits; the padding at the end of a row is zero
+
+
+def _to_words(packed: Array, length: int, qtype: QType) -> Array:
+    """Return rows of `length` codes, packed as `fastq.pack` does or of int8, in words."""
+    return as_words(np.bitwise_xor(packed.view(np.uint8), _shift(length, qtype)))
+
+
+def _from_words(words: Array, length: int, qtype: QType) -> Array:
+    packed = np.ascontiguousarray(words).view(np.uint8)[..., : packed_length(length, qtype)]
+    return (packed ^ _shift(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
+
+
+def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
+    """Return the bits that turn a row of packed codes into codes minus qmin, and back; the padding stays zero."""
+    lowest = np.full(length, qtype.qmin, qtype.storage)
+    return pack(lowest, qtype) if qtype.packed else lowest.view(np.uint8)
+
+
+# Matrices of models: forms and parameters by their schemes
+
+
+def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
+    """Return the stored form of a matrix for a scheme, in a model of a dtype."""
+    weights, strategy = scheme.weights, scheme.weights.strategy
+    axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
+    is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits take one byte each there
+    packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""
+    scales = SCALES.get(weights.scale_dtype, dtype)
+    granularity = axis, weights.group_size, weights.symmetric
+    return StoredForm(weights.qtype, shape, *granularity, scales, packing, weights.block, strategy == "tensor_group")
+
+
+def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0) -> NDArray[np.float32]:
+    """Return the float32 factors of codes from the stored scales."""
+    if weights.scale_dtype == E8M0:
+        return np.ldexp(np.float32(1), stored.astype(np.int32) - BIAS)
+    scale = stored.astype(np.float32)
+    return scale / np.float32(global_scale) if global_scale != 1 else scale
+
+
+def array_of(
+    codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
+) -> QuantizedArray:
+    """Return a matrix, or its blocks from `StoredForm.folded`, from its codes and stored parameters."""
+    qtype, scale, convention = form.qtype, scale_values(stored, weights, factor), "compressed-tensors"
+    if weights.scale_dtype == E8M0:
+        qtype, scale = as_qtype(MICROSCALING[weights.bits]), stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
+    zero = np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point
+    convention = convention if weights.kind == "int" else DEFAULT
+    params = QParams(scale, zero, qtype, form.axis, form.block_size, form.symmetric, convention)
+    shape = codes.shape if form.block else form.shape
+    return QuantizedArray(codes, params, shape)
+
+
+def as_signed(q: QuantizedArray) -> QuantizedArray:
+    """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored."""
+    convention = as_convention(q.convention)
+    integer = convention.zero_point == "integer" and convention.decode == "point"
+    if q.dtype.name not in ("uint2", "uint4", "uint8") or not integer or len(q.shape) != 2 or q.axis not in (-1, 1):
+        return q
+    signed = as_qtype(q.dtype.name[1:])
+    codes = (q.codes ^ _shift(q.shape[1], signed)).view(np.uint8 if signed.packed else signed.storage)
+    zero_point = (np.asarray(q.zero_point).astype(np.int16) + signed.qmin).astype(signed.storage)
+    params = replace(q.qparams, dtype=signed, zero_point=zero_point, symmetric=not zero_point.any())
+    return QuantizedArray(codes, params, q.shape)
+
+
+def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
+    """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.folded`."""
+    code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
+    kept, size = granularity(q.axis, q.block_size, q.ndim).kept, q.block_size
+    rows_or_all = {(): "tensor", (0,): "channel"}.get(kept) if is_matrix and not size else None
+    groups = is_matrix and kept == (1,)
+    if groups and (code in OF_FORMATS or (code == "float4_e2m1fn" and size == 16)):
+        return PRESETS[OF_FORMATS.get(code, "NVFP4A16")]
+    if groups and size and code in ("int2", "int4", "int8"):
+        weights = WeightScheme(q.dtype.bits, "int", "group", size, symmetric=q.symmetric)
+        return LayerScheme("", weights, WORDS)
+    if code == "float8_e4m3fn":
+        folded = q.ndim == 4 and kept == (0, 2) and 0 not in q.shape
+        strategy = rows_or_all or ("group" if groups and size else "block" if folded else "")
+        if strategy:
+            block = (q.shape[1], q.shape[3]) if folded else ()
+            return LayerScheme("", WeightScheme(8, "float", strategy, size, block), "float-quantized")
+    if code == "int8" and rows_or_all and q.symmetric:
+        return LayerScheme("", WeightScheme(8, "int", rows_or_all), "int-quantized")
+    found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
+    raise ValueError(f"{name} is {found}, which compressed-tensors has no format for")
+
+
+_AS_A_WHOLE = "pass the mapping of open_checkpoint itself, not a dict of it"
+
+
+def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
+    """Return the shape of a matrix, which may be in two-dimensional blocks."""
+    if not scheme.weights.block:
+        return q.shape
+    rows, height, columns, width = q.shape
+    last_row, last_column = np.asarray(q.codes)[-1, -1], np.asarray(q.codes)[:, :, -1, -1]
+    if not (last_row.astype(np.float32).any() and last_column.astype(np.float32).any()):
+        what = f"{name} ends with a row or column of zeros, which may be the padding of its last block"
+        raise ValueError(f"{what}: {_AS_A_WHOLE}")
+    return rows * height, columns * width
+
+
+@np.errstate(over="ignore")  # the scale of the tensor does not count then
+def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
+    """Return float8 scales and the number that divides them, which give the float32 scales exactly."""
+    form = FLOAT_FORMATS["float8_e4m3fn"]
+    numbers, codes = np.unique(scale), np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
+    stored = codes.astype(np.float32)
+    nearest = (stored[::-1] / numbers[-1].astype(np.float64)).astype(np.float32).view(np.int32)
+    candidates = nearest if numbers.size <= codes.size else nearest[:0]
+    for factor in (candidates + np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]).view(np.float32).reshape(-1):
+        table = stored / factor
+        found = np.searchsorted(table, numbers).clip(max=codes.size - 1)
+        if 0 < factor < np.inf and np.array_equal(table[found], numbers):
+            return codes[np.searchsorted(table, scale)], factor
+    what = f"{name} has scales that are not float8_e4m3fn numbers divided by one number, as nvfp4 requires"
+    raise ValueError(f"{what}: {_AS_A_WHOLE}, or quantize to 'nvfp4'")
+
+
+def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
+    """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change."""
+    form, scale = form_of(scheme, _matrix_shape(q, scheme, name), dtype), np.asarray(q.scale)
+    factor = np.float32(1)
+    if scheme.weights.scale_dtype == E8M0:
+        scale = scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False)
+    elif scheme.weights.scale_dtype == E4M3 and q.tensor_scale is None:
+        scale, factor = _in_units(scale.astype(np.float32), name)
+    elif scheme.weights.scale_dtype == E4M3:
+        with np.errstate(over="ignore", divide="ignore"):  # refused below
+            factor = np.float32(1) / np.float32(q.tensor_scale)
+        if not 0 < factor < np.inf:
+            wanted = "whose stored reciprocal must be positive and finite in float32"
+            raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {wanted}")
+    else:
+        with np.errstate(over="ignore"):  # float16 falls back to float32, float32 is refused
+            rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
+        scale = rounded if (rounded.astype(scale.dtype) == scale).all() else single
+    held, integers = scale.astype(np.float32), scheme.weights.kind == "int"
+    size = np.abs(held) if integers else held
+    bad = held[~((size > 0) & (size < np.inf))]
+    if bad.size:
+        wanted = "finite and not 0" if integers else "positive and finite"
+        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be {wanted}")
+    scale = scale.view(np.uint8) if scheme.weights.scale_dtype == E8M0 else scale
+    return form.write(q.codes, scale, q.zero_point) | form.constants(float(factor))
+
+
+# The row of `LAYOUTS`
+
+
+def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    q = as_signed(q)
+    check_format(q.dtype, how.row, "the dtype of q")
+    q = QuantizedArray(q.codes, q.qparams.with_values(*shared.parameters_of(q)), q.shape)
+    tensors = tensors_of(q, scheme_of(q), "F32")
+    if how.scale_dtype is not None and not q.dtype.scale_element:
+        tensors["weight_scale"] = stored_scale(tensors["weight_scale"], how.scale_dtype)
+    return tensors
+
+
+def _read(given: Reading) -> QuantizedArray:
+    """Return the weight in some tensors, whose dtypes and shapes determine their form."""
+    codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
+    words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
+    rows, columns = codes.shape
+    if words:
+        rows, columns = map(int, given.of_shape("weight_shape", "int64", 2))
+    elif codes.dtype == np.uint8:
+        columns = columns * 8 // bits
+    if given.qtype.name in OF_FORMATS:
+        scheme = PRESETS[OF_FORMATS[given.qtype.name]]
+    else:
+        scales = given.get("weight_scale")
+        count, groups = scales.shape if scales.ndim == 2 else (0, 1)
+        block: Shape = ()
+        strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
+        if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
+            strategy, block = "block", (rows // count, columns // groups)
+        size = shared.checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
+        scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
+    form = form_of(scheme, (rows, columns), "")
+    for name, (dtype, shape) in form.specs().items():
+        of_own = name == "weight_scale" and not dtype  # of any dtype of floats
+        given.tensors[name] = given.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
+        if of_own:
+            given.scales(name)
+    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
+    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
+    return without_zero_scales(q, "weight_scale")
+
+
+WAYS = _write, _read

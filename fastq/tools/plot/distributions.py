@@ -1,0 +1,336 @@
+"""Draw the distribution of the elements of an array: over its codes, by channel, and within calibrated ranges."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fastq.formats.conventions import as_convention
+from fastq.formats.granularity import within_array
+from fastq.ops.calibrate import Calibrator
+from fastq.ops.measure import compare, minmax
+from fastq.requests.values import as_input
+from fastq.results import Histogram, QuantizedArray
+from fastq.results.elements import code_ends, parameter_places, sampled_places, values_at, values_of
+from fastq.results.measures import FAR, outliers_of
+from fastq.results.parameters import scheme_text
+from fastq.system.arguments import as_array, as_int, is_a, shown
+from fastq.system.dtypes import Array
+from fastq.tools.plot.axes import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    VERMILLION,
+    axis_of,
+    check_axis,
+    finished,
+    legend_below,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COUNTED = 1 << 19  # most elements that are counted
+BARS = 200
+EMPTY = 0.5  # elements at the base of bars on a logarithmic axis, which has no 0
+TICKS = 256  # most codes that are drawn one by one: more would touch each other
+SAMPLE = 1 << 18  # most elements whose errors are computed
+BINS = 512  # most channels that are drawn: fewer than the pixels of a default figure
+NAMED = 3  # most outliers that are labelled
+WIDE = 256  # most bars of a calibrator's histogram, on either side of 0
+# colours and dashes of methods; dashes keep lines visible that overlap
+_LINES = {
+    "minmax": (VERMILLION, "solid"),
+    "percentile": (BLUE, (0, (6, 2))),
+    "mse": (GREEN, (0, (3, 3))),
+    "entropy": (PINK, (0, (1, 2))),
+}
+
+
+def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axes:
+    """Draw the values of an array as a histogram above the grid of its codes; clipped values are orange.
+
+    Parameters
+    ----------
+    x : array_like
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype, not empty. If it has more than 524,288
+        elements, a random sample of that size is counted.
+    q : QuantizedArray
+        Codes of x. With one scale the axis shows values; with several scales it shows codes, with each element at ``x /
+        scale + zero_point``.
+    ax : Axes, optional
+        Axes to draw in; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        A logarithmic axis of elements in a bar over values or codes.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If an argument is not as described, or x has NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.linspace(-1, 1, 1000, dtype=np.float32)
+    >>> ax = fastq.plot.histogram(x, fastq.quantize(x, "int4"))
+    >>> ax.get_title()
+    'int4: clips nothing'
+    """
+    check_axis(ax)
+    x = as_input(x)
+    if not is_a(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
+    clipped = compare(x, q).clipped or 0
+    places = sampled_places(x.shape, COUNTED)
+    values = np.asarray(x[places], np.float64)
+    one = q.scale.size == 1
+    grid = _grid(q, one)
+    # the ends of the values that round to codes: half a step beyond the first and the last
+    first, last = float(grid[0] - (grid[1] - grid[0]) / 2), float(grid[-1] + (grid[-1] - grid[-2]) / 2)
+    values = values if one else _positions(values, q, places)
+    lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())
+    heights, edges = np.histogram(values, BARS, (min(lowest, first), max(highest, last)))
+    a = axis_of(ax)
+    a.stairs(np.maximum(heights, EMPTY), edges, baseline=EMPTY, fill=True, color=BLUE, alpha=0.75, label="elements")
+    beyond = [ends for ends in ((edges[0], first), (last, edges[-1])) if ends[1] - ends[0] > 1e-6 * (last - first)]
+    for ends, label in zip(beyond, ("beyond the codes", None), strict=False):
+        a.axvspan(*ends, color=ORANGE, alpha=0.35, label=label, linewidth=0)
+    below: dict[str, Any] = {"color": GREEN, "transform": a.get_xaxis_transform(), "label": f"{grid.size:,} codes"}
+    if grid.size > TICKS:
+        a.plot(grid[[0, -1]], [0.03, 0.03], linewidth=4, **below)
+    else:
+        a.vlines(grid, 0, 0.06, linewidth=1, **below)
+    a.set_yscale("log")
+    a.set_ylim(0.6 * EMPTY, max(2.0 * heights.max(), 10.0))
+    a.margins(x=0.01)
+    of_sample = f" of a sample of {len(values):,}" if x.size > COUNTED else ""
+    title = f"{scheme_text(q.qparams)}: clips {_percent(clipped / x.size)}"
+    finished(a, title, "value" if one else "code, before it is rounded", f"elements in a bar{of_sample}")
+    return legend_below(a, 3)
+
+
+def _grid(q: QuantizedArray, decoded: bool) -> Array:
+    """Return the codes in use in order, for float formats as numbers; or their values."""
+    p = q.qparams
+    first, last = code_ends(p)
+    if p.dtype.element:
+        codes = np.arange(1 << p.dtype.bits, dtype=np.uint8).view(p.dtype.storage)
+        codes = codes[np.isfinite(codes.astype(np.float32))]
+    else:
+        codes = np.arange(first, last + 1).astype(p.dtype.storage)
+    numbers = np.array(p.dtype.codebook.values) if p.dtype.codebook else codes
+    return np.unique((values_of(codes, p, q.shape, (0,) * q.ndim) if decoded else numbers).astype(np.float64))
+
+
+def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> Array:
+    """Return the positions of values among the codes, before rounding."""
+    p = q.qparams
+    where = parameter_places(p, q.shape, places)
+    scale, zero_point = (as_array(each, "q")[where].astype(np.float64) for each in (p.scale, p.zero_point))
+    if p.tensor_scale is not None:
+        scale = scale * float(p.tensor_scale)
+    if p.dtype.block_size and not p.dtype.element:
+        scale = scale / 64
+    if as_convention(p.convention).zero_point == "offset":
+        start = code_ends(p)[0] if as_convention(p.convention).offset_code == "lowest" else 0
+        return (values - zero_point) / scale + start
+    return values / scale + zero_point
+
+
+def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the largest magnitude of each channel, and the root mean square of its errors, to find outliers.
+
+    Parameters
+    ----------
+    x : array_like
+        Array of one or more axes, of dtype float16, bfloat16, float32, float64 or an integer dtype, not empty.
+    q : QuantizedArray, optional
+        Codes of x. Errors are computed for at most 262,144 random elements, at the same places in each channel.
+    axis : int, optional
+        The channel axis; by default that of q if it has a single one, else the first.
+    ax : Axes, optional
+        Axes to draw in; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        Axes with magnitudes over channels, logarithmic. If there are more than 512 channels, neighbours are joined, and
+        the largest is drawn. Channels whose largest magnitude is at least 6 times the median are marked, three of them
+        by number.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or x has NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.ones((8, 100), np.float32)
+    >>> x[5] *= 40
+    >>> ax = fastq.plot.channels(x, fastq.quantize(x, "int8"))
+    >>> ax.get_title()
+    '8 channels of axis 0, 1 outlier'
+    """
+    check_axis(ax)
+    x = as_input(x)
+    if q is not None and not is_a(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
+    if q is not None and q.shape != x.shape:
+        raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
+    if axis is None:
+        own = None if q is None or q.block_size else q.axis
+        axis = own if isinstance(own, int) else 0
+    along = within_array((as_int(axis, "axis"),), x.ndim, "x")[0]
+    if not x.size:
+        raise ValueError(f"x has shape {x.shape}: there is no channel to draw")
+    lo, hi = (np.asarray(end, np.float64) for end in minmax(x, axis=along))
+    largest = np.maximum(-lo, hi)
+    errors = None if q is None else _errors(x, q, along)
+    together, outliers = math.ceil(largest.size / BINS), outliers_of(largest)
+
+    from matplotlib.ticker import MaxNLocator
+
+    a, counted = axis_of(ax), f"channel of axis {along}" + (f", largest of {together}" if together > 1 else "")
+    for heights, colour, label in ((largest, BLUE, "largest magnitude"), (errors, ORANGE, "RMS error")):
+        if heights is not None:
+            binned = np.maximum.reduceat(heights, np.arange(0, heights.size, together))
+            shown_heights = np.where(binned > 0, binned, np.nan)  # 0 has no place on a logarithmic axis
+            edges = np.arange(binned.size + 1) * together - 0.5
+            a.stairs(shown_heights, edges, baseline=None, color=colour, linewidth=1.5, label=label)
+    _mark(a, largest, outliers)
+    a.set_yscale("log")
+    a.margins(x=0.01)
+    a.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    found = f"{outliers.size or 'no'} outlier{'s' * (outliers.size != 1)}"
+    finished(a, f"{largest.size:,} channels of axis {along}, {found}", counted, "magnitude")
+    return legend_below(a, 3)
+
+
+def _errors(x: Array, q: QuantizedArray, along: int) -> Array:
+    """Return the root mean square of the errors of each channel, from a sample of its elements."""
+    others = tuple(n for a, n in enumerate(x.shape) if a != along)
+    places = [place[np.newaxis] for place in sampled_places(others, max(SAMPLE // x.shape[along], 1))]
+    places.insert(along, np.arange(x.shape[along])[:, np.newaxis])
+    values = values_at(as_array(q.codes, "q.codes"), q.qparams, q.shape, tuple(places))
+    errors = x[tuple(places)].astype(np.float64) - values.astype(np.float64)
+    return np.asarray(np.sqrt(np.mean(errors**2, axis=1)))
+
+
+def _mark(a: Axes, largest: Array, outliers: Array) -> None:
+    if not outliers.size:
+        return
+    a.axhline(FAR * np.median(largest), color=GREY, linestyle=(0, (4, 3)), linewidth=1, label=f"{FAR:g} x the median")
+    a.plot(outliers, largest[outliers], "o", color=VERMILLION, markersize=5, label="outliers")
+    for channel in outliers[np.argsort(largest[outliers])[::-1][:NAMED]].tolist():
+        near = (channel, largest[channel])
+        a.annotate(f"{channel}", near, xytext=(5, -3), textcoords="offset points", fontsize="small")
+
+
+def calibration(
+    calibrator: Calibrator,
+    *,
+    methods: Sequence[str] = tuple(_LINES),
+    channel: int | tuple[int, ...] = (),
+    percentile: float = 99.999,
+    quantized_bins: int = 128,
+    grid: int = 100,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the histogram of a calibrator, and for each method the range and the clipped share.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Calibrator with elements.
+    methods : list or tuple of str
+        Methods of `Calibrator.clipping_range`, whose ranges are drawn as pairs of lines.
+    channel : int or tuple of int
+        Index of the channel to draw, one for each axis that is kept.
+    percentile, quantized_bins, grid
+        Options of the methods.
+    ax : Axes, optional
+        Axes to draw in; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        Axes with the elements per bin over the values, logarithmic. The legend has the ranges, and the share of
+        elements beyond them, counting bins that lie beyond as a whole.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If an argument is not as described, or the calibrator has no elements.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> calibrator = fastq.Calibrator("int8", symmetric=True)
+    >>> calibrator.update(np.linspace(-1, 1, 1001, dtype=np.float32))
+    >>> ax = fastq.plot.calibration(calibrator, methods=["minmax", "percentile"], percentile=90)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['minmax: -1 to 1, clips nothing', 'percentile: -0.9 to 0.9, clips 10 %']
+    """
+    check_axis(ax)
+    if not is_a(calibrator, Calibrator):
+        raise TypeError(f"calibrator must be a Calibrator, not {shown(calibrator)}")
+    known = ", ".join(_LINES)
+    if not (is_a(methods, (list, tuple)) and methods):
+        raise TypeError(f"methods must be a list of {known}, not {shown(methods)}")
+    for name in methods:
+        if type(name) is not str or name not in _LINES:
+            raise ValueError(f"methods must be of {known}, not {shown(name)}")
+    one = _of_channel(calibrator, channel)
+    options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
+    ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
+    counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // WIDE, 1)
+    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]  # several bins per bar, so that bars are visible
+    first, last = np.flatnonzero(bars)[[0, -1]]
+    a = axis_of(ax)
+    a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=0.5, fill=True, color=GREY, alpha=0.6)
+    a.set_yscale("log")
+    a.set_ylim(bottom=0.5)
+    title, width = f"{one.dtype}: {int(one.count.sum()):,} elements", ends[first + 1] - ends[first]
+    finished(a, title, "value", f"elements in a width of {width:.3g}")
+    for name, (lo, hi) in ranges.items():
+        colour, dashes = _LINES[name]
+        beyond = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0  # only bins that lie beyond as a whole
+        beyond += counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
+        label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent(float(beyond / counts.sum()))}"
+        for end, text in ((lo, label), (hi, None)):
+            a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
+    return legend_below(a, 2, -0.17)
+
+
+def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
+    channels = calibrator.minimum.shape
+    place = tuple(as_int(k, "channel") for k in (channel if is_a(channel, tuple) else (channel,)))
+    if not place and math.prod(channels) == 1:
+        return calibrator
+    if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):
+        raise ValueError(f"channel must be an index of channels of shape {channels}, not {shown(channel)}")
+    one, seen = copy.copy(calibrator), calibrator._known
+    where = tuple(slice(k, k + 1) for k in place)
+    one._seen = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
+    return one
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share else "nothing"

@@ -1,0 +1,293 @@
+"""Draw an array, its codes, the decoded values and the error, side by side, in cells found band by band of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastq.formats.conventions import as_convention
+from fastq.ops.measure import compare
+from fastq.requests.values import as_input
+from fastq.results import Comparison, QuantizedArray
+from fastq.results.elements import code_ends, codes_at
+from fastq.system.arguments import as_array, is_a
+from fastq.system.dtypes import Array
+from fastq.tools.plot.axes import require_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.image import AxesImage
+
+Pair = tuple[int, int]  # of rows and columns
+Rows = QuantizedArray | Array  # a matrix with rows to slice
+
+CELLS = 256  # most cells per side: fewer than the pixels of a panel of the default figure, so that each is visible
+STACKED = 4  # from this ratio of width to height on, panels are below each other
+# elements decoded together, and searched together; they bound the temporaries. The latter stay in cache
+BAND, AT_ONCE = 1 << 20, 1 << 18
+SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
+WRITTEN = 144  # most numbers written into cells
+SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0  # points
+LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.601
+
+
+def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None = None) -> NDArray[np.object_]:
+    """Draw an array, its codes, what they decode to, and the error, in four panels.
+
+    Arrays of more than 256 rows or columns (of more than 64 rows, if wide and low) are drawn in cells of several
+    elements. A cell shows the element with the largest magnitude, its code and its decoded value, and in the last panel
+    the largest error, so that no outlier is lost. In small arrays numbers are written into the cells. Colours follow
+    the inverse hyperbolic sine if the largest magnitude is more than 50 times the median.
+
+    Parameters
+    ----------
+    x : array_like
+        Array of dtype float32, float64 or an integer dtype, not empty. One dimension is drawn as a row; more than two
+        are folded into rows along the last one.
+    q : QuantizedArray or array_like
+        The approximation: codes of x, or values of dtype float32 or float64 in the shape of x, for which the second
+        panel has no codes.
+    ax : array_like of four Axes, optional
+        Axes to draw in; use a figure with ``layout="constrained"`` to make room for titles and colour bars. By default
+        those of a new figure, with the panels below each other if x is wide and low.
+
+    Returns
+    -------
+    ndarray of Axes
+        Axes of shape (4,): original, codes, decoded, error. The error is ``original - decoded``, as in `fastq.compare`.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If x and q are not arguments of `fastq.compare`, or `ax` is not four Axes.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    >>> axes = fastq.plot.errors(x, fastq.quantize(x, "int4"))
+    >>> [a.get_title().splitlines()[0] for a in axes]
+    ['original', 'codes', 'decoded', 'error']
+    """
+    require_matplotlib()
+    x = as_input(x)
+    from matplotlib.axes import Axes
+
+    given = None if ax is None else as_array(ax, "ax").ravel()
+    if given is not None and given.size != 4:
+        raise ValueError(f"ax must be four Axes, not {given.size}")
+    wrong = [] if given is None else [type(a).__name__ for a in given.tolist() if not is_a(a, Axes)]
+    if wrong:
+        raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
+    measured = compare(x, q)
+    cells = _cells_of(x, q)
+    if given is None:
+        from matplotlib import pyplot
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
+        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (2, 2, (8.0, 8.4))
+        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object).ravel()
+    axes = given
+
+    _draw_panels(axes, cells, q)
+    for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
+        a.set_title(title, fontsize="medium")
+    return axes
+
+
+# Texts
+
+
+def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: Pair) -> tuple[str, ...]:
+    of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
+    shape = " x ".join(map(str, x.shape)) or "one number"
+    matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_folded(x).shape)
+    scheme = "none: q is an array of values"
+    if is_a(q, QuantizedArray) and q.scale.size == 1:
+        zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
+        scheme = f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
+    elif is_a(q, QuantizedArray):
+        scheme = f"{q.dtype}, axis={q.axis}" + (f", block_size={q.block_size}" if q.block_size else "")
+    return (
+        f"original\n{shape} {x.dtype}{matrix}{of_cells}",
+        f"codes\n{scheme}",
+        f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
+        f"error\nat most {measured.max_abs_error:.3g}{of_cells}",
+    )
+
+
+# How it is drawn
+
+
+def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | ArrayLike) -> None:
+    from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
+
+    rows, columns = cells.shape
+    for a in axes:  # ticks count elements, also if a cell shows several
+        a.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+        a.set_aspect("equal" if _is_square(cells.shape) else "auto")
+        for axis in (a.xaxis, a.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+    shared = _scale_of(np.stack([cells.original, cells.decoded]))
+    _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
+    if is_a(q, QuantizedArray):
+        codes = Normalize(*code_ends(q.qparams))  # all codes of the scheme, so that unused ones are visible too
+        _draw(axes[1], cells, cells.codes, "cividis", codes, digits=5)
+    else:
+        axes[1].set_axis_off()
+    _draw(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
+    _draw(axes[3], cells, cells.error, "RdBu_r", _scale_of(cells.error, centred=True), digits=2)
+
+
+def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
+    """Return a colour scale: linear, or, if few values are far larger, one that also separates the others."""
+    from matplotlib.colors import AsinhNorm, Normalize
+
+    finite = values[np.isfinite(values)]
+    magnitude = np.abs(finite[finite != 0])
+    if not magnitude.size:
+        return Normalize(-1.0, 1.0)
+    typical, top = float(np.median(magnitude)), float(magnitude.max())
+    lo, hi = (-top, top) if centred else (float(finite.min()), float(finite.max()))
+    return AsinhNorm(3 * typical, lo, hi) if top > SPREAD * typical else Normalize(lo, hi)
+
+
+def _draw(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
+    height, width = (count * step for count, step in zip(values.shape, cells.step, strict=True))
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # the last cells may reach beyond the array
+    image = ax.imshow(values, colours, scale, aspect=ax.get_aspect(), interpolation="nearest", extent=extent)
+    _add_colour_bar(ax, image, vertical=_is_stacked(cells.shape))
+    if cells.step == (1, 1):
+        _write_numbers(ax, image, values, digits)
+
+
+def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
+    """Put the bar next to or below the picture, which keeps its size."""
+    from matplotlib.colors import AsinhNorm
+    from matplotlib.ticker import MaxNLocator
+
+    where = (1.01, 0.0, 0.015, 1.0) if vertical else (0.0, -0.16, 1.0, 0.05)
+    bar = ax.figure.colorbar(image, cax=ax.inset_axes(where), orientation="vertical" if vertical else "horizontal")
+    bar.ax.tick_params(labelsize="small")
+    if isinstance(image.norm, AsinhNorm):
+        ticks = [float(tick) for tick in image.norm.inverse(np.linspace(0.0, 1.0, 5))]
+        bar.set_ticks(ticks, labels=[f"{float(f'{tick:.2g}'):g}" for tick in ticks])
+        bar.minorticks_off()
+    else:
+        bar.locator = MaxNLocator(4)
+        bar.update_ticks()
+
+
+def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> None:
+    """Write each number into its cell with `digits` digits, or as many as fit all cells."""
+    if values.size > WRITTEN:
+        return
+    ax.apply_aspect()  # else the box is that of the room, wider than a tall picture
+    box = ax.get_window_extent()
+    width, height = (72 / ax.figure.dpi * n for n in (box.width / values.shape[1], box.height / values.shape[0]))
+    for precision in range(digits, 1, -1):
+        texts = [f"{value:.{precision}g}" for value in values.ravel()]
+        # a character is about 0.6 of the size wide
+        size = min(LARGEST_FONT, 0.95 * width / (0.6 * max(map(len, texts))), 0.6 * height)
+        if size >= SMALLEST_FONT:
+            break
+    else:
+        return
+    for place, text, colour in zip(np.ndindex(values.shape), texts, image.to_rgba(values).reshape(-1, 4), strict=True):
+        ink = "black" if colour[:3] @ LUMINANCE > 0.5 else "white"
+        ax.text(place[1], place[0], text, ha="center", va="center", size=size, color=ink)
+
+
+# Cells
+
+
+class Cells(NamedTuple):
+    """Cells of `step` rows and columns of a matrix of a `shape`: arrays of one shape, with at most CELLS per side."""
+
+    shape: Pair
+    step: Pair
+    original: Array
+    codes: Array  # 0 without codes
+    decoded: Array
+    error: Array
+
+
+def _folded(a: Array) -> Array:
+    return a.reshape(-1, a.shape[-1] if a.ndim else 1)
+
+
+def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
+    """Return the contents of the cells for an array and its approximation."""
+    matrix = _folded(x)
+    shape = matrix.shape[0], matrix.shape[1]
+    # height and width of a cell in elements, so that it covers at least a pixel
+    step = math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
+    if _is_square(shape):
+        step = (math.ceil(max(shape) / CELLS),) * 2
+    shown = np.zeros((4, math.ceil(shape[0] / step[0]), math.ceil(shape[1] / step[1])))
+    places = np.empty(shown.shape[1:], np.intp)
+    approximation: Rows = q if is_a(q, QuantizedArray) else _folded(as_array(q, "q"))
+    if is_a(q, QuantizedArray):
+        try:  # rows are decoded one by one if it can be cut after each `step` of them
+            approximation = q.reshape(shape)
+            approximation[step[0] :]
+        except ValueError:  # parameters belong to several axes that are merged here, or to blocks of rows
+            approximation = _folded(q.dequantize())
+    height = step[0] * max(BAND // (step[0] * shape[1]), 1)
+    for start in range(0, shape[0], height):
+        row, rows = start // step[0], slice(start, min(start + height, shape[0]))
+        decoded = approximation[rows]
+        values = decoded.dequantize() if isinstance(decoded, QuantizedArray) else decoded
+        for cell, tile in _tiles(row, values.shape, step):
+            original, other = _as_float(matrix[rows][tile]), _as_float(values[tile])
+            largest = _largest(original, step)
+            shown[0][cell], shown[2][cell] = original[largest], other[largest]
+            furthest = _largest(original - other, step)
+            shown[3][cell] = original[furthest].astype(np.float64) - other[furthest].astype(np.float64)
+            places[cell] = (largest[0] + (rows.start + tile[0].start)) * shape[1] + largest[1] + tile[1].start
+    if is_a(q, QuantizedArray):
+        where = np.unravel_index(places, x.shape) if x.ndim else ()
+        shown[1] = codes_at(as_array(q.codes, "q.codes"), q.dtype, where)
+    return Cells(shape, step, *shown)
+
+
+def _is_stacked(shape: Pair) -> bool:
+    """Return whether panels are drawn below each other."""
+    return shape[1] >= STACKED * shape[0]
+
+
+def _is_square(shape: Pair) -> bool:
+    """Return whether elements are square, instead of filling the panel."""
+    return shape[0] / STACKED < shape[1] < STACKED * shape[0]
+
+
+def _tiles(row: int, shape: tuple[int, ...], step: Pair) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
+    """Yield the tiles of a band, each a piece of a row of cells: its position among the cells, and in the band."""
+    width = max(AT_ONCE // (step[0] * step[1]), 1)
+    for k, top in enumerate(range(0, shape[0], step[0])):
+        for column in range(0, math.ceil(shape[1] / step[1]), width):
+            elements = (slice(top, top + step[0]), slice(column * step[1], (column + width) * step[1]))
+            yield (row + k, slice(column, column + width)), elements
+
+
+def _as_float(tile: Array) -> Array:
+    return tile if tile.dtype in (np.float32, np.float64) else tile.astype(np.float64)
+
+
+def _largest(tile: Array, step: Pair) -> tuple[Array, Array]:
+    """Return row and column of the element of the largest magnitude in each cell of a row of cells."""
+    magnitude = np.abs(tile)
+    heights = magnitude.max(axis=0)  # 5 times as fast as `argmax` of all if columns are few
+    if missing := -heights.size % step[1]:
+        heights = np.append(heights, np.full(missing, -1.0, heights.dtype))
+    column = heights.reshape(-1, step[1]).argmax(axis=1) + np.arange(0, heights.size, step[1])
+    return magnitude[:, column].argmax(axis=0), column

@@ -1,0 +1,250 @@
+"""Draw the results of several schemes for one array, measured on a sample by the reference: no kernel is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.typing import ArrayLike
+
+from fastq import reference
+from fastq.formats.qtypes import as_qtype
+from fastq.ops import measure
+from fastq.ops.measure import minmax
+from fastq.requests.values import as_input
+from fastq.results import Comparison, QuantizedArray
+from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.dtypes import Array
+from fastq.system.lazy import cached_property
+from fastq.tools.plot.axes import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    SKY,
+    VERMILLION,
+    axis_of,
+    check_axis,
+    finished,
+    legend_below,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Arguments = Mapping[str, Any]  # arguments of `fastq.quantize`
+
+SAMPLE = 1 << 16  # most elements of a sample
+PIECE = 4096  # elements in a row of the sample of a one-dimensional array
+
+_ARRAY: Arguments = {}
+_CHANNELS: Arguments = {"axis": 0}
+_BLOCKS: Arguments = {"axis": -1, "block_size": 32}
+# families of schemes: the arguments that their formats share, and the formats
+FAMILIES: dict[str, tuple[Arguments, tuple[str, ...]]] = {
+    "one scale": (_ARRAY, ("int2", "int3", "int4", "int5", "int6", "int8")),
+    "a scale for each row": (_CHANNELS, ("int2", "int3", "int4", "int5", "int6", "int8")),
+    "blocks of 32": (_BLOCKS, ("int2", "int3", "int4", "int5", "int6", "int8")),
+    "float8, a scale for each row": (_CHANNELS, ("float8_e4m3fn", "float8_e5m2")),
+    "MX": (_ARRAY, ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8")),
+    "NVFP4": (_ARRAY, ("nvfp4",)),
+}
+MEASURED = 1 << 26  # about the most elements that `compare` measures; in larger arrays it measures whole rows
+
+_MARKS = tuple(zip((BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY), "osD^vP", strict=True))
+
+
+class Measured(NamedTuple):
+    """The result of a scheme for an array."""
+
+    bits: float  # bits of codes and parameters per element
+    sqnr_db: float  # signal to quantization noise ratio of the sample, in decibels
+
+
+def sample_of(x: Array, scheme: Arguments) -> Array:
+    """Return evenly spread parts of an array that have their own parameters under a scheme.
+
+    With one scale for all, or blocks along the last axis, parts are rows; in a one-dimensional array pieces.
+    """
+    blocks = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
+    given = scheme.get("axis")
+    kept = [] if given is None else sorted(normalize_axis_tuple(given, x.ndim, "axis"))
+    if not kept or (blocks and kept == [x.ndim - 1]):
+        if x.ndim < 2:
+            flat = x.reshape(-1)
+            x = flat[: flat.size // PIECE * PIECE].reshape(-1, PIECE) if flat.size > SAMPLE else flat.reshape(1, -1)
+        rows = x.reshape(-1, x.shape[-1])
+        return np.ascontiguousarray(rows[_evenly(len(rows), SAMPLE // max(rows.shape[1], 1)), :SAMPLE])
+    free = [axis for axis in range(x.ndim) if axis not in kept] if blocks else kept
+    axis = max(free, key=lambda axis: x.shape[axis])
+    return x.take(_evenly(x.shape[axis], SAMPLE // max(x.size // x.shape[axis], 1)), axis=axis)
+
+
+def _evenly(count: int, wanted: int) -> Array:
+    """Return evenly spread indices below `count`, as many as wanted, at least one."""
+    return np.linspace(0, count - 1, min(max(wanted, 1), count)).astype(np.intp)
+
+
+class Trial:
+    """A nonempty array on which schemes are tried, each on a sample."""
+
+    def __init__(self, x: Array) -> None:
+        self.x = x
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        return [end.item() for end in minmax(self.x)]
+
+    def measured(self, scheme: Arguments) -> Measured:
+        """Return bits per element and SQNR of a sample; a scale for the whole array is from its range, or searched."""
+        qtype, sample, own = as_qtype(scheme["dtype"]), sample_of(self.x, scheme), 0.0
+        if scheme.get("axis") is None and not qtype.block_size:
+            searched = scheme.get("range", "minmax") != "minmax"
+            params = reference.choose_qparams(sample if searched else np.array(self._ends, sample.dtype), **scheme)
+            q = reference.quantize(sample, qparams=params)
+        else:
+            q = reference.quantize(sample, **scheme)
+            has_zero_points = not (qtype.element or qtype.block_size or q.symmetric)  # else none are stored
+            own = 8 * (q.scale.nbytes + (q.zero_point.nbytes if has_zero_points else 0)) / sample.size
+        return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
+
+
+def sqnr(
+    x: ArrayLike, schemes: Mapping[str, Sequence[Mapping[str, Any]]] | None = None, *, ax: Axes | None = None
+) -> Axes:
+    """Draw the signal to quantization noise ratio of one array against bits, for families of schemes.
+
+    In arrays of more than 65,536 elements only evenly spread rows are quantized; a scale for the whole array is taken
+    from the range of the array.
+
+    Parameters
+    ----------
+    x : array_like
+        Array of one or more axes, of dtype float16, bfloat16, float32, float64 or an integer dtype, finite and not
+        empty.
+    schemes : mapping of str to sequence of mapping, optional
+        Arguments of `fastq.quantize` by the names in the legend; each is a point: ``{"rows": [{"dtype": "int4", "axis":
+        0}, {"dtype": "int8", "axis": 0}]}``. By default integers of 2 to 8 bits with one scale, a scale for each row
+        and blocks of 32; float8, MX formats and NVFP4.
+    ax : Axes, optional
+        Axes to draw in; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        Axes with decibels over bits per element, including those of scales and zero points.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    >>> ax = fastq.plot.sqnr(x, {"rows": [{"dtype": f"int{bits}", "axis": 0} for bits in (4, 6, 8)]})
+    >>> [round(float(bits), 3) for bits in ax.lines[0].get_xdata()]
+    [4.625, 6.625, 8.625]
+    """
+    check_axis(ax)
+    x = as_input(x)
+    if not x.size:
+        raise ValueError("x has no elements to quantize")
+    named: dict[str, list[Arguments]] = {}
+    wanted = "a mapping of names to lists of arguments, dtype among them"
+    for name, (shared, dtypes) in FAMILIES.items() if schemes is None else ():
+        named[name] = [{**shared, "dtype": dtype} for dtype in dtypes]
+    for name, members in schemes.items() if is_a(schemes, Mapping) else ():
+        named[name] = list(members) if is_a(members, Sequence) else []
+        if not named[name] or not all(is_a(each, Mapping) and "dtype" in each for each in named[name]):
+            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
+    if not named:
+        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
+    tried = Trial(x)
+    families = {name: sorted(map(tried.measured, members)) for name, members in named.items()}
+    a = axis_of(ax)
+    for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
+        bits, ratios = zip(*points, strict=True)
+        width = 1.5 if len(set(bits)) == len(bits) else 0.0  # no line joins formats with the same bits
+        a.plot(bits, ratios, color=colour, marker=mark, linewidth=width, label=name)
+    of_sample = f", {SAMPLE:,} elements of it measured" if x.size > SAMPLE else ""
+    title = f"{' x '.join(map(str, x.shape))} {x.dtype}{of_sample}"
+    finished(a, title, "bits per element, with scales and zero points", "SQNR, dB")
+    a.grid(alpha=0.3)
+    return legend_below(a, 3)
+
+
+def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, ax: Axes | None = None) -> Axes:
+    """Draw several approximations of one array side by side, the best first.
+
+    Parameters
+    ----------
+    x : array_like
+        As in `fastq.compare`.
+    schemes : mapping of str to QuantizedArray or array_like
+        Approximations of x by the names that label them.
+    ax : Axes, optional
+        Axes to draw in; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        Axes with a bar for each approximation, as long as its signal to quantization noise ratio, with bits per element
+        and the largest error next to it. In a matrix of more than 67,108,864 elements only every n-th row is measured,
+        as the title says, unless blocks have several rows.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.linspace(-1, 1, 64, dtype=np.float32)
+    >>> ax = fastq.plot.compare(x, {name: fastq.quantize(x, name) for name in ("int4", "int8")})
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['int8', 'int4']
+    """
+    check_axis(ax)
+    x = as_input(x)
+    if not is_a(schemes, Mapping) or not schemes:
+        raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
+    given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
+    part: list[Any] = [x, *given.values()]
+    every, wanted = 1, math.ceil(x.size / MEASURED)  # in large arrays every n-th row is measured
+    if wanted > 1 and x.ndim > 1 and len(x) >= wanted and all(q.shape == x.shape for q in given.values()):
+        with contextlib.suppress(ValueError):  # blocks have several rows
+            part, every = [each[::wanted] for each in part], wanted
+    rows: list[tuple[str, Comparison, float]] = []
+    for (name, q), rows_of_q in zip(given.items(), part[1:], strict=True):
+        try:
+            measured = measure.compare(part[0], rows_of_q)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"schemes has {name!r}: {error}") from error
+        rows.append((name, measured, 8 * q.nbytes / max(q.size, 1)))
+    rows.sort(key=lambda row: -row[1].sqnr_db)
+    lengths = [row.sqnr_db for _, row, _ in rows]
+    most = max((n for n in lengths if np.isfinite(n)), default=1.0)
+    drawn = [n if np.isfinite(n) else most for n in lengths]
+    a = axis_of(ax)
+    bars = a.barh(range(len(rows)), drawn, color=BLUE, alpha=0.85, height=0.6)
+    texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
+    a.bar_label(bars, texts, padding=4, fontsize="small")
+    # a dollar is one of mathematics to matplotlib
+    a.set_yticks(range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows])
+    a.invert_yaxis()
+    a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
+    of_rows = f", one row in {every} measured" if every > 1 else ""
+    finished(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
+    return a

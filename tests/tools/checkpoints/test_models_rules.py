@@ -1,0 +1,228 @@
+"""Model directories: which matrices are quantized by which scheme, what readers find, and what another model leaves."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from commands import refused, run
+from fastq.io import open_checkpoint, save_checkpoint
+from model_folders import (
+    BF16,
+    EXPERTS,
+    HIDDEN,
+    INNER,
+    LAYER,
+    all_of,
+    contents,
+    sqnr_db,
+    tensors,
+    write_model,
+    write_single,
+)
+from safetensors.numpy import load_file, save_file
+from source_models import respell
+
+import fastq
+from fastq.tools.checkpoints.config import StoredSchemes
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.rules import Rules, make_plan
+from fastq.tools.files.containers import spec_of
+from fastq.tools.layouts.schemes import PRESETS, as_scheme
+
+W8A8 = as_scheme("W8A8")
+
+
+# What another model leaves
+
+
+@pytest.mark.parametrize(("first", "second"), [("single", "sharded"), ("sharded", "single")])
+def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
+    write_model(tmp_path / "sharded", tensors())
+    write_single(tmp_path / "single", {"a.weight": np.ones((32, 128), BF16)})
+    options = ["--scheme", "W4A16", "--group-size", "32"]
+    run("convert", tmp_path / first, tmp_path / "out", *options)
+    run("convert", tmp_path / second, tmp_path / "out", *options, "--force")
+    run("convert", tmp_path / second, tmp_path / "fresh", *options)
+    found, expected = contents(tmp_path / "out"), contents(tmp_path / "fresh")
+    assert {name: found.get(name) for name in expected} == expected
+    assert {name for name in found if name.endswith((".safetensors", ".index.json"))} <= set(expected)
+
+
+# Schemes
+
+
+# names of formats, and of presets of llm-compressor that are not names here
+OTHER_NAMES = {"FP8": "FP8_DYNAMIC", "float8": "FP8_DYNAMIC", "float8_e4m3fn": "FP8_DYNAMIC", "int4": "W4A16"}
+OTHER_NAMES |= {"int8": "W8A16", "INT8": "W8A16", "NVFP4": "NVFP4A16", "mxfp4": "MXFP4A16", "MXFP8": "MXFP8A16"}
+
+
+def test_options_that_a_scheme_lacks():
+    message = " applies to integers in groups; weights of W8A8 are int8 with one scale for each row"
+    for option, given in {"--group-size": (32, None), "--asymmetric": (None, False)}.items():
+        with pytest.raises(ValueError, match=f"^{option}{message}$"):
+            W8A8.with_options(*given)
+    with pytest.raises(ValueError, match=r"scheme must be one of W2A16, .*, not 'W5A5'"):
+        as_scheme("W5A5")
+    for name, meant in OTHER_NAMES.items():
+        with pytest.raises(ValueError, match=rf"not '{name}': did you mean {meant}\?$"):
+            as_scheme(name)
+
+
+# Names of modules and targets
+
+
+def test_modules_without_a_dot_are_no_classes(tmp_path):
+    rng = np.random.default_rng(4)
+    source = {f"{name}.weight": rng.uniform(1, 2, (32, 128)).astype(BF16) for name in ("first", "second", "body")}
+    write_single(tmp_path / "model", source)
+    run("convert", tmp_path / "model", tmp_path / "q", "--scheme", "W4A16_ASYM", "--scheme-for", "first=W4A16")
+    assert [name for name in all_of(tmp_path / "q") if "zero" in name and "first" in name] == []
+    run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
+    plain = all_of(tmp_path / "plain")
+    for name, x in source.items():
+        assert sqnr_db(x, plain[name]) > 20, name
+
+
+def target_of(module, targets):
+    """The target by which compressed-tensors finds the scheme of a Linear layer."""
+    ordered = sorted(targets, key=lambda target: ("re:" in target, target))
+    matched = (t for t in ordered if (re.match(t[3:], module) if t.startswith("re:") else t == module))
+    return next(matched, "Linear")
+
+
+def test_readers_find_the_scheme_that_was_given_first(tmp_path):
+    model = ModelFolder(write_model(tmp_path / "model", tensors()))
+    patterns = (("re:.*self_attn.k", W8A8), ("re:.*self_attn", as_scheme("FP8_DYNAMIC")), ("re:.*down_", W8A8))
+    conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns, unequal=True))
+    entry = conversion.config()["quantization_config"]
+    by_target = {t: group["weights"] for group in entry["config_groups"].values() for t in group["targets"]}
+    weights = list(conversion.plan.matrices)
+    assert {weight.scheme.name for weight in weights if "k_proj" in weight.module} == {"W8A8"}
+    for weight in weights:
+        assert by_target[target_of(weight.module, by_target)] == weight.scheme.weights.config(), weight.module
+    by_pattern = [pattern for pattern, _ in patterns]
+    assert target_of(f"{LAYER}.self_attn.k_proj", by_pattern) == "re:.*self_attn"  # as it would be by patterns
+
+
+def test_schemes_are_found_in_the_order_of_readers():
+    bits = {"re:m": 2, "Linear": 3, "re:.*y": 4, "m.x": 5, "re:m.x": 6}
+    weights = {"type": "int", "strategy": "channel"}
+    groups = {
+        target: {"targets": [target], "weights": {**weights, "num_bits": n}, "format": "pack-quantized"}
+        for target, n in bits.items()
+    }
+    schemes = StoredSchemes({"quantization_config": {"config_groups": groups}})
+    for module in ("m.x", "m.y", "m.z", "m", "head"):
+        assert schemes.scheme_of(module).weights.bits == bits[target_of(module, bits)]
+
+
+# Tensors other than matrices of Linear layers
+
+
+@pytest.mark.parametrize("config", [{"model_type": "gpt2"}, {"model_type": "x", "decoder": {"model_type": "gpt2"}}])
+def test_models_of_conv1d_are_refused(config):
+    with pytest.raises(ValueError, match=r"type gpt2 have Conv1D layers, whose weights are stored as \(inputs"):
+        make_plan(specs_of({"h.0.attn.c_attn.weight": (128, 384)}), config, Rules(W8A8))
+
+
+def specs_of(shapes):
+    return {name: spec_of(name, "BF16", shape) for name, shape in shapes.items()}
+
+
+GATE_UP, DOWN = (EXPERTS, 2 * INNER, HIDDEN), (EXPERTS, HIDDEN, INNER)
+TYPED, SIZED = "experts as (inputs, outputs)", "experts with axis {} not of hidden_size"
+STACKS = [
+    ({"model_type": "qwen3_vl_moe"}, GATE_UP, DOWN, TYPED),
+    ({"model_type": "x", "text_config": {"model_type": "qwen3_vl_moe_text"}}, GATE_UP, DOWN, TYPED),
+    ({"hidden_size": HIDDEN}, GATE_UP[:1] + GATE_UP[:0:-1], DOWN[:1] + DOWN[:0:-1], SIZED),
+    ({"text_config": {"hidden_size": HIDDEN}}, GATE_UP[:1] + GATE_UP[:0:-1], DOWN[:1] + DOWN[:0:-1], SIZED),
+    ({"text_config": {"hidden_size": HIDDEN}}, GATE_UP, DOWN, None),
+    ({"hidden_size": [HIDDEN], "model_type": ["llama4"]}, GATE_UP, DOWN, None),
+]
+
+
+@pytest.mark.parametrize(("config", "gate_up", "down", "reason"), STACKS)
+def test_stacks_of_experts(config, gate_up, down, reason):
+    shapes = {"q_proj.weight": (HIDDEN, HIDDEN), "mlp.experts.gate_up_proj": gate_up, "mlp.experts.down_proj": down}
+    specs = specs_of(shapes)
+    plan = make_plan(specs, config, Rules(W8A8))
+    for name, axis in (("gate_up_proj", 2), ("down_proj", 1)):
+        assert plan.left.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
+    assert ("mlp.experts" in plan.ignored(specs)) == (reason is not None)
+
+
+# What other writers store
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_one_scale_of_any_shape(tmp_path, shape):
+    codes = np.arange(64, dtype=np.uint8).reshape(4, 16).view(ml_dtypes.float8_e4m3fn)
+    weights = {"num_bits": 8, "type": "float", "strategy": "tensor"}
+    scheme = {"targets": ["Linear"], "weights": weights, "format": "float-quantized"}
+    config = {"dtype": "bfloat16", "quantization_config": {"config_groups": {"g": scheme}}}
+    arrays = {"a.weight": codes, "a.weight_scale": np.full(shape, 0.5, np.float32)}
+    q = open_checkpoint(write_single(tmp_path / "m", arrays, config))["a"]
+    assert (q.codes.tobytes(), float(q.scale)) == (codes.tobytes(), 0.5)
+
+
+@pytest.mark.parametrize("factor", [0, -1, np.nan, np.inf])
+def test_global_scales(tmp_path, factor):
+    """By an infinite one all is 0; by others nothing can be divided."""
+    arrays = {
+        "a.weight_packed": np.full((2, 16), 7, np.uint8),
+        "a.weight_scale": np.ones((2, 2), ml_dtypes.float8_e4m3fn),
+        "a.weight_global_scale": np.array([factor], np.float32),
+    }
+    groups = {"config_groups": {"g": PRESETS["NVFP4A16"].config(["Linear"])}}
+    config = {"dtype": "bfloat16", "quantization_config": groups}
+    opened = open_checkpoint(write_single(tmp_path / "m", arrays, config))
+    if factor == np.inf:
+        assert not opened["a"].dequantize().any()
+        return
+    with pytest.raises(ValueError, match=r"^a in .*: its global scale is .*, which must be positive"):
+        opened["a"]
+
+
+def test_tensors_that_are_no_weights_are_opened_and_saved(tmp_path):
+    """Each dtype of NumPy that a .safetensors file can have."""
+    numbers = np.array([1, 0, 1])
+    arrays = {name: numbers.astype(name) for name in ("bool", "uint32", "uint64", "complex64")}
+    opened = open_checkpoint(write_single(tmp_path / "m", arrays))
+    save_checkpoint(tmp_path / "out", opened)
+    for found in (opened, fastq.load(tmp_path / "m"), open_checkpoint(tmp_path / "out")):
+        for name, array in arrays.items():
+            assert (found[name].dtype, found[name].tobytes()) == (array.dtype, array.tobytes())
+
+
+def test_tensors_that_numpy_lacks_are_named(tmp_path):
+    folder = write_single(tmp_path / "m", {"mask": np.zeros(2, np.uint8)})
+    respell(folder / "model.safetensors", "mask", "F4", 4)
+    for opened in (open_checkpoint(folder), fastq.load(folder)):
+        with pytest.raises(ValueError, match="'mask' is F4, which fastq does not read"):
+            opened["mask"]
+
+
+def test_fused_layers_share_a_global_scale(model):
+    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
+    assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
+    largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
+    (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
+    assert conversion._shared(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+
+
+def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
+    """Loading may be decoding; of a NaN the matrix is named that has it, and no other with the same scale."""
+    path = own / "model-00002-of-00002.safetensors"
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    arrays[f"{LAYER}.mlp.experts.gate_up_proj"][1, -1, 3] = np.nan
+    save_file(arrays, path)
+    conversion, loaded = Quantization(ModelFolder(own), Rules(as_scheme("NVFP4A16"))), []
+    load = ModelFolder.load
+    monkeypatch.setattr(ModelFolder, "load", lambda self, name: loaded.append(name) or load(self, name))
+    for key in conversion.fused:
+        conversion._shared(key)
+    assert len(loaded) == len(set(loaded)) == 5
+    line = refused("convert", own, own.parent / "out", "--scheme", "NVFP4A16")
+    assert f"{LAYER}.mlp.experts.1.up_proj can't be quantized: " in line

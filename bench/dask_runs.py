@@ -14,10 +14,10 @@ from timeit import timeit
 
 import dask
 import dask.array as da
-import fastq.dask
 import numpy as np
 
 import fastq
+import fastq.dask
 
 CHUNK = 1 << 24  # elements: 64 MiB of float32
 

@@ -15,11 +15,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import fastq.io
 import numpy as np
 from numpy.typing import NDArray
 
 import fastq
+import fastq.io
 
 from . import gguf_types
 from .markdown import Cell, Row, listed, number, with_part
@@ -103,7 +103,7 @@ def convert(source: Path, out: Path, options: list[str]) -> None:
     """Run `fastq convert`."""
     from click.testing import CliRunner
 
-    from fastq.tools.cli import cli
+    from fastq.tools.cli.app import cli
 
     result = CliRunner().invoke(cli, ["convert", str(source), str(out), *options])
     if result.exit_code:

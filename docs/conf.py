@@ -38,7 +38,7 @@ numpydoc_show_class_members = False  # the template of classes lists them
 intersphinx_mapping = inventories.mapping(HERE.parent / "site" / "inventories")
 
 
-myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_heading_anchors = 4
 myst_url_schemes = ["http", "https", "mailto"]
 nb_execution_mode = "force"

@@ -24,10 +24,10 @@ Box = tuple[int, int, int, str, str, bool]  # left, top, width, name, contents, 
 BOX = 40  # pixels high
 
 ROOMS: list[Box] = [
-    (0, 0, 400, "cli, io", "commands; files and models", False),
-    (0, 56, 400, "gguf, layouts, plot, dask, xarray, zarr, testing", "public corners", False),
-    (0, 112, 400, "operations, config", "public functions: a docstring and one call", False),
-    (0, 168, 240, "dispatch", "from a request and arrays to a launch", False),
+    (0, 0, 400, "tools", "command line, files, models, pictures", True),
+    (0, 56, 400, "adapters", "dask, xarray, zarr", True),
+    (0, 112, 400, "ops", "an operation in each file", False),
+    (0, 168, 240, "plan", "from a request and arrays to a launch", False),
     (256, 168, 144, "reference", "the contract in NumPy", True),
     (0, 224, 240, "kernels", "arithmetic; traversals and bodies", False),
     (256, 224, 144, "requests", "arguments, validated", False),
@@ -42,7 +42,7 @@ ROOM_ARROWS = [
     (240, 190, 262, 224),
 ]
 STEPS: list[Box] = [
-    (0, 0, 220, "operations", 'quantize(x, "int8", axis=0)', False),
+    (0, 0, 220, "ops", 'quantize(x, "int8", axis=0)', False),
     (0, 64, 220, "plan cache", "key: dtypes, shapes, options", False),
     (256, 64, 144, "request", "arguments checked", True),
     (256, 120, 144, "spec", "rule and NaN policy", True),

@@ -3,8 +3,10 @@
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fastq.plan import foreign
 from fastq.system import lazy
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from fastq.formats.range_methods import MSERange
     from fastq.ops.bitround import bit_information, bitround
     from fastq.ops.calibrate import Calibrator
+    from fastq.ops.compare import compare
     from fastq.ops.dequantize import dequantize, dequantize_linear
-    from fastq.ops.measure import compare, magnitudes, minmax
+    from fastq.ops.minmax import magnitudes, minmax
     from fastq.ops.nesting import NestedScale, nest_scale
     from fastq.ops.packing import binarize, pack, unpack
     from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
@@ -106,7 +109,8 @@ _HOMES = {
     "fastq.formats.range_methods": ("MSERange",),
     "fastq.ops.calibrate": ("Calibrator",),
     "fastq.ops.dequantize": ("dequantize", "dequantize_linear"),
-    "fastq.ops.measure": ("compare", "magnitudes", "minmax"),
+    "fastq.ops.compare": ("compare",),
+    "fastq.ops.minmax": ("magnitudes", "minmax"),
     "fastq.ops.nesting": ("NestedScale", "nest_scale"),
     "fastq.ops.packing": ("binarize", "pack", "unpack"),
     "fastq.ops.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
@@ -118,13 +122,29 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear", "requantize")  # that compiled code can call
-# the corners; `io` is not in `__all__`, or a star would hide Python's own
-_CORNERS = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
+# modules that are public names; `io` is not in `__all__`, or a star would hide Python's own
+_MODULES = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
+
+
+def _graphs_of_dask() -> Callable[..., Any]:
+    from fastq.adapters.dask import graphs
+
+    return graphs.call
+
+
+def _labels_of_xarray() -> Callable[..., Any]:
+    from fastq.adapters.xarray import labelled
+
+    return labelled.call
+
+
+foreign.register("dask.array", "Array", _graphs_of_dask)
+foreign.register("xarray", "DataArray", _labels_of_xarray)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fastq` itself costs about a quarter of NumPy's."""
-    if name in _CORNERS:
+    if name in _MODULES:
         return lazy.module(f"fastq.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
@@ -139,8 +159,10 @@ def _register() -> None:
     """Register what compiled code can call, if Numba has compiled for others and so asked before fastq was imported."""
     entry_points = sys.modules.get("numba.core.entrypoints")  # else it will ask, by `fastq.ops.init`
     if entry_points is not None and getattr(entry_points, "_already_initialized", True):
-        lazy.module("fastq.ops.compiled")
+        from fastq.ops import numba_overloads
+
+        numba_overloads.register_public_functions()
 
 
 def __dir__() -> list[str]:
-    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_CORNERS})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_MODULES})

@@ -1,8 +1,8 @@
-"""The public functions: a docstring, and a call into dispatch."""
+"""The operations: for each a public function, and below it what resolves its calls to a launch plan."""
 
 import sys
 
-from fastq.system import lazy
+from fastq.system.lazy import undisturbed
 
 
 def init() -> None:
@@ -12,4 +12,6 @@ def init() -> None:
     are imported later are registered when they are looked up, see `fastq.__getattr__`.
     """
     if "fastq.ops.quantize" in sys.modules:
-        lazy.module("fastq.ops.compiled")
+        with undisturbed():
+            from fastq.ops.numba_overloads import register_public_functions
+        register_public_functions()

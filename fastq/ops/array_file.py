@@ -2,8 +2,8 @@
 
 The tensors are `codes`, `scale`, `zero_point` and `tensor_scale` as they are in memory, so that any reader of
 safetensors finds them. Their meaning is JSON under the key "fastq" of the file's metadata, with a "format" for this
-kind of file. Files of many tensors, which `fastq quantize` writes, have records of fastq/tools/files/records.py under the same
-key, without a "format".
+kind of file. Files of many tensors, which `fastq quantize` writes, have records under the same key, without a "format"
+(fastq/tools/files/records.py).
 """
 
 from __future__ import annotations

@@ -1,13 +1,38 @@
-"""Round: the public functions that keep the bits of floats with information."""
+"""Round floats to fewer bits, and count how much information each bit has."""
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.plan.cache import call
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
+from fastq.engine.runtime.tiling import WHOLE_BYTES
+from fastq.formats.bitrounding import dropped_bits, of_width
+from fastq.formats.granularity import ARRAY
+from fastq.kernels.args import BitPairOperands, BitRoundOperands
+from fastq.ops.minmax import MAGNITUDES
+from fastq.plan.arrange import arrange
+from fastq.plan.cache import Call, call
+from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.launch import BoundLaunch, Execute
+from fastq.plan.memory import is_plain_out
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.policy import store_mode
+from fastq.plan.result import result_of
+from fastq.plan.spec import PLAIN
+from fastq.requests import bitrounding
+from fastq.requests.bitrounding import BitRounding
+from fastq.requests.options import BitPairOptions, BitRoundOptions
 from fastq.results import BitInformation
+from fastq.results.bit_information import of_counts
+from fastq.system.arguments import native
+from fastq.system.dtypes import Array
 
 
 def bitround(
@@ -64,7 +89,7 @@ def bitround(
     array([   3.140625, 1000.      ,        nan], dtype=float32)
     """
     options, types = (keepbits, digits, max_error, convention), (type(keepbits), type(digits), type(max_error))
-    result: NDArray[Any] = call("bitround", x, out, None, None, None, options, types)
+    result: NDArray[Any] = call(BITROUND, x, out, options=options, types=types)
     return result
 
 
@@ -102,5 +127,160 @@ def bit_information(x: ArrayLike, *, axis: int = -1) -> BitInformation:
     >>> fastq.bitround(x, keepbits=found.keepbits(0.99)).dtype
     dtype('float32')
     """
-    result: BitInformation = call("bit_information", x, None, None, None, None, (axis,), (type(axis),))
+    result: BitInformation = call(BIT_INFORMATION, x, options=(axis,), types=(type(axis),))
     return result
+
+
+# --- plan ---
+
+
+def _resolve_bitround(call: Call, x: Array, out: Any) -> BoundCall:
+    """Resolve `fastq.bitround`."""
+    asked = bitrounding.bitround(x.dtype, call.options)
+    if asked.max_error is not None:
+        return functools.partial(_within, asked, call.options.convention)
+    result = result_of(x.shape, asked.dtype, out, like=x)
+    new = result.new
+    if not x.size:
+        return lambda x, out, *_: new() if out is None else out
+    launch = _launch_of(asked, x, None if out is None else np.asarray(out), result.nbytes)
+    run, settle, in_place = launch.launch, launch.settle, _in_place(asked, x, out)
+
+    def rounded(x: Array, out: Any, *_: object) -> Array:
+        result: Array = new() if out is None else out
+        if result is x and in_place is not None:
+            in_place(x, x)
+        elif status := run(x, np.asarray(result)):
+            settle(status, x, result)
+        return result
+
+    return rounded
+
+
+BITROUND = Operation(
+    name="BITROUND",
+    function="bitround",
+    resolve=_resolve_bitround,
+    options=BitRoundOptions,
+    operands=("x", "out"),
+    labels="elements",
+)
+
+
+def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
+    """Return what rounds an array that is its own output, None where elements may be rounded twice.
+
+    Tiles may overlap, and a number that digits round up to a power of ten keeps another number of bits.
+    """
+    alike = out is not None and out.strides == x.strides and out.dtype == x.dtype
+    return _execute(asked, x, x, streams=False) if alike and (asked.digits is None or is_plain_out(x)) else None
+
+
+def _launch_of(asked: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
+    """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
+    plan = _plan(asked, x, out)
+    launch = _with_table(asked, bind(plan, Checks.of(x, out, nbytes)))
+    execute_for = functools.partial(_execute, asked)
+    return BoundLaunch(
+        _refuse_nothing, _with_table(asked, bind(plan)), launch, execute_for=execute_for, strides=x.strides
+    )
+
+
+def _refuse_nothing(*_: object) -> None:
+    """Accept any status: rounding reports nothing."""
+
+
+def _execute(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> Execute:
+    return _with_table(asked, bind(_plan(asked, x, out, streams)))
+
+
+def _with_table(asked: BitRounding, launch: Execute) -> Execute:
+    """Return a launch that has the table of binades, if there is one."""
+    if asked.digits is None:
+        return launch
+    table = dropped_bits(asked.bits, asked.digits)
+    return lambda x, out: launch(x, out, table)
+
+
+def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> LaunchPlan:
+    """Plan to round arrays like these, in place or in tiles."""
+    view = arrange(x, out, ARRAY, asked.dtype)
+    bits, size, kept = np.dtype(f"i{asked.dtype.itemsize}"), math.prod(view.shape), asked.keepbits
+    dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
+    arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
+    op, kinds = "granular_bitround" if kept is None else "bitround", BitRoundOperands(bits, bits, bits)
+    kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
+    streaming = store_mode(size, bits, bits, codes=False) if streams else 0
+    args = kernel_args(view.layout, size=dropped, streaming=streaming)
+    operands, threads = (X, OUT, SCALE, NONE, NONE), threadpool.threads_for(size)
+    plan = plan_launch(kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    return tiled(plan, view, (bits, bits))
+
+
+def _within(asked: BitRounding, convention: str, x: Array, out: Any, *_: object) -> Any:
+    """Round to the fewest bits that keep the elements of x within the bound."""
+    options = asked.keepbits_within(largest(x)), None, None, convention
+    return call(BITROUND, x, out, options=options, types=(int, type(None), type(None)))
+
+
+@in_standard_mode
+def largest(x: Array) -> float:
+    """Return the largest finite magnitude of an array of floats, 0.0 if none is finite."""
+    if not x.size:
+        return 0.0
+    options = None, 0, "zero"
+    found = float(call(MAGNITUDES, x, options=options, types=(type(None), int))[1])
+    if math.isinf(found):
+        with np.errstate(invalid="ignore"):
+            found = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
+    return found
+
+
+# --- information ------------------------------------------------------------------------------------------------------
+
+
+def _resolve_bit_information(call: Call, x: Array) -> BoundCall:
+    """Resolve `fastq.bit_information`."""
+    axis = bitrounding.bit_information(x.dtype, x.ndim, call.options)
+    dtype, pairs = native(x.dtype), neighbours(x, axis)
+    if not pairs[0].size:
+        return lambda *_: of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
+    launch, slots, size = *_plan_pairs(dtype, *pairs), pairs[0].size
+
+    def count(x: Array, *_: object) -> BitInformation:
+        counts = np.zeros((slots, _size(dtype)), np.int64)
+        launch(*neighbours(x, axis), None, None, counts)
+        return of_counts(dtype, size, counts.sum(axis=0))
+
+    return count
+
+
+BIT_INFORMATION = Operation(
+    name="BIT_INFORMATION",
+    function="bit_information",
+    resolve=_resolve_bit_information,
+    options=BitPairOptions,
+    operands=("x",),
+)
+
+
+def neighbours(x: Array, axis: int) -> tuple[Array, Array]:
+    """Return all elements but the last along an axis, and the one after each."""
+    before = (slice(None),) * axis
+    return x[(*before, slice(-1))], x[(*before, slice(1, None))]
+
+
+def _size(dtype: np.dtype[Any]) -> int:
+    """Return how many counts there are: of three streams of bits, and of pairs with a NaN."""
+    return 3 * 8 * dtype.itemsize + 1
+
+
+def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execute, int]:
+    """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
+    view = arrange(x, following, ARRAY, given=True, reads=True)
+    bits, size = np.dtype(f"i{dtype.itemsize}"), math.prod(view.shape)
+    threads = threadpool.threads_for(size)
+    kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
+    args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))
+    plan = plan_launch(kernel, (X, OUT, SUMS, NONE, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
+    return bind(tiled(plan, view, (bits, bits), writes=False)), threads

@@ -5,34 +5,27 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType
-from fastq.ops import calibrator_file
+from fastq.ops import calibrator_file, histogram, histogram_ranges
 from fastq.ops.file_parts import as_path, as_path_to_write
+from fastq.ops.histogram_ranges import Scheme
 from fastq.plan.cache import call
 from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
-from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 from fastq.system.attributes import Forwarded
 from fastq.system.dtypes import Array
-
-if TYPE_CHECKING:
-    from fastq.plan.calibration import Scheme
 
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
 DEFAULT_BINS, DEFAULT_BINS_OF_CHANNELS = 1 << 12, 1 << 10
 MOST_RANGES = 10_000
 _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
-
-
-def _dispatch(name: str) -> Any:
-    return lazy.module(f"fastq.plan.{name}")
 
 
 class Calibrator:
@@ -88,7 +81,7 @@ class Calibrator:
     ) -> None:
         self._scheme: Scheme
         self._nan: str
-        self._scheme, self._nan = _dispatch("calibration").scheme_of(dtype, axis, symmetric, convention, nan)
+        self._scheme, self._nan = histogram_ranges.scheme_of(dtype, axis, symmetric, convention, nan)
         default = DEFAULT_BINS if self._scheme.axis is None else DEFAULT_BINS_OF_CHANNELS
         self._bins = default if bins is None else as_int(bins, "bins")
         if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
@@ -128,11 +121,11 @@ class Calibrator:
     @property
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
-        exponents = _dispatch("histogram").exponents(self._known)
-        return np.asarray(_dispatch("histogram").edges_of(self._bins, exponents[..., None]))
+        exponents = histogram.exponents(self._known)
+        return np.asarray(histogram.edges_of(self._bins, exponents[..., None]))
 
     def _rounded(self, ends: Array) -> Array:
-        return np.asarray(_dispatch("calibration").rounded(ends, self._compute))
+        return np.asarray(histogram_ranges.rounded(ends, self._compute))
 
     @property
     def _known(self) -> Histogram:
@@ -156,14 +149,14 @@ class Calibrator:
         """
         x, axis = as_array(x, "x"), self.axis
         nan = "zero" if self._nan == "keep" else self._nan
-        seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
+        seen = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
         self._add(seen, compute_dtype(x.dtype), "x")
 
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
-        known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)
+        known = self._seen or histogram.empty(seen.lo.shape, self._bins)
         if seen.lo.shape != known.lo.shape:
             raise ValueError(f"{name} has channels of shape {seen.lo.shape}, earlier arrays {known.lo.shape}")
-        self._seen, self._compute = _dispatch("histogram").merged(known, seen), max(self._compute, compute)
+        self._seen, self._compute = histogram.merged(known, seen), max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
         """Add the data of another calibrator; ``a | b`` returns a new calibrator with the data of both.
@@ -236,8 +229,8 @@ class Calibrator:
         TypeError, ValueError
             If an argument is not as described, or a channel has no elements yet.
         """
-        method = as_choice(method, "method", _dispatch("calibration").METHODS)
-        options = _dispatch("calibration").Options(
+        method = as_choice(method, "method", histogram_ranges.METHODS)
+        options = histogram_ranges.Options(
             as_float(percentile, "percentile", 0.0, 100.0),
             as_int(quantized_bins, "quantized_bins"),
             as_int(grid, "grid"),
@@ -246,7 +239,7 @@ class Calibrator:
             raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
-        lo, hi = _dispatch("calibration").ranges(self._complete, self._scheme, self._compute, method, options)
+        lo, hi = histogram_ranges.ranges(self._complete, self._scheme, self._compute, method, options)
         return lo, hi
 
     @property
@@ -286,7 +279,7 @@ class Calibrator:
         >>> calibrator.importance().round(1)
         array([  1. ,   3.9, 907.3])
         """
-        means: Array = _dispatch("calibration").mean_squares(self._complete, self._compute)
+        means: Array = histogram_ranges.mean_squares(self._complete, self._compute)
         return means
 
     def qparams(

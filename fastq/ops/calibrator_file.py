@@ -12,8 +12,9 @@ import numpy as np
 
 from fastq.ops import file_parts
 from fastq.ops.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
+from fastq.ops.histogram import exponents
 from fastq.results import Histogram
-from fastq.system import atomic, lazy
+from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_duplicates
 
 FORMAT = "fastq.Calibrator 1"
@@ -100,7 +101,7 @@ def _checked(seen: Histogram) -> Histogram:
     none = (seen.lo == np.inf) & (seen.hi == -np.inf)
     if not np.where(there, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
         raise ValueError("minima and maxima don't fit the counts")
-    widths = lazy.module("fastq.plan.histogram").exponents(seen)
+    widths = exponents(seen)
     occupied = counts[there] > 0
     ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
     for end, extreme in zip(ends, (seen.lo[there], seen.hi[there]), strict=True):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.conventions import Convention
-from fastq.plan.cache import call
+from fastq.formats.qtypes import check_stored_codes
+from fastq.plan.by_parameters import bind_call, given_by
+from fastq.plan.cache import Call, call
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.result import result_of
+from fastq.plan.spec import spec_of
+from fastq.requests import values
+from fastq.requests.options import DequantizeOptions, ValuesOptions
+from fastq.requests.parameters import planned_qparams, rules_of
 from fastq.results import Axis, QuantizedArray
-from fastq.system.arguments import is_a, shown
+from fastq.system.arguments import dtype_of, is_a, shown
 from fastq.system.dtypes import Array
 
 
@@ -57,7 +67,7 @@ def dequantize_linear(
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
     options, types = (axis, block_size, dtype, convention), (type(axis), type(block_size))
-    result: Array = call("dequantize_linear", codes, out, scale, zero_point, None, options, types)
+    result: Array = call(DEQUANTIZE_LINEAR, codes, out, scale, zero_point, options=options, types=types)
     return result
 
 
@@ -97,5 +107,52 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
             "for blocks of GGUF fastq.gguf.dequantize"
         )
     p = q.qparams
-    result: Array = call("dequantize", q.codes, out, p.scale, p.zero_point, p, (dtype, p.key), (), q.shape)
+    result: Array = call(
+        DEQUANTIZE, q.codes, out, p.scale, p.zero_point, options=(dtype, p.key), qparams=p, shape=q.shape
+    )
     return result
+
+
+def _resolve_dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve `fastq.dequantize_linear`."""
+    scale_dtype = dtype_of(scale, "scale")
+    wanted = values.dtype_of_values(call.options.dtype, out, values.dtype_by_scale(scale_dtype))
+    request = values.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
+    rules = request.rules
+    given = rules.ready(scale, zero_point)
+    request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
+    given = given.reshaped(request.granularity.parameter_shape(codes.shape))
+    spec, result = spec_of("dequantize", request), result_of(codes.shape, wanted, out, like=codes)
+    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
+
+
+DEQUANTIZE_LINEAR = Operation(
+    name="DEQUANTIZE_LINEAR",
+    function="dequantize_linear",
+    resolve=_resolve_dequantize_linear,
+    options=ValuesOptions,
+    operands=("codes", "out", "scale", "zero_point"),
+    labels="elements",
+)
+
+
+def _resolve_dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve `QuantizedArray.dequantize`."""
+    shape, compute = call.shape, call.qparams.compute_dtype
+    rules = rules_of(call.qparams, compute)
+    params = planned_qparams(call.qparams, shape, compute, rules)
+    request = values.of_qparams(params, len(shape), compute, rules.convention)
+    check_stored_codes(codes, params.dtype, shape)
+    wanted = values.dtype_of_values(call.options.dtype, out, compute)
+    result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
+    return bind_call(spec_of("dequantize", request), request, call, rules, given_by(params), result)
+
+
+DEQUANTIZE = Operation(
+    name="DEQUANTIZE",
+    function="dequantize",
+    resolve=_resolve_dequantize,
+    options=DequantizeOptions,
+    operands=("codes", "out", "scale", "zero_point"),
+    labels="elements",
+)

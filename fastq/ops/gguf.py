@@ -7,13 +7,34 @@ formats of grids, IQ1_S, IQ1_M, IQ2_XXS and IQ2_XS are only decoded.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.plan.cache import call
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
+from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.formats.floats import FLOATS
+from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
+from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
+from fastq.plan.cache import Call, call
+from fastq.plan.copies import copy_from, spreading
+from fastq.plan.kernel_call import COPY, block_address
+from fastq.plan.launch import BoundLaunch
+from fastq.plan.memory import is_plain, is_plain_out, memory_of
+from fastq.plan.operation import BoundCall
+from fastq.plan.policy import outgrows_cache, stores_past_cache
+from fastq.plan.result import result_of
+from fastq.requests.values import INTEGERS, as_least_error
+from fastq.system.arguments import as_imatrix, native
 from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
+from fastq.plan.operation import Operation
+from fastq.requests.options import BlockOptions, BlockValuesOptions
 
 
 def quantize(
@@ -83,7 +104,7 @@ def quantize(
     24.29 dB
     24.60 dB
     """
-    result: NDArray[np.uint8] = call("gguf_quantize", data, out, imatrix, None, None, (qtype, range), (type(qtype),))
+    result: NDArray[np.uint8] = call(GGUF_QUANTIZE, data, out, imatrix, options=(qtype, range), types=(type(qtype),))
     return result
 
 
@@ -119,5 +140,226 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     >>> fastq.gguf.dequantize(blocks, "Q4_0")[:4]
     array([-1.   , -0.875, -0.875, -0.75 ], dtype=float32)
     """
-    result: NDArray[np.float32] = call("gguf_dequantize", data, out, None, None, None, (qtype,), (type(qtype),))
+    result: NDArray[np.float32] = call(GGUF_DEQUANTIZE, data, out, options=(qtype,), types=(type(qtype),))
     return result
+
+
+# --- plan ---
+
+
+_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
+_SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat16"}
+_SEARCH = 16  # a search for scales takes as long as this many elements for each element
+
+
+class _Task(NamedTuple):
+    """The work of a call on arrays of one form in memory: blocks of `width` become `result_width` of `dtype`."""
+
+    row: BlockFormat
+    loop: str
+    width: int
+    result_width: int
+    dtype: np.dtype[Any]
+    streams: bool
+    weighted: bool = False
+    least_error: bool = False
+    rows_each: int = 0  # that share a row of the importance of columns
+
+    @property
+    def searches(self) -> bool:
+        """Whether scales are searched for."""
+        return self.least_error or (self.dtype == _UINT8 and self.row.searches(self.weighted))
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether a block depends on all of its row."""
+        return self.weighted and self.row.of_rows
+
+    def dependent(self, data: Array) -> int:
+        """Return how many blocks depend on each other: those of a row, or one alone."""
+        return data.shape[-1] // self.row.size if self.needs_rows else 1
+
+    def together(self, data: Array) -> int:
+        """Return how many blocks a thread gets together."""
+        return self.dependent(data) if self.needs_rows else GGUF_GROUP
+
+
+def _resolve_gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
+    """Resolve `fastq.gguf.quantize`."""
+    row = as_block_format(call.options.qtype, to_write=True)
+    least_error = as_least_error(call.options.range, row)
+    if data.dtype.name not in _SOURCES:
+        raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
+    shape = _shape(data, row.size, "values", row.nbytes, row)
+    importance, rows_each = (None, 0) if imatrix is None else as_imatrix(imatrix, data.shape, row.group)
+    weighted = importance is not None and (row.weighted or least_error)
+    in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
+    task = _Task(
+        row,
+        "ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
+        row.size,
+        row.nbytes,
+        _UINT8,
+        stores_past_cache(codes=True) and not in_lanes,
+        weighted,
+        least_error,
+        rows_each,
+    )
+    launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
+
+    def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
+        importance = None if imatrix is None else np.ascontiguousarray(as_imatrix(imatrix, data.shape, row.group)[0])
+        return launch(data, out, importance if weighted else None)
+
+    return quantize
+
+
+GGUF_QUANTIZE = Operation(
+    name="GGUF_QUANTIZE",
+    function="gguf.quantize",
+    resolve=_resolve_gguf_quantize,
+    options=BlockOptions,
+    operands=("data", "out", "imatrix"),
+)
+
+
+def _resolve_gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
+    """Resolve `fastq.gguf.dequantize`."""
+    row = as_block_format(call.options.qtype)
+    if data.dtype != _UINT8:
+        raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
+    shape = _shape(data, row.nbytes, "bytes", row.size, row)
+    loop = "ggml.dequantize.dequantize_groups"
+    launch = _bound(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    return lambda data, out, *_: launch(data, out, None)
+
+
+GGUF_DEQUANTIZE = Operation(
+    name="GGUF_DEQUANTIZE",
+    function="gguf.dequantize",
+    resolve=_resolve_gguf_dequantize,
+    options=BlockValuesOptions,
+    operands=("data", "out"),
+)
+
+
+def _bound(
+    task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
+) -> Callable[[Array, Any, Array | None], Array]:
+    """Return what does a task on arrays of the same dtype, shape and strides."""
+    result = result_of(shape, task.dtype, out)
+    blocks, target = data.size // task.width, None if out is None else np.asarray(out)
+    if not blocks:
+        return lambda data, out, importance: result.new() if out is None else out
+    plain = is_plain(data) and is_plain_out(target)
+    plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes, _UINT8))
+    launch, by_copies = never_fits, functools.partial(_by_copies, plan)
+    if plain and target is out:
+        launch = bind(plan, Checks((data.nbytes, result.nbytes, importance_bytes, 0)))
+    execute = by_copies if plain else _in_tiles(task, plan, data, target) or by_copies
+    refuse = functools.partial(_refuse, task, plan, blocks)
+    settle = BoundLaunch(refuse, execute, launch, execute_for=lambda *_: by_copies, strides=data.strides).settle
+    new = result.new
+
+    def call(data: Array, out: Any, importance: Array | None) -> Array:
+        values = new() if out is None else out
+        status = launch(data, values, importance)
+        if status:
+            settle(status, data, values, importance)
+        return values
+
+    return call
+
+
+def _plain(x: Array) -> Array:
+    """Return an array that kernels can work on: itself, or a copy."""
+    gather = copy_from(x)
+    return x if gather is None else gather(x)
+
+
+def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
+    """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
+    return spreading(functools.partial(run, plan), target)(_plain(data), target, importance)
+
+
+def _in_tiles(
+    task: _Task, plan: LaunchPlan, data: Array, target: Array | None
+) -> Callable[[Array, Array, Array | None], int] | None:
+    """Return what launches on strided arrays; None where what has to be together is too large for a tile.
+
+    If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
+    """
+    spreads = target is not None and not is_plain(data) and not is_plain_out(target)
+    tiled = _one_in_tiles(task, plan, data, None if spreads else target)
+    if tiled is None:
+        return None
+    return spreading(functools.partial(run, tiled), target if spreads else None)
+
+
+def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
+    """Return a plan for the one array that is strided."""
+    memory, out_memory = memory_of(data), None if target is None else memory_of(target, writes=True)
+    bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
+    x = Operand(bits, *memory) if memory else Operand(bits)
+    y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
+    shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
+    whole = task.dependent(data) * unit
+    unit_bits = bits * task.width, result_bits * task.result_width
+    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits, args=IN_TILE)
+
+
+def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
+    row, width, args = task.row, task.row.size, None
+    kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
+    if task.searches:
+        width *= _SEARCH
+    if task.weighted:
+        args = np.zeros(1, KERNEL_ARGS)
+        args["length"], args["cycle"] = data.shape[-1] // row.size, task.rows_each
+    threads = threadpool.threads_for(blocks * width)
+    operands = _WEIGHTED if task.weighted else COPY
+    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.together(data))
+
+
+_WEIGHTED = X, OUT, SCALE, NONE, NONE
+
+
+def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
+    """Find the first of blocks 0..stop that a plan reports, by halving."""
+    in_cache, start = whole.with_args(streaming=0), 0
+    operands = _plain(data), np.empty(result.shape, result.dtype), importance
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if run(in_cache.part(start, middle), *operands):
+            stop = middle
+        else:
+            start = middle
+    return start
+
+
+def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -> tuple[int, ...]:
+    """Shape of the result, in which each `width` elements of a row become `result_width`."""
+    shape = data.shape
+    if not shape or shape[-1] % width:
+        raise ValueError(
+            f"data has shape {shape}, but for qtype {row} its last axis must be a multiple of {width}, "
+            f"the {what} of a block"
+        )
+    return (*shape[:-1], shape[-1] // width * becomes)
+
+
+def _refuse(
+    task: _Task, plan: LaunchPlan, blocks: int, status: int, data: Array, out: Array, importance: Array | None
+) -> None:
+    """Raise what the first block was refused for; where it needs its row, it may be since another one is not finite."""
+    row = task.row
+    index_of_row, place = divmod(_first_reported(plan, data, out, importance, blocks), data.shape[-1] // row.size)
+    index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
+    with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
+        finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, row.size).all(axis=1)
+    if task.needs_rows and finite[place] and not finite.all():
+        place = int(finite.argmin())
+    reason = f"values too large for the float16 parameters of {row}" if finite[place] else "NaN or infinity"
+    where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
+    first = place * row.size
+    raise ValueError(f"{where} has {reason} in elements {first}..{first + row.size - 1}")

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import QType
-from fastq.plan.cache import call
+from fastq.kernels.status import OUT_OF_RANGE
+from fastq.kernels.storage import StorageFormat
+from fastq.plan.cache import Call, call
+from fastq.plan.copies import packer, unpacker
+from fastq.plan.launch import BoundLaunch, as_bits
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.refusal import refuse_nan
+from fastq.plan.result import result_of
+from fastq.requests import packing
+from fastq.requests.options import BinarizeOptions, PackOptions
 from fastq.system.arguments import as_shape
+from fastq.system.dtypes import Array
 
 
 def pack(
@@ -50,7 +63,7 @@ def pack(
     >>> fastq.pack(np.array([1, -1, 7], np.int8), "int4")
     array([241,   7], dtype=uint8)
     """
-    result: NDArray[np.uint8] = call("pack", codes, None, None, None, None, (axis, dtype, bitorder), (type(axis),))
+    result: NDArray[np.uint8] = call(PACK, codes, options=(axis, dtype, bitorder), types=(type(axis),))
     return result
 
 
@@ -96,7 +109,7 @@ def unpack(
     if type(shape) is not tuple:
         shape = as_shape(shape)
     types = (type(axis), *map(type, shape))  # True == 1 == 1.0
-    result: NDArray[Any] = call("unpack", packed, None, None, None, None, (axis, dtype, bitorder), types, shape)
+    result: NDArray[Any] = call(UNPACK, packed, options=(axis, dtype, bitorder), types=types, shape=shape)
     return result
 
 
@@ -146,5 +159,100 @@ def binarize(
     array([[160],
            [ 32]], dtype=uint8)
     """
-    result: NDArray[Any] = call("binarize", x, out, None, None, None, (axis, dtype, bitorder, nan), (type(axis),))
+    result: NDArray[Any] = call(BINARIZE, x, out, options=(axis, dtype, bitorder, nan), types=(type(axis),))
     return result
+
+
+# --- plan ---
+
+
+def _resolve_pack(call: Call, codes: Array) -> BoundCall:
+    """Resolve `fastq.pack`."""
+    asked = packing.pack(codes.dtype, codes.shape, call.options)
+    qtype, code_format = asked.qtype, _storage(asked)
+    is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
+    new = result_of(asked.packed, asked.dtype, None).new
+    like, source = as_bits(codes).reshape(asked.shape), code_format.in_bytes if is_small_integer else None
+    execute = packer(like, np.empty(asked.packed, asked.dtype), code_format, asked.axis, source)
+
+    def launch(codes: Array, *_: object) -> Array:
+        result = new()
+        if execute(as_bits(codes), result) & OUT_OF_RANGE:
+            packing.check_codes(codes.min(), codes.max(), qtype)
+        return result
+
+    return launch
+
+
+PACK = Operation(
+    name="PACK",
+    function="pack",
+    resolve=_resolve_pack,
+    options=PackOptions,
+    operands=("codes",),
+)
+
+
+def _resolve_unpack(call: Call, packed: Array) -> BoundCall:
+    """Resolve `fastq.unpack`."""
+    asked = packing.unpack(packed.dtype, packed.shape, call.shape, call.options)
+    shape, code_format = asked.shape, _storage(asked)
+    new = result_of(shape, asked.qtype.storage, None).new
+    execute = unpacker(packed, np.empty(shape or (1,), code_format.unpacked_dtype), code_format, asked.axis)
+
+    def launch(packed: Array, *_: object) -> Array:
+        codes = new()
+        execute(packed, codes)
+        return codes
+
+    return launch
+
+
+UNPACK = Operation(
+    name="UNPACK",
+    function="unpack",
+    resolve=_resolve_unpack,
+    options=PackOptions,
+    operands=("packed",),
+)
+
+
+def _resolve_binarize(call: Call, x: Array, out: Any) -> BoundCall:
+    """Resolve `fastq.binarize`."""
+    asked, nan = packing.binarize(x.dtype, x.shape, call.options), call.options.nan
+    new = result_of(asked.packed, asked.dtype, out).new
+    like = np.empty(asked.packed, asked.dtype) if out is None else out
+    signed, code_format = asked.dtype == np.int8, _storage(asked)
+
+    def execute_for(x: Array, out: Array) -> Callable[[Array, Array], int]:
+        return packer(x.reshape(asked.shape), out, code_format, asked.axis, op="binarize", nan=nan)
+
+    refuse, execute = functools.partial(refuse_nan, nan=nan), execute_for(x, like)
+    run: Callable[..., int] = execute if out is None else never_fits  # packers do not look for shared memory
+    settle = BoundLaunch(refuse, execute, execute_for=execute_for, strides=x.strides).settle
+
+    def launch(x: Array, out: Any, *_: object) -> Array:
+        result: Array = new() if out is None else out
+        status = run(x, result)
+        if status:
+            settle(status, x, result)
+        if signed:
+            target = np.asarray(result)
+            np.bitwise_xor(target, np.int8(-128), out=target)
+        return result
+
+    return launch
+
+
+BINARIZE = Operation(
+    name="BINARIZE",
+    function="binarize",
+    resolve=_resolve_binarize,
+    options=BinarizeOptions,
+    operands=("x", "out"),
+)
+
+
+def _storage(asked: packing.Packing) -> StorageFormat:
+    qtype = asked.qtype
+    return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=asked.bitorder == "big")

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from fastq.engine.runtime import driver
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
-from fastq.plan.cache import call
-from fastq.requests.noise import noise_of
-from fastq.requests.values import as_qparams, check_beside_qparams
-from fastq.results import Axis, QParams, QuantizedArray
+from fastq.plan.by_parameters import bind_call, given_by
+from fastq.plan.by_range import Work, bind_work, plan_parameters, with_new_parameters
+from fastq.plan.cache import Call, call
+from fastq.plan.launch import BoundLaunch, nothing
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.reduction import accumulator_of
+from fastq.plan.refusal import refuse_range
+from fastq.plan.result import codes_result, result_of
+from fastq.plan.spec import spec_of
+from fastq.requests import values
+from fastq.requests.noise import Noise, noise_of
+from fastq.requests.options import LinearOptions, QuantizeOptions, RangeOptions
+from fastq.requests.parameters import (
+    ParameterRules,
+    checked_qparams,
+    planned_qparams,
+    rules_of,
+)
+from fastq.requests.values import as_qparams, by_range, check_beside_qparams, dtype_of_fakes
+from fastq.results import Axis, QParams, QuantizedArray, without_checks
+from fastq.system.arguments import dtype_of, is_out, native
 from fastq.system.dtypes import Array
 
 
@@ -111,13 +131,21 @@ def quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: QuantizedArray = call("quantize", x, out, importance, None, None, options, types, None, noise)
+        result: QuantizedArray = call(QUANTIZE, x, out, importance, options=options, types=types, noise=noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     given = saturate, nan, p.key, rounding
     codes: QuantizedArray = call(
-        "quantize_with_qparams", x, out, p.scale, p.zero_point, p, given, (type(saturate),), None, noise
+        QUANTIZE_WITH_QPARAMS,
+        x,
+        out,
+        p.scale,
+        p.zero_point,
+        options=given,
+        types=(type(saturate),),
+        qparams=p,
+        noise=noise,
     )
     return codes
 
@@ -167,7 +195,7 @@ def choose_qparams(
     """
     options = axis, block_size, symmetric, True, bits, dtype, convention, nan, range
     types = type(axis), type(block_size), type(symmetric), bool, type(bits)
-    result: QParams = call("choose_qparams", x, None, importance, None, None, options, types)
+    result: QParams = call(CHOOSE_QPARAMS, x, None, importance, options=options, types=types)
     return result
 
 
@@ -230,7 +258,7 @@ def quantize_linear(
     noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     options = axis, block_size, saturate, dtype, convention, nan, rounding
     types = type(axis), type(block_size), type(saturate)
-    result: Array = call("quantize_linear", x, out, scale, zero_point, None, options, types, None, noise)
+    result: Array = call(QUANTIZE_LINEAR, x, out, scale, zero_point, options=options, types=types, noise=noise)
     return result
 
 
@@ -283,12 +311,186 @@ def fake_quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: Array = call("fake_quantize", x, out, importance, None, None, options, types, None, noise)
+        result: Array = call(FAKE_QUANTIZE, x, out, importance, options=options, types=types, noise=noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     given = saturate, nan, p.key, rounding
     values: Array = call(
-        "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, given, (type(saturate),), None, noise
+        FAKE_QUANTIZE_WITH_QPARAMS,
+        x,
+        out,
+        p.scale,
+        p.zero_point,
+        options=given,
+        types=(type(saturate),),
+        qparams=p,
+        noise=noise,
     )
     return values
+
+
+def _resolve_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
+    """Resolve `fastq.quantize` without parameters."""
+    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
+    work = Work(request, spec_of("quantize", request, by_range=True), codes_result(x, request.qtype, out))
+    launch = bind_work(work, x, out, importance)
+
+    def quantized(
+        x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
+    ) -> QuantizedArray:
+        return without_checks(QuantizedArray, *launch(x, out, importance, noise), x.shape)
+
+    return quantized
+
+
+QUANTIZE = Operation(
+    name="QUANTIZE",
+    function="quantize",
+    resolve=_resolve_quantize,
+    options=RangeOptions,
+    operands=("x", "out", "importance"),
+    labels="codes",
+)
+
+
+def _resolve_fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
+    """Resolve `fastq.fake_quantize` without parameters."""
+    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
+    result = result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
+    work = Work(request, spec_of("fake", request, by_range=True), result)
+    launch = bind_work(work, x, out, importance)
+    return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
+
+
+FAKE_QUANTIZE = Operation(
+    name="FAKE_QUANTIZE",
+    function="fake_quantize",
+    resolve=_resolve_fake_quantize,
+    options=RangeOptions,
+    operands=("x", "out", "importance"),
+    labels="elements",
+)
+
+
+def _resolve_choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
+    """Resolve `fastq.choose_qparams`."""
+    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
+    work = Work(request, spec_of("quantize", request, by_range=True))
+    launch = bind_work(work, x, None, importance)
+    return lambda x, out, importance, *_: launch(x, None, importance)[1]
+
+
+CHOOSE_QPARAMS = Operation(
+    name="CHOOSE_QPARAMS",
+    function="choose_qparams",
+    resolve=_resolve_choose_qparams,
+    options=RangeOptions,
+    operands=("x", "out", "importance"),
+)
+
+
+def _resolve_qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
+    """Resolve parameters of ranges that are known, each of which belongs to a part."""
+    request = by_range(lo.dtype, lo.ndim, call.options)
+    spec, dtype = spec_of("quantize", request, True), accumulator_of(native(lo.dtype))
+    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
+
+    @in_standard_mode
+    def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
+        ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
+        return plan(None, None, scale, zero_point, None, *ends)
+
+    def refuse(status: int, lo: Array, hi: Array, *_: object) -> None:
+        refuse_range(status, np.stack([lo, hi]), nan=request.nan)
+
+    bound = BoundLaunch(refuse, execute, execute)
+    launch = with_new_parameters(Work(request, spec), bound, shape=lo.shape)
+    return lambda lo, hi, *_: launch(lo, hi, None)[1]
+
+
+QPARAMS_OF_RANGES = Operation(
+    name="QPARAMS_OF_RANGES",
+    function="choose_qparams",
+    resolve=_resolve_qparams_of_ranges,
+    options=RangeOptions,
+    operands=("lo", "hi"),
+)
+
+
+def _resolve_quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve `fastq.quantize_linear`."""
+    named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
+    request = values.by_numbers(x.dtype, call.options, *named)
+    rules = request.rules
+    given = rules.ready(scale, zero_point)
+    request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
+    given = given.reshaped(request.granularity.parameter_shape(x.shape))
+    spec = spec_of("quantize", request)
+    return bind_call(spec, request, call, rules, given, codes_result(x, request.qtype, out))
+
+
+QUANTIZE_LINEAR = Operation(
+    name="QUANTIZE_LINEAR",
+    function="quantize_linear",
+    resolve=_resolve_quantize_linear,
+    options=LinearOptions,
+    operands=("x", "out", "scale", "zero_point"),
+    labels="elements",
+)
+
+
+def _resolve_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve `fastq.quantize` with parameters."""
+    compute = values.check_input(x.dtype)
+    rules, params, request = _values_by_qparams(call, x, compute)
+    spec, result = spec_of("quantize", request), codes_result(x, params.dtype, out)
+    bound = bind_call(spec, request, call, rules, given_by(params), result)
+
+    @in_standard_mode
+    def launch(
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
+    ) -> QuantizedArray:
+        codes = bound(x, out, scale, zero_point, qparams, noise)
+        return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute), x.shape)
+
+    def launch_as_they_are(
+        x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
+    ) -> QuantizedArray:
+        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams, noise), qparams, x.shape)
+
+    return launch_as_they_are if params is call.qparams else launch
+
+
+QUANTIZE_WITH_QPARAMS = Operation(
+    name="QUANTIZE_WITH_QPARAMS",
+    function="quantize",
+    resolve=_resolve_quantize_with_qparams,
+    options=QuantizeOptions,
+    operands=("x", "out", "scale", "zero_point"),
+    labels="codes",
+)
+
+
+def _resolve_fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve `fastq.fake_quantize` with parameters."""
+    rules, params, request = _values_by_qparams(call, x, values.check_input(x.dtype))
+    spec, result = spec_of("fake", request), result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x)
+    return bind_call(spec, request, call, rules, given_by(params), result)
+
+
+FAKE_QUANTIZE_WITH_QPARAMS = Operation(
+    name="FAKE_QUANTIZE_WITH_QPARAMS",
+    function="fake_quantize",
+    resolve=_resolve_fake_quantize_with_qparams,
+    options=QuantizeOptions,
+    operands=("x", "out", "scale", "zero_point"),
+    labels="elements",
+)
+
+
+def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, values.Request]:
+    """Return the rules for parameters, parameters that are ready for values, and the request."""
+    rules = rules_of(call.qparams, compute)
+    params = planned_qparams(call.qparams, x.shape, compute, rules)
+    return rules, params, values.by_qparams(x.dtype, x.ndim, params, call.options)

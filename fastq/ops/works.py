@@ -16,9 +16,13 @@ import numpy as np
 
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.range_methods import MSERange
+from fastq.ops.bitround import BIT_INFORMATION, BITROUND
 from fastq.ops.calibrate import Calibrator
+from fastq.ops.cast import cast_floats, unpack_integers
+from fastq.ops.compare import compare
 from fastq.ops.dequantize import dequantize_linear
-from fastq.ops.measure import compare, magnitudes, minmax
+from fastq.ops.gguf import GGUF_DEQUANTIZE, GGUF_QUANTIZE
+from fastq.ops.minmax import magnitudes, minmax
 from fastq.ops.packing import binarize, pack, unpack
 from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
 from fastq.ops.requantize import requantize
@@ -117,12 +121,13 @@ def _calibrate(x: Array, name: str, **options: Any) -> None:
 
 
 def _cast(x: Array, name: str, **options: Any) -> None:
-    lazy.module("fastq.plan.casting").cast_floats(x, np.dtype(name), **options)
+    cast_floats(x, np.dtype(name), **options)
 
 
 def _unpack_cf(x: Array, name: str) -> None:
-    for unit, given in itertools.product((np.ones(1, np.float32), np.ones(1)), ((), (0,))):
-        lazy.module("fastq.plan.casting").unpack_integers(x, np.dtype(name), unit, unit, given)
+    units: tuple[Array, Array] = np.ones(1, np.float32), np.ones(1)
+    for unit, gaps in itertools.product(units, ((), (0,))):
+        unpack_integers(x, np.dtype(name), unit, unit, gaps)
 
 
 def _range_of(x: Array, name: str, **scheme: Any) -> None:
@@ -135,22 +140,22 @@ def _binarize(x: Array, name: str, **options: Any) -> None:
 
 def _round_bits(x: Array) -> None:
     for options in ((7, None, None, "numcodecs"), (7, None, None, "netcdf"), (None, 3, None, "numcodecs")):
-        call("bitround", x, None, None, None, None, options, (*map(type, options[:3]),))
-    call("bit_information", x, None, None, None, None, (-1,), (int,))
+        call(BITROUND, x, options=options, types=(*map(type, options[:3]),))
+    call(BIT_INFORMATION, x, options=(-1,), types=(int,))
 
 
 def _to_blocks(x: Array, name: str, **options: str) -> Array:
-    blocks: Array = call("gguf_quantize", x, None, None, None, None, BlockOptions(name, **options), (str,))
+    blocks: Array = call(GGUF_QUANTIZE, x, options=BlockOptions(name, **options), types=(str,))
     return blocks
 
 
 def _weighed(x: Array, name: str, **options: str) -> None:
     imatrix = np.ones(x.shape[-1], x.dtype)
-    call("gguf_quantize", x, None, imatrix, None, None, BlockOptions(name, **options), (str,))
+    call(GGUF_QUANTIZE, x, None, imatrix, options=BlockOptions(name, **options), types=(str,))
 
 
 def _from_blocks(x: Array, name: str) -> None:
-    call("gguf_dequantize", _to_blocks(x, name), None, None, None, None, (name,), (str,))
+    call(GGUF_DEQUANTIZE, _to_blocks(x, name), options=(name,), types=(str,))
 
 
 WHOLE: dict[str, Any] = {}

@@ -1,4 +1,10 @@
-"""Resolve operations that take scale and zero point from the range of the array."""
+"""Plan operations that take scale and zero point from the range of the array.
+
+There are two ways. `OnePlan` has all its launches in one plan, which the driver runs at once: one pass that reduces
+each part and converts it while it is in the cache, or a reduction, the choice of parameters, and a conversion.
+`InSteps` has Python between its launches, for a search for ranges, for a scale of the whole array, and for codes that
+go through copies.
+"""
 
 from __future__ import annotations
 
@@ -8,220 +14,237 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import (
-    BLOCK_SIZES,
-    COLUMN_BYTES,
-    COLUMN_REGISTERS,
-    DRAWN_TOGETHER,
-    ElementOperands,
-    NoisyOperands,
-    RangeOperands,
-)
+from fastq.kernels.args import ElementOperands, NoisyOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide, register_elements
-from fastq.plan import arrange, kernel_call
-from fastq.plan.cache import BoundCall, Call
+from fastq.plan import policy
+from fastq.plan.arrange import View, arrange, arrange_packed
+from fastq.plan.by_parameters import plan_elementwise
+from fastq.plan.kernel_call import (
+    PARAMETERS,
+    element_types,
+    kernel_address,
+    kernel_args,
+    tiled_if_fits,
+    with_tensor,
+)
 from fastq.plan.launch import BoundLaunch, Execute, launcher, nothing
+from fastq.plan.layout import NO_LAYOUT, Layout
+from fastq.plan.memory import NOT_STRIDED
 from fastq.plan.noise import words_of
 from fastq.plan.range_search import RangeSearch
-from fastq.plan.reduction import Extremes, NanParts, accumulator_of, plan_minmax
+from fastq.plan.reduction import Extremes, NanParts, plan_minmax
 from fastq.plan.refusal import refuse_range
-from fastq.plan.spec import Arithmetic, OpSpec, spec_of
+from fastq.plan.result import Result
+from fastq.plan.spec import Arithmetic, OpSpec
 from fastq.requests.importance import as_importance
 from fastq.requests.noise import Noise
 from fastq.requests.parameters import TENSOR_SCALES
-from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
-from fastq.results import QParams, QuantizedArray, without_checks
+from fastq.requests.values import Request, shape_of_ranges
+from fastq.results import QParams
 from fastq.system import tuning
 from fastq.system.arguments import native
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and the parameters
 
 
-def quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
-    """Resolve `fastq.quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
-    work = _Work(request, spec_of("quantize", request, True), arrange.codes_result(x, request.qtype, out))
-    launch = work.bound(x, out, importance)
-
-    def quantized(
-        x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
-    ) -> QuantizedArray:
-        return without_checks(QuantizedArray, *launch(x, out, importance, noise), x.shape)
-
-    return quantized
-
-
-def fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
-    """Resolve `fastq.fake_quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
-    result = arrange.result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
-    launch = _Work(request, spec_of("fake", request, True), result).bound(x, out, importance)
-    return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
-
-
-def choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
-    """Resolve `fastq.choose_qparams`."""
-    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
-    launch = _Work(request, spec_of("quantize", request, True)).bound(x, None, importance)
-    return lambda x, out, importance, *_: launch(x, None, importance)[1]
-
-
-def qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
-    """Resolve parameters of ranges that are known, each of which belongs to a part."""
-    request = by_range(lo.dtype, lo.ndim, call.options)
-    spec, dtype = spec_of("quantize", request, True), accumulator_of(native(lo.dtype))
-    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
-
-    @in_standard_mode
-    def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
-        ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
-        return plan(None, None, scale, zero_point, None, *ends)
-
-    def refuse(status: int, lo: Array, hi: Array, *_: object) -> None:
-        refuse_range(status, np.stack([lo, hi]), nan=request.nan)
-
-    launch = _Work(request, spec).filled(BoundLaunch(refuse, execute, execute), shape=lo.shape)
-    return lambda lo, hi, *_: launch(lo, hi, None)[1]
-
-
-class _Work(NamedTuple):
+class Work(NamedTuple):
     """The work of a call that computes parameters from ranges; it keeps no array."""
 
     request: Request
     spec: OpSpec
-    result: arrange.Result | None = None  # None: only parameters are requested
+    result: Result | None = None  # None: only parameters are requested
 
     def refuse(self, status: int, *operands: Any) -> None:
         """Raise the error of a status."""
         refuse_range(status, *operands, nan=self.request.nan)
 
-    def bound(self, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
-        """Return what does it: in one launch if that can be, else in steps."""
-        if importance is not None:
-            as_importance(importance, x.shape, self.request)
-        target, request = None if out is None else np.asarray(out), self.request
-        if not x.size:
-            shape = shape_of_ranges(x.shape, request.granularity)
-            return self.filled(BoundLaunch(self.refuse, nothing, nothing), shape=shape)
-        apart = request.search is not None or self.result is None
-        view = None if apart else self.seen(x, target)
-        if view is not None and self.result is not None:
-            kinds = native(x.dtype), self.result.dtype
-            plan = functools.partial(plan_ranged, self.spec, src=kinds[0], dst=kinds[1], draws=request.stochastic)
-            # two passes had better go through x each in its own way
-            if (ranged := plan(view, one_pass=not (view.direct or view.is_in_order(x)))) is not None:
-                return self.filled(self.at_once(plan, view, ranged, x, target), view, begin=ranged.begin)
-        choice = ParameterChoice(x, request, self.spec)
-        if self.result is not None:
-            return self.filled(self.in_steps(choice, x, target), choice.view)
-        launch = BoundLaunch(self.refuse, choice.execute, choice.launch or choice.execute)
-        return self.filled(launch, choice.view, begin=choice.reduce.plan.begin if choice.launch else tuple)
+    @property
+    def has_tensor_scale(self) -> bool:
+        """Whether block scales are in units of one scale for the whole array."""
+        return self.request.qtype.has_tensor_scale
 
-    def filled(
-        self,
-        bound: BoundLaunch,
-        view: arrange.View | None = None,
-        shape: tuple[int, ...] = (),
-        begin: Callable[[], tuple[Any, ...]] = tuple,
-    ) -> Callable[..., Quantized]:
-        """Return what launches on new parameters, and returns them with the result.
 
-        A closure, which takes half the time of a method; `view` is how kernels see parameters, `shape` theirs. `begin`
-        makes the operands after these; noise comes last, after a scale of the array and importance, or None.
+def bind_work(work: Work, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
+    """Return a function that does the work on arrays like these: in one plan if possible, else in steps."""
+    request = work.request
+    if importance is not None:
+        as_importance(importance, x.shape, request)
+    if not x.size:
+        shape = shape_of_ranges(x.shape, request.granularity)
+        return with_new_parameters(work, BoundLaunch(work.refuse, nothing, nothing), shape=shape)
+    target = None if out is None else np.asarray(out)
+    one_plan = OnePlan.of(work, x, target)
+    if one_plan is not None:
+        return with_new_parameters(work, one_plan.bind(x, target), one_plan.view, begin=one_plan.plan.begin)
+    choice = ParameterChoice(x, request, work.spec)
+    if work.result is not None:
+        return with_new_parameters(work, InSteps(work, choice).bind(x, target), choice.view)
+    launch = BoundLaunch(work.refuse, choice.execute, choice.launch or choice.execute)
+    begin = choice.reduce.plan.begin if choice.launch else tuple
+    return with_new_parameters(work, launch, choice.view, begin=begin)
+
+
+def with_new_parameters(
+    work: Work,
+    bound: BoundLaunch,
+    view: View | None = None,
+    *,
+    shape: tuple[int, ...] = (),
+    begin: Callable[[], tuple[Any, ...]] = tuple,
+) -> Callable[..., Quantized]:
+    """Return a function that launches on new parameters, and returns them with the result.
+
+    Parameters
+    ----------
+    work : Work
+        What is done.
+    bound : BoundLaunch
+        What is launched.
+    view : View, optional
+        How kernels see parameters.
+    shape : tuple of int
+        The shape of parameters, if there is no view.
+    begin : callable
+        Makes the operands after parameters. If there is a scale of the whole array, importance or noise, these are the
+        operands instead, in this order, with None for importance that is not given.
+    """
+    request = work.request
+    qtype = request.qtype
+    scheme = work.spec.range_scheme
+    if view is not None:
+        shape = view.layout.shape
+    has_tensor_scale = work.has_tensor_scale
+    new_result: Callable[[], Any] = type(None) if work.result is None else work.result.new
+    new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
+    new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
+    new_others = _new_tensor_scale if has_tensor_scale else tuple if request.stochastic else begin
+    from_kernel = None if view is None or view.order is None else view.from_kernel
+    scale_dtype = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
+    zero_point_dtype = qtype.storage if qtype.element else None
+    launch = bound.launch
+    settle = bound.settle
+    with_values = request.template.with_values
+    # how many of the operands after parameters are read, so that an error can be explained by them
+    read = 3 if request.stochastic else 2 if request.search is not None else 1
+
+    # a closure, which takes half the time of a method
+    def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
+        result = new_result() if out is None else out
+        scale = new_scale()
+        zero_point = new_zero_point()
+        others = new_others()
+        if importance is not None or noise is not None:
+            tensor_scale = others[0] if has_tensor_scale else None
+            weights = None if importance is None else _as_importance(importance, x.shape, request)
+            others = (tensor_scale, weights) if noise is None else (tensor_scale, weights, noise)
+        status = launch(x, result, scale, zero_point, *others)
+        if status:
+            settle(status, x, result, scale, zero_point, *others[:read])
+        if from_kernel is not None:
+            scale = from_kernel(scale)
+            zero_point = from_kernel(zero_point)
+        if scale_dtype is not None:
+            scale = scale.view(scale_dtype)
+        if zero_point_dtype is not None:
+            zero_point = zero_point.view(zero_point_dtype)
+        params = with_values(scale, zero_point)
+        if has_tensor_scale:
+            vars(params)["tensor_scale"] = others[0]
+        return result, params
+
+    return call
+
+
+_as_importance = in_standard_mode(as_importance)
+
+
+def _new_tensor_scale() -> tuple[Array]:
+    return (np.ones((), np.float32),)
+
+
+# --- one plan ---------------------------------------------------------------------------------------------------------
+
+
+class OnePlan(NamedTuple):
+    """All launches in one plan, which follows the reduction that gives a scale of the whole array, if there is one."""
+
+    work: Work
+    result: Result
+    view: View
+    plan: RangedPlan
+
+    @classmethod
+    def of(cls, work: Work, x: Array, out: Array | None) -> OnePlan | None:
+        """Plan the work on arrays like these; None if there is something to do between launches."""
+        request = work.request
+        if request.search is not None or work.result is None:
+            return None
+        view = _view_for_one_plan(work, work.result, x, out)
+        if view is None:
+            return None
+        # in two passes over strided memory, each should visit x in an order of its own
+        one_pass = not (view.direct or view.is_in_order(x))
+        plan = plan_ranged(
+            work.spec,
+            view,
+            src=native(x.dtype),
+            dst=work.result.dtype,
+            one_pass=one_pass,
+            draws=request.stochastic,
+        )
+        return None if plan is None else cls(work, work.result, view, plan)
+
+    def bind(self, x: Array, out: Array | None) -> BoundLaunch:
+        """Bind the plan to arrays like these.
+
+        Kernels report NaN and infinities; the driver refuses an output that shares memory with x.
         """
-        request, scheme, qtype = self.request, self.spec.range_scheme, self.request.qtype
-        shape = shape if view is None else view.layout.shape
-        own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
-        own_zero, has_tensor = qtype.storage if qtype.element else None, qtype.has_tensor_scale
-        arranged = None if view is None or view.order is None else view.from_kernel
-        new: Callable[[], Any] = type(None) if self.result is None else self.result.new
-        new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
-        new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-        others = _new_tensor_scale if has_tensor else tuple if request.stochastic else begin
-        launch, settle, with_values = bound.launch, bound.settle, request.template.with_values
-        kept = 3 if request.stochastic else 2 if request.search is not None else 1  # of the operands after parameters
+        execute = self._runner(self.plan, x)
+        run_checked: Execute = driver.bind(self.plan.plan, driver.Checks.of(x, out, self.result.nbytes))
 
-        def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
-            result, scale, zero_point, more = new() if out is None else out, new_scale(), new_zero_point(), others()
-            if importance is not None or noise is not None:
-                weights = None if importance is None else _as_importance(importance, x.shape, request)
-                more = more[0] if has_tensor else None, weights, *(() if noise is None else (noise,))
-            status = launch(x, result, scale, zero_point, *more)
-            if status:
-                settle(status, x, result, scale, zero_point, *more[:kept])
-            if arranged is not None:
-                scale, zero_point = arranged(scale), arranged(zero_point)
-            if own is not None:
-                scale = scale.view(own)
-            if own_zero is not None:
-                zero_point = zero_point.view(own_zero)
-            params = with_values(scale, zero_point)
-            if has_tensor:
-                vars(params)["tensor_scale"] = more[0]
-            return result, params
+        def run_drawing(*operands: Any) -> int:
+            return run_checked(*operands[:4], *self.plan.operands(self.view, operands[-1]))
 
-        return call
+        launch = run_drawing if self.work.request.stochastic else run_checked
+        if self.work.has_tensor_scale:
+            launch = execute if out is None else driver.never_fits  # new memory is shared with nothing
+        return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
 
-    # --- at once ------------------------------------------------------------------------------------------------------
+    def _runner_for(self, source: Array, out: Array) -> Execute:
+        """Return what runs on a copy of x with strides of its own."""
+        plan = self._replanned(self.view.of(source, out), source)
+        return self._run_in_order if plan is None else self._runner(plan, source)
 
-    def seen(self, x: Array, out: Array | None) -> arrange.View | None:
-        """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
-        assert self.result is not None
-        packed, granularity = self.spec.packed_format, self.request.granularity
-        if packed is None:
-            return arrange.arrange(x, out, granularity, self.result.dtype)
-        view = arrange.arrange_packed(x.shape, granularity, out, packed.group)
-        return None if view is None else view.of(x, out)
+    def _run_in_order(self, x: Array, out: Array, *parameters: Array) -> int:
+        """Run on copies in the order of the view: rows of a copy without gaps may be too long for a tile."""
+        x = self.view.in_order(x)
+        target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of x
+        plan = self._replanned(self.view.of(x, target), x)
+        assert plan is not None  # this memory goes through no tiles
+        status = self._runner(plan, x)(x, target, *parameters)
+        out[...] = target
+        return status
 
-    def at_once(
-        self,
-        plan: Callable[[arrange.View], RangedPlan | None],
-        view: arrange.View,
-        ranged: RangedPlan,
-        x: Array,
-        out: Array | None,
-    ) -> BoundLaunch:
-        """Return one launch of a plan; for a scale of the whole array after the reduction that gives it.
+    def _replanned(self, view: View, x: Array) -> RangedPlan | None:
+        return plan_ranged(
+            self.work.spec,
+            view,
+            src=native(x.dtype),
+            dst=self.result.dtype,
+            draws=self.work.request.stochastic,
+        )
 
-        NaN and infinities are refused by the reports of kernels; the driver refuses output that shares memory with x.
-        """
-
-        def in_order(x: Array, out: Array, *parameters: Array) -> int:
-            x = view.in_order(x)  # a copy without gaps may have longer rows, too long for a tile
-            target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of that
-            ranged = plan(view.of(x, target))
-            assert ranged is not None  # of memory that goes through no tiles
-            status = self.executing(view, ranged, x)(x, target, *parameters)
-            out[...] = target
-            return status
-
-        def execute_for(source: Array, out: Array) -> Execute:
-            ranged = plan(view.of(source, out))
-            return in_order if ranged is None else self.executing(view, ranged, source)
-
-        assert self.result is not None
-        execute = self.executing(view, ranged, x)
-        bound: Execute = driver.bind(ranged.plan, driver.Checks.of(x, out, self.result.nbytes))
-
-        def launch_drawing(*operands: Any) -> int:
-            return bound(*operands[:4], *ranged.operands(view, operands[-1]))
-
-        launch = launch_drawing if self.request.stochastic else bound
-        if self.request.qtype.has_tensor_scale:  # new memory is shared with nothing
-            launch = execute if out is None else driver.never_fits
-        return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
-
-    def executing(self, view: arrange.View, ranged: RangedPlan, source: Array) -> Execute:
+    def _runner(self, plan: RangedPlan, source: Array) -> Execute:
         """Return what runs a plan on arrays with the strides of a source, a result and parameters that it writes."""
-        tensor_of = TensorScale(source, self.request) if self.request.qtype.has_tensor_scale else None
+        view = self.view
+        tensor_of = TensorScale(source, self.work.request) if self.work.has_tensor_scale else None
 
         def execute(
             x: Array,
@@ -232,25 +255,56 @@ class _Work(NamedTuple):
             importance: None = None,
             noise: Noise | None = None,
         ) -> int:
-            status, plan = 0, ranged.plan
+            status = 0
+            launches = plan.plan
             if tensor_of is not None and tensor is not None:
                 status = tensor_of(x, tensor)
-                plan = kernel_call.with_tensor(plan, float(tensor))
-            return status | driver.run(plan, x, out, scale, zero_point, *ranged.operands(view, noise))
+                launches = with_tensor(launches, float(tensor))
+            return status | driver.run(launches, x, out, scale, zero_point, *plan.operands(view, noise))
 
         return execute
 
-    # --- in steps -----------------------------------------------------------------------------------------------------
 
-    def in_steps(self, choice: ParameterChoice, x: Array, out: Array | None) -> BoundLaunch:
-        """Return launches with Python between them, in which strided memory goes through buffers twice."""
-        (request, spec, result), scheme = self, self.spec.range_scheme
+def _view_for_one_plan(work: Work, result: Result, x: Array, out: Array | None) -> View | None:
+    """Return how kernels see both arrays at once; None if packed codes don't allow it."""
+    packed = work.spec.packed_format
+    granularity = work.request.granularity
+    if packed is None:
+        return arrange(x, out, granularity, result.dtype)
+    view = arrange_packed(x.shape, granularity, out, packed.group)
+    return None if view is None else view.of(x, out)
+
+
+# --- in steps ---------------------------------------------------------------------------------------------------------
+
+
+class InSteps(NamedTuple):
+    """Launches with Python between them; strided memory goes through buffers twice."""
+
+    work: Work
+    choice: ParameterChoice
+
+    def bind(self, x: Array, out: Array | None) -> BoundLaunch:
+        """Bind the launches to arrays like these."""
+        execute = self._runner(x, out)
+        launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
+        return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
+
+    def _runner(self, x: Array, out: Array | None) -> Execute:
+        request, spec, result = self.work
         assert result is not None
-        dtypes = x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype
-        order = choice.view.parameter_order or tuple(range(x.ndim))
-        plan: Callable[..., driver.LaunchPlan] = functools.partial(kernel_call.plan_elementwise, backward=True)
-        given = spec.given.drawn if request.stochastic else spec.given
-        way = launcher(given, request.granularity, x, out, x.shape, dtypes, plan, order)
+        choice = self.choice
+        scheme = spec.range_scheme
+        conversion = launcher(
+            spec.given.drawn if request.stochastic else spec.given,
+            request.granularity,
+            x,
+            out,
+            shape=x.shape,
+            dtypes=(x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype),
+            plan=functools.partial(plan_elementwise, backward=True),
+            scale_order=choice.view.parameter_order or tuple(range(x.ndim)),
+        )
         from_kernel = choice.view.from_kernel
 
         def execute(
@@ -263,73 +317,93 @@ class _Work(NamedTuple):
             *noise: Noise,
         ) -> int:
             status = choice.execute(x, out, scale, zero_point, tensor, importance)
-            return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
-
-        def execute_for(x: Array, out: Array) -> Execute:
-            anew = ParameterChoice(x, request, spec)
-            inner = self.in_steps(anew, x, out).execute
-
-            def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
-                layout = anew.view.layout.shape
-                own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
-                status = inner(x, out, *own, *others)
-                for given, chosen in zip((scale, zero_point), own, strict=True):
-                    from_kernel(given)[...] = anew.view.from_kernel(chosen)
+            if status:
                 return status
+            return conversion.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
 
-            return execute
+        return execute
 
-        launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
-        return BoundLaunch(self.refuse, execute, launch, execute_for=execute_for, strides=x.strides)
+    def _runner_for(self, x: Array, out: Array) -> Execute:
+        """Return what runs on a copy of x with strides of its own, whose parameters are seen in another order."""
+        from_kernel = self.choice.view.from_kernel
+        choice = ParameterChoice(x, self.work.request, self.work.spec)
+        execute_on_copy = InSteps(self.work, choice)._runner(x, out)
+
+        def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
+            chosen_scale = np.empty(choice.view.layout.shape, scale.dtype)
+            chosen_zero_point = np.zeros(choice.view.layout.shape, zero_point.dtype)
+            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, *others)
+            from_kernel(scale)[...] = choice.view.from_kernel(chosen_scale)
+            from_kernel(zero_point)[...] = choice.view.from_kernel(chosen_zero_point)
+            return status
+
+        return execute
 
 
-_as_importance = in_standard_mode(as_importance)
-
-
-def _new_tensor_scale() -> tuple[Array]:
-    return (np.ones((), np.float32),)
-
-
-# --- the plan ---------------------------------------------------------------------------------------------------------
+# --- plans ------------------------------------------------------------------------------------------------------------
 
 
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
     """Plan to turn `count` ranges into scale and zero point."""
     scheme = spec.range_scheme
-    kinds = RangeOperands(
-        accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
-    )
     loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
-    kernel = kernel_call.kernel_address(
-        f"traversal.columns.{loop}", kinds, "quantize", spec.arithmetic, range_scheme=scheme.name
+    kernel = kernel_address(
+        f"traversal.columns.{loop}",
+        RangeOperands(
+            accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
+        ),
+        "quantize",
+        spec.arithmetic,
+        range_scheme=scheme.name,
     )
     operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
-    args, threads = kernel_call.kernel_args(arrange.NO_LAYOUT, spec.code_range), threadpool.threads_for(count)
-    return driver.plan_launch(kernel, operands, args, count, threads)
+    args = kernel_args(NO_LAYOUT, spec.code_range)
+    return driver.plan_launch(kernel, operands, args, count, threadpool.threads_for(count))
 
 
 class RangedPlan(NamedTuple):
     """A launch plan that takes parameters from ranges and quantizes."""
 
     plan: driver.LaunchPlan
-    # a function that returns the operands after zero points: minima and maxima, if there are two passes
+    # makes the operands after zero points: if there are two passes, no sums, and minima and maxima of nothing
     begin: Callable[[], tuple[Array | None, ...]] = tuple
 
-    def operands(self, view: arrange.View, noise: Noise | None) -> tuple[Array | None, ...]:
-        """Return the operands after zero points: the keys of random numbers replace sums."""
+    def operands(self, view: View, noise: Noise | None) -> tuple[Array | None, ...]:
+        """Return the operands after zero points; kernels that round at random get their keys in the place of sums."""
         begun = self.begin()
-        return begun if noise is None else (words_of(noise, view.shape, view.order), *begun[1:])
+        if noise is None:
+            return begun
+        return words_of(noise, view.shape, view.order), *begun[1:]
 
 
 def plan_ranged(
     spec: OpSpec,
-    view: arrange.View,
+    view: View,
     src: np.dtype[Any],
     dst: np.dtype[Any],
     one_pass: bool = False,
-    draws: bool = False,  # whether codes are rounded at random
+    draws: bool = False,
 ) -> RangedPlan | None:
-    """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
+    """Plan one pass if it is possible, else two passes.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        The computation.
+    view : View
+        How kernels see the arrays.
+    src, dst : dtype
+        The dtypes of source and result.
+    one_pass : bool
+        Refuse two passes.
+    draws : bool
+        Whether codes are rounded at random.
+
+    Returns
+    -------
+    RangedPlan or None
+        None if two passes are refused, or if Python has something to do between them: it marks blocks that have NaN.
+    """
     fused = _plan_fused(spec.drawn if draws else spec, view, src, dst, one_pass)
     if fused is not None:
         return RangedPlan(fused)
@@ -337,11 +411,117 @@ def plan_ranged(
     if one_pass or marks_blocks:
         return None
     scheme = spec.range_scheme
-    given, kinds = spec.given.drawn if draws else spec.given, (scheme.scale_dtype, scheme.zero_point_dtype)
-    second = kernel_call.plan_elementwise(given, view, src, dst, *kinds, backward=True)
     reduction = plan_minmax(view, spec.nan, src)
-    ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
-    return RangedPlan(reduction.plan.then(ranges, second), reduction.begin)
+    parameters = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
+    conversion = plan_elementwise(
+        spec.given.drawn if draws else spec.given,
+        view,
+        src,
+        dst,
+        scheme.scale_dtype,
+        scheme.zero_point_dtype,
+        backward=True,
+    )
+    return RangedPlan(reduction.plan.then(parameters, conversion), reduction.begin)
+
+
+class FusedLoop(NamedTuple):
+    """The loop of one pass, and how it is launched."""
+
+    function: str  # its name below `fastq.kernels`
+    units: int  # units of work
+    unit_size: int = 1  # elements of such a unit
+    chunk_multiple: int = 1  # units that a thread gets together
+    tile_unit: int = 1  # elements of a unit in a tile
+    tile_whole: int = 1  # elements that a tile has to have together
+    block: int = 0  # the size of blocks that the kernel is compiled for; 0: any
+    together: bool = True  # whether it may prepare the parameters of several runs at once
+    store_layout: Layout | None = None  # whose runs may share lines with their neighbours; None: the loop sees to it
+    store_unit: int = 1  # elements that are stored together
+
+
+def _fused_loop(
+    spec: OpSpec, view: View, src: np.dtype[Any], kinds: ElementOperands | NoisyOperands
+) -> FusedLoop | None:
+    """Choose the loop of one pass; None if parts leave the cache or are too few for the threads."""
+    layout = view.layout
+    size = math.prod(view.shape)
+    columns = policy.columns_together(layout, _compute_size(spec.arithmetic, kinds))
+    lanes = register_elements(*kinds[:3])
+    if not policy.fits_one_pass(layout, columns, threadpool.threads_for(size)):
+        return None
+    if policy.has_short_runs(layout, spec.op, lanes):
+        return None
+    if spec.draws and not policy.can_draw_in_one_pass(layout):
+        return None
+    if layout.inner > 1:
+        row_bytes = layout.inner * bits_of(kinds.src) // 8
+        if view.memory != NOT_STRIDED or not policy.columns_stay_in_cache(layout, row_bytes, size, src):
+            return None
+        return FusedLoop(
+            "traversal.columns.block_columns",
+            units=layout.outer * layout.blocks * -(-layout.inner // columns),
+            unit_size=layout.block * min(columns, layout.inner),
+        )
+    if policy.has_loop_over_blocks(layout):
+        return FusedLoop(
+            "traversal.blocks.blocks",
+            units=layout.parameters,
+            unit_size=layout.block,
+            tile_unit=layout.block,
+            tile_whole=layout.block,
+            block=layout.block,
+        )
+    return FusedLoop(
+        policy.RUNS,
+        units=size,
+        chunk_multiple=layout.unit,
+        tile_whole=layout.unit,
+        together=policy.runs_together(layout, lanes),
+        store_layout=layout,
+        store_unit=layout.unit,
+    )
+
+
+def _plan_fused(
+    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
+) -> driver.LaunchPlan | None:
+    """Plan one pass, or return None; `refuse_rereads` as in `in_tiles`."""
+    scheme = spec.range_scheme
+    kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
+    loop = _fused_loop(spec, view, src, kinds)
+    if loop is None:
+        return None
+    size = math.prod(view.shape)
+    kernel = kernel_address(
+        loop.function,
+        kinds,
+        spec.op,
+        spec.arithmetic,
+        nan=spec.nan,
+        range_scheme=scheme.name,
+        block=loop.block,
+        together=loop.together,
+    )
+    streaming = policy.store_mode(size, *kinds[:2], loop.store_layout, loop.store_unit, codes=spec.op == "quantize")
+    plan = driver.plan_launch(
+        kernel,
+        PARAMETERS[spec.draws],
+        kernel_args(view.layout, spec.code_range, streaming=streaming),
+        loop.units,
+        threadpool.threads_for(size),
+        size=loop.unit_size,
+        chunk_multiple=loop.chunk_multiple,
+    )
+    return tiled_if_fits(
+        plan,
+        view.shape,
+        view.memory,
+        kinds[:2],
+        refuse_rereads=refuse_rereads,
+        unit=loop.tile_unit,
+        whole=loop.tile_whole,
+    )
 
 
 def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands) -> int:
@@ -353,51 +533,7 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands
     return 8 if is_wide(kinds[0]) else 4
 
 
-def _plan_fused(
-    spec: OpSpec, view: arrange.View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
-) -> driver.LaunchPlan | None:
-    """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
-    shape, layout, memory = view[:3]
-    block, unit, scheme, tuned = layout.block, layout.unit, spec.range_scheme, tuning.current()
-    size = math.prod(shape)
-    threads = threadpool.threads_for(size)
-    kinds = kernel_call.element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    width = 1 if layout.inner == 1 else COLUMN_BYTES // _compute_size(spec.arithmetic, kinds)
-    few = threads > 1 and not kernel_call.enough_for_all(layout.parameters, threads)
-    # rows that fill no register are taken as one in two passes (decision D29), unless there are fewer elements in all
-    # than half a row of such
-    narrow = layout.inner < width // COLUMN_REGISTERS and block * layout.inner >= kernel_call.FEWEST // 2
-    if few or narrow or block * width > tuned.fused_block or not unit:
-        return None
-    lanes = register_elements(*kinds[:3])
-    if kernel_call.has_short_runs(layout, spec.op, lanes):
-        return None
-    if spec.draws and (layout.inner > 1 or unit > DRAWN_TOGETHER):
-        return None
-    options: dict[str, Any] = {"nan": spec.nan, "range_scheme": scheme.name}
-    way: Any = kernel_call.RUNS, size, {"chunk_multiple": unit}, {"whole": unit}, (layout, unit)
-    if layout.inner > 1:
-        row_bytes = layout.inner * bits_of(kinds.src) // 8
-        aliased = block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
-        far_apart = block > tuned.fused_rows and kernel_call.outgrows_cache(4 * size, src)
-        if aliased or far_apart or memory != arrange.NOT_STRIDED:
-            return None
-        units = layout.outer * layout.blocks * -(-layout.inner // width)
-        way = "traversal.columns.block_columns", units, {"size": block * min(width, layout.inner)}, {}, ()
-    elif block in BLOCK_SIZES and layout.length % block == 0 and layout.parameters >= tuned.batched_blocks:
-        options["block"], whole = block, {"unit": block, "whole": block}
-        way = "traversal.blocks.blocks", layout.parameters, {"size": block}, whole, ()
-    else:
-        options["together"] = kernel_call.runs_together(layout, lanes)
-    loop, units, how, together, stored = way
-    kernel = kernel_call.kernel_address(loop, kinds, spec.op, spec.arithmetic, **options)
-    streaming = kernel_call.store_mode(size, *kinds[:2], *stored, codes=spec.op == "quantize")
-    args = kernel_call.kernel_args(layout, spec.code_range, streaming=streaming)
-    plan = driver.plan_launch(kernel, kernel_call.PARAMETERS[spec.draws], args, units, threads, **how)
-    return kernel_call.tiled_if_fits(plan, shape, memory, kinds[:2], refuse_rereads=refuse_rereads, **together)
-
-
-# --- in steps ---------------------------------------------------------------------------------------------------------
+# --- parameters -------------------------------------------------------------------------------------------------------
 
 
 class TensorScale:
@@ -463,7 +599,7 @@ class ParameterChoice:
             order = self.view
             low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
-        status |= driver.run(kernel_call.with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
+        status |= driver.run(with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         return status

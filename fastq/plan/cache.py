@@ -10,30 +10,21 @@ output share.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
-from fastq.plan.operation import OPERATIONS
+from fastq.plan import foreign
+from fastq.plan.operation import BoundCall, Operation
 from fastq.requests.noise import Noise
-from fastq.system import lazy
-from fastq.system.arguments import as_array, is_a
+from fastq.system.arguments import as_array
 
-# a plan with its threads and checks; called with the operands, QParams and, if it rounds at random, noise
-BoundCall = Callable[..., Any]
-
-# arrays of other libraries, and the modules with a `call` for them, which takes a `Call`
-_HOLDERS = {
-    ("dask.array", "Array"): "fastq.adapters.dask.graphs",
-    ("xarray", "DataArray"): "fastq.adapters.xarray.labelled",
-}
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
 _C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape
 _SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
@@ -75,30 +66,40 @@ plans = PlanCache()
 
 
 def call(
-    operation: str,
+    operation: Operation,
     x: Any,
-    y: Any,
-    a: Any,
-    b: Any,
-    qparams: Any,
-    options: tuple[Any, ...],
+    y: Any = None,
+    a: Any = None,
+    b: Any = None,
+    options: tuple[Any, ...] = (),  # no bare * before it: defaults of keyword-only parameters take 50 ns longer
     types: tuple[type, ...] = (),
+    qparams: Any = None,
     shape: Any = None,
     noise: Noise | None = None,
 ) -> Any:
     """Launch the plan of a call; the call is resolved if there is no plan yet.
 
-    The operation is a row of `OPERATIONS`, which has the names of x, y (an output, or another array), a and b. QParams
-    are passed on to the plan; the parts on which a plan may depend are among the options, too. `options` are as the
-    caller gave them, in the order of the row, the axis first; `types` are the types of the first ones, which are
-    numbers, since True == 1 == 1.0. `shape` is the shape of the values, if packed codes do not determine it, and
-    `noise` has the random numbers for rounding, on which no plan depends.
+    Parameters
+    ----------
+    operation : Operation
+        What is called.
+    x, y, a, b : object
+        The operands, in the order of `Operation.operands`.
+    options : tuple
+        The options as the caller gave them, in the order of `Operation.options`, the axis first.
+    types : tuple of type
+        The types of the first options, which are numbers, since True == 1 == 1.0.
+    qparams : QParams, optional
+        Parameters, which are passed on to the plan. The parts on which a plan may depend are among the options, too.
+    shape : tuple of int, optional
+        The shape of the values, if packed codes do not determine it.
+    noise : Noise, optional
+        The random numbers for rounding, on which no plan depends.
     """
     if type(x) is not ndarray:
-        if (holder := _holder_of(x)) is not None:
-            named = OPERATIONS[operation].options(*options)
-            return holder.call(Call(operation, (x, y, a, b), qparams, named, types, shape, noise))
-        x = as_array(x, OPERATIONS[operation].operands[0])
+        if (adapter := foreign.adapter_of(x)) is not None:
+            return adapter(Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise))
+        x = as_array(x, operation.operands[0])
     recent = plans.recent
     try:
         key = key_of(operation, x, y, a, b, options, types, shape)
@@ -106,16 +107,16 @@ def call(
     except Exception:  # an object that is not hashable or can't be inspected: validation explains the error
         key = plan = None
     if plan is None:
-        plan = _resolve(Call(operation, (x, y, a, b), qparams, OPERATIONS[operation].options(*options), types, shape))
+        plan = _resolve(Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape))
         if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
     return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
 
 
 class Call(NamedTuple):
-    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays."""
+    """The arguments of `call`, as resolvers and adapters take them. No plan may hold its arrays."""
 
-    operation: str
+    operation: Operation
     operands: tuple[Any, Any, Any, Any]  # x, y, a and b
     qparams: Any
     options: Any  # the named tuple of the operation
@@ -125,20 +126,19 @@ class Call(NamedTuple):
 
     def made(self) -> Any:
         """Make the call."""
-        return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape, self.noise)
-
-
-def _holder_of(x: Any) -> Any:
-    """Return the module that takes calls on an array of another library, which has imported it; None for most."""
-    for (library, name), home in _HOLDERS.items():
-        found = sys.modules.get(library)
-        if found is not None and is_a(x, getattr(found, name, ())):
-            return lazy.module(home)
-    return None
+        return call(
+            self.operation,
+            *self.operands,
+            options=self.options,
+            types=self.types,
+            qparams=self.qparams,
+            shape=self.shape,
+            noise=self.noise,
+        )
 
 
 def key_of(
-    operation: str,
+    operation: Operation,
     x: ndarray,
     y: Any,
     a: Any,
@@ -200,7 +200,5 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
 
 def _resolve(asked: Call) -> BoundCall:
     """Return the plan of a call, which is made in the standard floating-point mode."""
-    row = OPERATIONS[asked.operation]
-    resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.plan.{row.resolver}"), asked.operation)
-    resolve = lazy.module("fastq.engine.runtime.boundary").in_standard_mode(resolve)
-    return resolve(asked, *asked.operands[: len(row.operands)])
+    operation = asked.operation
+    return in_standard_mode(operation.resolve)(asked, *asked.operands[: len(operation.operands)])

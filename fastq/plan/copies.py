@@ -14,8 +14,11 @@ from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.args import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
-from fastq.plan.arrange import NOT_STRIDED, Layout, StridedOperands, memory_of, with_last
-from fastq.plan.kernel_call import COPY, kernel_address, kernel_args, store_mode, tiled_if_fits
+from fastq.plan.arrange import with_last
+from fastq.plan.kernel_call import COPY, kernel_address, kernel_args, tiled_if_fits
+from fastq.plan.layout import Layout
+from fastq.plan.memory import NOT_STRIDED, StridedOperands, memory_of
+from fastq.plan.policy import store_mode
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.driver import ALL_STATUS, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
-from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
+from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X
+from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.kernels.args import (
     ARG_NAMES,
-    AT_A_TIME,
-    BATCHED_REGISTERS,
     IN_TILE,
     KERNEL_ARGS,
-    LONGEST,
-    MOST_ROW,
-    PIECE_BYTES,
-    RUNS_TOGETHER,
-    STAGED,
-    STRAIGHT,
-    WHOLE_ROWS,
     ElementOperands,
     NoisyOperands,
 )
-from fastq.kernels.storage import ElementType, bits_of, register_elements
-from fastq.plan.arrange import Layout, StridedOperands, View
+from fastq.kernels.storage import ElementType, bits_of
+from fastq.plan.arrange import View
 from fastq.plan.cache import plans
+from fastq.plan.layout import Layout
+from fastq.plan.memory import StridedOperands
 from fastq.plan.spec import PLAIN, Arithmetic, CodeRange, OpSpec
-from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
@@ -102,11 +93,6 @@ def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
     return plan.with_args(tensor=tensor) if tensor else plan
 
 
-def enough_for_all(parts: int, threads: int) -> bool:
-    """Return whether each of the threads can have parts of its own, in about equal shares."""
-    return parts >= 4 * threads
-
-
 def tiled_if_fits(
     plan: LaunchPlan,
     shape: tuple[int, ...],
@@ -130,148 +116,3 @@ def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options:
     found = tiled_if_fits(plan, view.shape, view.memory, kinds, **options)
     assert found is not None
     return found
-
-
-def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
-    """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
-    kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
-    loop = loop_of(layout, spec.op, *kinds[:3])
-    kernel = kernel_address(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
-    large, codes = outgrows_cache(size, *kinds[:2]), spec.op == "quantize"
-    streaming = store_mode(size, *kinds[:2], layout, row=loop.row, codes=codes) if large else 0
-    args = kernel_args(layout, spec.code_range, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
-    status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
-    how: dict[str, Any] = {"chunk_multiple": WHOLE_BYTES, "backward": backward, "status_mask": status_mask}
-    plan = plan_launch(kernel, PARAMETERS[spec.draws], args, size, threadpool.threads_for(size), **how)
-    return tiled(plan, view, kinds[:2])
-
-
-# --- the loop ---------------------------------------------------------------------------------------------------------
-
-FEWEST = 32  # elements of rows that are taken as one
-
-
-class RowLimits(NamedTuple):
-    """When the rows of an operation are taken as one."""
-
-    too_wide: int  # from this number of registers in a row on, rows are not joined
-    many: int  # least number of rows with the same parameters if a row fills a register
-
-
-_ROWS = {
-    "minmax": RowLimits(too_wide=2, many=32),
-    "dequantize": RowLimits(too_wide=1, many=16),
-    "quantize": RowLimits(too_wide=8, many=16),
-    "fake": RowLimits(too_wide=8, many=16),
-    "compare": RowLimits(too_wide=8, many=16),
-    "requantize": RowLimits(too_wide=8, many=16),
-}
-
-
-RUNS = "traversal.runs.runs"
-
-
-class Loop(NamedTuple):
-    """A loop over a view."""
-
-    function: str  # its name
-    repeat: int = 1  # rows or short runs that it takes as one
-    row: int = 0  # elements of such a row; 0 if it visits runs one by one, or some short ones `together`
-    together: bool = True
-
-
-def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
-    """Return the loop for a view and what its pointers are to."""
-    lanes = register_elements(*kinds)
-    if layout.inner > 1:
-        rows = rows_as_one(layout, op, lanes)
-        return Loop("traversal.columns.columns", rows, rows * layout.inner)
-    if has_short_runs(layout, op, lanes):
-        return Loop("traversal.short_runs.short_runs", RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
-    return Loop(RUNS, together=runs_together(layout, lanes))
-
-
-def runs_together(layout: Layout, lanes: int) -> bool:
-    """Whether runs may be visited together, by their sizes: a kernel without is compiled sooner, decision D73."""
-    return layout.parameters > 1 and layout.block <= BATCHED_REGISTERS * lanes
-
-
-def has_short_runs(layout: Layout, op: str, lanes: int) -> bool:
-    """Whether neighbours have parameters of their own in runs of a few elements, all of one length.
-
-    Runs that fill a register are faster one by one; `compare` takes blocks of 8 elements as they are, and minima are
-    taken by the body: decisions D27 and D28.
-    """
-    if not (layout.inner == 1 == layout.outer and 1 < layout.block <= LONGEST and layout.parameters > 1):
-        return False
-    if op == "compare":
-        return layout.block != AT_A_TIME
-    return op in ("quantize", "dequantize", "fake") and layout.block < lanes
-
-
-def rows_as_one(layout: Layout, op: str, lanes: int) -> int:
-    """Return how many short rows with the same parameters a loop should take as one, for the elements of a register.
-
-    Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
-    few compared with all: parameters are repeated for each of them, minima and maxima merged. Decisions D34 and D35
-    have the figures.
-    """
-    rows, alike = layout.block, layout.block * layout.inner
-    limits = _ROWS[op]
-    width = min(MOST_ROW, max(FEWEST, min(64, alike // 4), alike // 16))
-    if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= limits.too_wide * lanes:
-        return 1
-    if layout.inner >= lanes and rows < limits.many:
-        return 1
-    step = math.lcm(layout.inner, FEWEST) // layout.inner
-    step = step if step * layout.inner <= width else 1
-    return min(-(-width // (step * layout.inner)) * step, rows)
-
-
-# --- stores past the cache --------------------------------------------------------------------------------------------
-#
-# The one place for all loops. `can_stream` in fastq/kernels/traversal/stores.py has the formats that a kernel can store
-# like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
-
-
-def outgrows_cache(size: int, *kinds: ElementType) -> bool:
-    """Return whether `size` elements of each type together outgrow the cache."""
-    return size * sum(map(bits_of, kinds)) // 8 >= tuning.current().stream_from
-
-
-def stores_past_cache(codes: bool) -> bool:
-    """Return whether results that outgrow the cache are stored past it: values are, codes where that is faster."""
-    return tuning.current().stream_codes or not codes
-
-
-def store_mode(
-    size: int,
-    src: ElementType,
-    dst: ElementType,
-    layout: Layout | None = None,
-    unit: int = WHOLE_BYTES,
-    row: int = 0,
-    *,
-    codes: bool,
-) -> int:
-    """Return how results of `size` elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
-
-    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. So runs go
-    straight from registers if they are long, else by way of the stack. Rows of columns can't be staged: short ones go
-    straight where they share no line, which the kernel sees. Nor can elements be that a kernel needs together and are
-    more than a piece, `unit`: of these fewer are long enough to go straight. `row` is how many elements the kernel
-    visits as a row of columns, 0: it visits runs. `codes` says whether results are codes.
-
-    Without a layout loops see to it themselves that no line is shared: `repack` has one run, `blocks` stages as many
-    blocks as it computes side by side, `block_columns` asks for each unit whether rows begin on lines.
-    """
-    if not (outgrows_cache(size, src, dst) and stores_past_cache(codes)):
-        return 0
-    if layout is None:
-        return STRAIGHT
-    bits, tuned = bits_of(dst), tuning.current()
-    run = row or (layout.block if layout.parameters > 1 else size)
-    can_stage = not row and unit * bits <= 8 * PIECE_BYTES
-    if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
-        return STRAIGHT
-    return STAGED if can_stage else WHOLE_ROWS if row else 0

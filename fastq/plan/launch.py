@@ -15,10 +15,11 @@ from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
 from fastq.kernels.storage import StorageFormat
-from fastq.plan.arrange import View, arrange, arrange_packed, copy_if_overlapping
+from fastq.plan.arrange import View, arrange, arrange_packed
 from fastq.plan.copies import packer, unpacker
-from fastq.plan.kernel_call import plan_elementwise, with_tensor
+from fastq.plan.kernel_call import with_tensor
 from fastq.plan.noise import words_of
+from fastq.plan.result import copy_if_overlapping
 from fastq.plan.spec import OpSpec
 from fastq.requests.noise import Noise
 from fastq.requests.parameters import ParameterRules, Parameters
@@ -180,7 +181,7 @@ def launcher(
     out: Array | None,
     shape: tuple[int, ...],
     dtypes: tuple[np.dtype[Any], ...],
-    plan: Callable[..., LaunchPlan] = plan_elementwise,
+    plan: Callable[..., LaunchPlan],
     scale_order: tuple[int, ...] | None = None,
 ) -> Launcher:
     """Choose how to run an operation with given parameters, on arrays whose elements are not looked at.

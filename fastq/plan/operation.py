@@ -1,64 +1,65 @@
-"""The operations: one row says all about one of them that is not what it computes."""
+"""The record of an operation: everything that is known of it before a caller gives arguments.
+
+Each public function that launches kernels has such a record in its module of `fastq.ops`, below the function that
+resolves its calls::
+
+    BITROUND = Operation(
+        name="BITROUND",
+        function="bitround",
+        resolve=_resolve_bitround,
+        options=BitRoundOptions,
+        operands=("x", "out"),
+        labels="elements",
+    )
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from fastq.requests import options as named
-
-
-class Operation(NamedTuple):
-    """An operation."""
-
-    resolver: str  # module of `fastq.plan` whose function of the operation's name makes a plan of a call
-    options: type[Any]  # its options, a named tuple with their defaults
-    # its arrays and numbers as the public function calls them, in the order of `cache.call`
-    operands: tuple[str, ...] = ("x", "out", "scale", "zero_point")
-    label: str = ""  # how a result for a DataArray gets its labels back: a name of `labelled.LABELS`; empty: not at all
-    # module of `fastq.dask` whose function of the operation's name makes tasks of a call; empty: no chunks
-    graph: str = ""
-    function: str = ""  # the public function, if it does not have the name of the operation
+# A plan with its threads and checks, as the plan cache keeps it. It is called with the four operands of a call, then
+# with QParams (or None) and, if codes are rounded at random, with the random numbers.
+BoundCall = Callable[..., Any]
 
 
-_WEIGHED = "x", "out", "importance"
-_COMPARED = "x", "q", "scale", "zero_point"
-_CODES = "codes", "out", "scale", "zero_point"
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, since it is part of the key of the plan cache
+class Operation:
+    """An operation of fastq.
 
-OPERATIONS = {
-    "quantize": Operation("by_range", named.RangeOptions, _WEIGHED, "codes", "ranged"),
-    "fake_quantize": Operation("by_range", named.RangeOptions, _WEIGHED, "elements", "ranged"),
-    "choose_qparams": Operation("by_range", named.RangeOptions, _WEIGHED, "", "ranged"),
-    "qparams_of_ranges": Operation("by_range", named.RangeOptions, ("lo", "hi")),
-    "minmax": Operation("reduction", named.MinMaxOptions, ("x",), "ranges", "ranged"),
-    "magnitudes": Operation("reduction", named.MinMaxOptions, ("x",), "ranges"),
-    "histogram": Operation("histogram", named.HistogramOptions, ("x",)),
-    "quantize_with_qparams": Operation(
-        "by_parameters", named.QuantizeOptions, label="codes", graph="given", function="quantize"
-    ),
-    "fake_quantize_with_qparams": Operation(
-        "by_parameters", named.QuantizeOptions, label="elements", graph="given", function="fake_quantize"
-    ),
-    "quantize_linear": Operation("by_parameters", named.LinearOptions, label="elements", graph="given"),
-    "requantize": Operation(
-        "requantization", named.RequantizeOptions, ("acc", "out", "multiplier", "zero_point"), "elements", "given"
-    ),
-    "dequantize_linear": Operation("by_parameters", named.ValuesOptions, _CODES, "elements", "given"),
-    "dequantize": Operation("by_parameters", named.DequantizeOptions, _CODES, "elements", "given"),
-    "compare_codes": Operation("errors", named.CompareOptions, _COMPARED, graph="measured", function="compare"),
-    "compare_values": Operation("errors", named.NoOptions, _COMPARED, graph="measured", function="compare"),
-    "totals_of_codes": Operation("errors", named.CompareOptions, _COMPARED, function="compare"),
-    "totals_of_values": Operation("errors", named.NoOptions, _COMPARED, function="compare"),
-    "pack": Operation("subbyte", named.PackOptions, ("codes",)),
-    "unpack": Operation("subbyte", named.PackOptions, ("packed",)),
-    "bitround": Operation("bitround", named.BitRoundOptions, ("x", "out"), "elements", "bitround"),
-    "bit_information": Operation("bitround", named.BitPairOptions, ("x",), graph="bitround"),
-    "binarize": Operation("subbyte", named.BinarizeOptions, ("x", "out")),
-    "unpack_array": Operation(
-        "casting",
-        named.UnpackOptions,
-        ("codes", "out", "scale_factor", "add_offset"),
-        function="xarray.unpack_array",
-    ),
-    "gguf_quantize": Operation("gguf", named.BlockOptions, ("data", "out", "imatrix"), function="gguf.quantize"),
-    "gguf_dequantize": Operation("gguf", named.BlockValuesOptions, ("data", "out"), function="gguf.dequantize"),
-}
+    Attributes
+    ----------
+    name : str
+        The name of this record in its module.
+    function : str
+        The public function as callers write it after ``fastq.``, for errors.
+    resolve : callable
+        Takes a `cache.Call` and its operands, validates everything that dtypes, shapes and options tell, and returns a
+        `BoundCall`.
+    options : type
+        The named tuple of the options, with their defaults.
+    operands : tuple of str
+        The arrays and numbers as the public function calls them, in the order of `cache.call`.
+    labels : str
+        How a result for a DataArray gets its labels back: "codes", "elements" or "ranges"; empty if it gets none.
+    """
+
+    name: str
+    function: str
+    resolve: Callable[..., BoundCall]
+    options: type[Any]
+    operands: tuple[str, ...]
+    labels: str = ""
+
+    def __reduce__(self) -> tuple[Callable[..., Operation], tuple[str, str]]:
+        """Pickle the place of the record, so that a task of dask gets the one of its process."""
+        return _record, (self.resolve.__module__, self.name)
+
+
+def _record(module: str, name: str) -> Operation:
+    """Return the record of a module that pickle names."""
+    __import__(module)
+    record: Operation = getattr(sys.modules[module], name)
+    return record

@@ -14,9 +14,11 @@ from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
-from fastq.plan import kernel_call
-from fastq.plan.arrange import NEVER, Layout, StridedOperands, memory_of, memory_order
-from fastq.plan.kernel_call import RUNS, kernel_address, kernel_args, tiled_if_fits, with_tensor
+from fastq.plan import policy
+from fastq.plan.kernel_call import kernel_address, kernel_args, tiled_if_fits, with_tensor
+from fastq.plan.layout import NEVER, Layout
+from fastq.plan.memory import StridedOperands, memory_of, memory_order
+from fastq.plan.policy import RUNS
 from fastq.plan.spec import OpSpec
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.values import Request
@@ -56,7 +58,7 @@ class RangeSearch:
         work = view.size * self.shares.shape[1] * self.stages
         self.threads = threadpool.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
-        alone = self.threads == 1 or kernel_call.enough_for_all(self.layout.parameters, self.threads)
+        alone = self.threads == 1 or policy.enough_for_all(self.layout.parameters, self.threads)
         searched = self._plan(spec, view, method, True) if in_cache and alone else None
         plan = searched or self._plan(spec, view, method, False)
         assert plan is not None  # pieces of any size fit tiles

@@ -10,63 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
+from fastq.kernels.args import MOST_ROW, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
-from fastq.plan import kernel_call
-from fastq.plan.arrange import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
-from fastq.plan.cache import BoundCall, Call
-from fastq.plan.kernel_call import kernel_address, kernel_args, loop_of, outgrows_cache, tiled
-from fastq.plan.refusal import refuse_nan
-from fastq.requests.values import as_real, ranges_of
+from fastq.plan import policy
+from fastq.plan.arrange import View, arrange
+from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.layout import NO_LAYOUT
+from fastq.plan.memory import Memory, StridedOperands, without_repeats
 from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
-
-
-def minmax(call: Call, x: Array) -> BoundCall:
-    """Resolve `fastq.minmax`."""
-    return _extremes(call, x, MinMaxOperands)
-
-
-def magnitudes(call: Call, x: Array) -> BoundCall:
-    """Resolve the smallest magnitudes but 0 and the largest ones; where all elements are 0, so are both."""
-    as_real(x.dtype, "x")
-    of_numbers = _extremes(call, x, MagnitudeOperands)
-
-    @in_standard_mode
-    def launch(x: Array, *_: object) -> tuple[Array, Array]:
-        lo, hi = of_numbers(x)
-        hi[hi < 0] = 0  # the largest of no numbers
-        lo[hi == 0] = 0
-        return lo, hi
-
-    return launch
-
-
-def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
-    """Resolve a reduction to two numbers of each part, by the body of these operands."""
-    where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
-    if x.size == 0:
-        new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
-        return lambda *operands: (new(), new())
-    reduce = Extremes(x, where, nan, operands)
-    as_they_are, arranged = reduce.dtype == dtype and reduce.view.order is None, reduce.view.from_kernel
-
-    def launch(x: Array, *_: object) -> tuple[Array, Array]:
-        lo, hi, status = reduce(x)
-        if status:
-            refuse_nan(status, x, nan=nan)
-        if as_they_are:
-            return lo, hi
-        return arranged(lo.astype(dtype, copy=False)), arranged(hi.astype(dtype, copy=False))
-
-    return launch
 
 
 class Extremes:
@@ -161,31 +119,51 @@ def plan_minmax(
     view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
 ) -> PairReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
-    layout, size = view.layout, math.prod(view.shape)
+    layout = view.layout
+    size = math.prod(view.shape)
     threads = _threads_to_reduce(size)
-    tuned = tuning.current()
     accumulator = accumulator_of(dtype)
-    loop, count, unit = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, layout.unit
-    alone = unit > 0 and kernel_call.enough_for_all(size // unit, threads)
-    slots = 1 if alone or threads * count > tuned.merged_partials else threads
-    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
-    wide = by_columns and view.memory.x is None
-    function = "traversal.columns.column_ranges" if wide else loop.function
-    kernel = kernel_address(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
-    stride, large = count if slots > 1 else 0, outgrows_cache(size, dtype)
-    args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
-    units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
-    if slots == 1 and not alone and not wide:
+    loop = policy.loop_of(layout, "minmax", dtype, accumulator)
+    has_own_parts = policy.has_parts_for_all(layout, size, threads)
+    slots = policy.partial_results(layout, size, threads)
+    shares_columns = not has_own_parts and slots < threads and policy.reduces_by_columns(layout, threads, loop.repeat)
+    in_columns = shares_columns and view.memory.x is None
+    kernel = kernel_address(
+        "traversal.columns.column_ranges" if in_columns else loop.function,
+        operands(dtype, accumulator, accumulator),
+        "minmax",
+        together=loop.together,
+    )
+    args = kernel_args(
+        layout,
+        outgrows_cache=policy.outgrows_cache(size, dtype),
+        repeat=loop.repeat,
+        partial_stride=layout.parameters if slots > 1 else 0,
+    )
+    units = layout.inner if in_columns else size
+    if slots == 1 and not has_own_parts and not in_columns:
         threads = 1
-    mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
-    chunk, together = chunk if threads > 1 else 0, unit if alone and threads > 1 else 1
-    how: dict[str, Any] = {"size": size // units, "chunk_multiple": together, "chunk": chunk, "status_mask": mask}
-    reduce = plan_launch(kernel, (X, LO, HI, NONE, NONE), args, units, threads, **how)
-    reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
-    merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
-    plan = reduce.then(merge) if merge else reduce
-    few = identities(accumulator, slots * count, layout.shape) if slots * count <= MOST_ROW else None
-    return PairReduction(plan, accumulator, few, slots * count, layout.shape)
+    chunk = 0
+    if in_columns and threads > 1:
+        chunk = min(tuning.current().range_columns, -(-layout.inner // threads))
+    together = layout.unit if has_own_parts and threads > 1 else 1
+    reduce = plan_launch(
+        kernel,
+        (X, LO, HI, NONE, NONE),
+        args,
+        units,
+        threads,
+        size=size // units,
+        chunk_multiple=together,
+        chunk=chunk,
+        status_mask=ALL_STATUS if nan == "raise" else ~HAS_NAN,
+    )
+    plan = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
+    count = slots * layout.parameters
+    if slots > 1:
+        plan = plan.then(_plan_merge(accumulator, slots, layout.parameters))
+    few = identities(accumulator, count, layout.shape) if count <= MOST_ROW else None
+    return PairReduction(plan, accumulator, few, count, layout.shape)
 
 
 def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:

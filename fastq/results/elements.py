@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,7 +84,7 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
 
 def values_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:
     """Return the values of unpacked codes at some places, in the compute type."""
-    return evaluated(formula_of(p), terms_of(codes, p, shape, places)).astype(p.compute_dtype)
+    return evaluate(formula_of(p), terms_of(codes, p, shape, places)).astype(p.compute_dtype)
 
 
 def values_at(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:
@@ -96,11 +99,32 @@ def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp],
     return np.unravel_index(picked, shape) if shape else ()
 
 
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
 @np.errstate(all="ignore")
-def evaluated(formula: str, terms: dict[str, Any]) -> Array:
+def evaluate(formula: str, terms: dict[str, Any]) -> Array:
     """Evaluate a formula of `fastq.formats.describe`, so that the shown formula is the one that is computed."""
-    ftype = terms["code"].dtype.type
-    return np.asarray(eval(formula, {"__builtins__": {}}, {**terms, "F": ftype}))  # the text is fastq's own
+    compute_type = terms["code"].dtype.type
+
+    def value_of(node: ast.expr) -> Any:
+        match node:
+            case ast.BinOp(left, operation, right):
+                return _ARITHMETIC[type(operation)](value_of(left), value_of(right))
+            case ast.Call(ast.Name("F"), [argument]):
+                return compute_type(value_of(argument))
+            case ast.Name(name):
+                return terms[name]
+            case ast.Constant(number):
+                return number
+        raise AssertionError(f"{formula!r} has a {type(node).__name__}")
+
+    return np.asarray(value_of(ast.parse(formula, mode="eval").body))
 
 
 def names_in(formula: str) -> list[str]:

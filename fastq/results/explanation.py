@@ -11,7 +11,7 @@ from fastq.formats import describe
 from fastq.formats.describe import code_formula, format_code_formula, format_scale_formula, scale_formula
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.results import elements
-from fastq.results.elements import code_ends, codes_at, evaluated, filled_in, formula_of, parameter_places, written
+from fastq.results.elements import code_ends, codes_at, evaluate, filled_in, formula_of, parameter_places, written
 from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
 from fastq.results.selection import picks_of
 from fastq.system.arguments import as_array, shown
@@ -42,7 +42,7 @@ def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -
     places = _place_of(index, shape)
     terms = elements.terms_of(codes_at(codes, p.dtype, places), p, shape, places)
     _check_scale(p, parameter_places(p, shape, places))
-    value = evaluated(formulas["value"], terms).astype(p.compute_dtype)[()]
+    value = evaluate(formulas["value"], terms).astype(p.compute_dtype)[()]
     numbers = {name: terms[name][()] for name in elements.names_in(formulas["value"]) if name in _SHOWN}
     of_element = ", ".join(f"{name} {written(number)}" for name, number in numbers.items())
     lines += [f"element {places}: {of_element}", f"value = {filled_in(formulas['value'], terms)} = {written(value)}"]

@@ -14,7 +14,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 CASES = """
 import itertools
 from fastq.plan.cache import plans
-from fastq.plan.arrange import make_layout
+from fastq.plan.layout import make_layout
 
 def parts(result):
     if isinstance(result, fastq.QuantizedArray):

@@ -2,13 +2,13 @@
 
 import json
 
-import fastq.io
 import numpy as np
 import pytest
 from commands import run
 from folder_cases import READ, folder
 from source_models import E4M3, E8M0, awq, gptq, named, write_file
 
+import fastq.io
 from fastq.tools.checkpoints.finding import stored_weights
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.layouts.schemes import PRESETS

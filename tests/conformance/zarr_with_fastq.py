@@ -3,9 +3,9 @@
 import pytest
 import zarr.codecs.cast_value
 import zarr.codecs.scale_offset
-from fastq.zarr import register
 
 from fastq.adapters.zarr import codecs
+from fastq.zarr import register
 
 codecs.CastValue.dtype = property(lambda codec: codec.data_type)  # as zarr names it
 for module in (zarr.codecs, zarr.codecs.cast_value):

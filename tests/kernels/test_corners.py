@@ -21,8 +21,8 @@ from fastq.kernels.body.range_search import _prepared_for_search
 from fastq.kernels.formulas import PreparedScale
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
+from fastq.ops.cast import cast_floats
 from fastq.plan import refusal
-from fastq.plan.casting import cast_floats
 from fastq.system import tuning
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 

@@ -228,7 +228,7 @@ def test_codes_that_do_not_fit_their_shape_or_format(codes):
 def test_no_block_is_in_two_chunks(shape, block_size, threads):
     """Two threads that widened the same range would lose one of the two."""
     from fastq.formats.granularity import Granularity
-    from fastq.plan.arrange import make_layout
+    from fastq.plan.layout import make_layout
 
     for axis in range(len(shape)):
         layout = make_layout(shape, Granularity((axis,), block_size))

@@ -14,8 +14,9 @@ from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.spec import nan_mask, status_of
 from fastq.kernels.status import HAS_NAN
-from fastq.plan.arrange import make_layout
-from fastq.plan.kernel_call import kernel_address, kernel_args, loop_of
+from fastq.plan.kernel_call import kernel_address, kernel_args
+from fastq.plan.layout import make_layout
+from fastq.plan.policy import loop_of
 
 
 class MagnitudeOperands(NamedTuple):

@@ -17,8 +17,8 @@ from catalogue import LAYOUTS
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import as_qtype
-from fastq.ops import calibrator_file
-from fastq.plan import calibration, histogram, thresholds
+from fastq.ops import calibrator_file, histogram, thresholds
+from fastq.ops import histogram_ranges as calibration
 from fastq.reference import calibration as oracle
 
 DTYPES = [np.dtype(name) for name in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")]

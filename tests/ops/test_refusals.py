@@ -22,7 +22,8 @@ from junk_calls import (
 )
 
 import fastq
-from fastq import io, reference
+from fastq import io as tensors
+from fastq import reference
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QTYPES
 from fastq.results import QParams, QuantizedArray
@@ -114,15 +115,19 @@ REFUSED = [
     (lambda api: fastq.plot.compare(X, {"a": CODES}), TypeError, "schemes has 'a': q must be"),
     (lambda api: fastq.xarray.pack(X), TypeError, "ds must be a Dataset"),
     (lambda api: fastq.xarray.pack(xarray.Dataset(), max_error=1), TypeError, "max_error must be a dict"),
-    (lambda api: io.open_checkpoint("nothing"), ValueError, "path must be that of a model directory"),
-    (lambda api: io.open_checkpoint("a.safetensors"), ValueError, "; fastq.load opens files of tensors"),
-    (lambda api: io.save_checkpoint(b"a/new", {}), TypeError, "path must be a string or a path"),
-    (lambda api: io.save_checkpoint("a/new", {}, shard_size=0), ValueError, "shard_size must be 1 or more"),
-    (lambda api: io.save_checkpoint("a/new", [X]), TypeError, "tensors must be a mapping"),
-    (lambda api: io.save_checkpoint("a/new", {1: X}), TypeError, "tensors must have names that are strings, not 1"),
-    (lambda api: io.save_checkpoint("a/new", {"x": X}, [1]), TypeError, "config must be a mapping"),
+    (lambda api: tensors.open_checkpoint("nothing"), ValueError, "path must be that of a model directory"),
+    (lambda api: tensors.open_checkpoint("a.safetensors"), ValueError, "; fastq.load opens files of tensors"),
+    (lambda api: tensors.save_checkpoint(b"a/new", {}), TypeError, "path must be a string or a path"),
+    (lambda api: tensors.save_checkpoint("a/new", {}, shard_size=0), ValueError, "shard_size must be 1 or more"),
+    (lambda api: tensors.save_checkpoint("a/new", [X]), TypeError, "tensors must be a mapping"),
     (
-        lambda api: io.save_checkpoint("a/new", {"x": X}, {"a": X}),
+        lambda api: tensors.save_checkpoint("a/new", {1: X}),
+        TypeError,
+        "tensors must have names that are strings, not 1",
+    ),
+    (lambda api: tensors.save_checkpoint("a/new", {"x": X}, [1]), TypeError, "config must be a mapping"),
+    (
+        lambda api: tensors.save_checkpoint("a/new", {"x": X}, {"a": X}),
         TypeError,
         "config must be serializable as JSON",
     ),

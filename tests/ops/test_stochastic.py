@@ -12,6 +12,7 @@ from catalogue import LAYOUTS, same_bytes, same_quantized, specials, values
 
 import fastq
 from fastq import reference
+from fastq.ops.quantize import QUANTIZE_LINEAR
 from fastq.plan.cache import call
 from fastq.reference import noise as numbers
 from fastq.requests.noise import Noise, noise_of
@@ -178,7 +179,9 @@ def test_places_beyond_a_word():
         for order in ("C", "F"):
             laid = np.asarray(x, order=order)
             options = None, 0, True, "int8", "onnx", "raise", "stochastic"
-            codes = call("quantize_linear", laid, None, 1.0, 0, None, options, (type(None), int, bool), None, noise)
+            codes = call(
+                QUANTIZE_LINEAR, laid, None, 1.0, 0, options=options, types=(type(None), int, bool), noise=noise
+            )
             bits = [numbers.numbers(noise._replace(first=place), (1,))[0] for place in places.ravel().tolist()]
             same_bytes(codes, np.int8(np.reshape(bits, x.shape) >= 2**14))
 

@@ -9,10 +9,11 @@ from fastq import reference
 from fastq.formats.granularity import Granularity
 from fastq.kernels.args import MOST_ROW
 from fastq.plan import by_range
-from fastq.plan.arrange import arrange, order_without_gaps
+from fastq.plan.arrange import arrange
+from fastq.plan.memory import order_without_gaps
 from fastq.plan.spec import spec_of
 from fastq.requests.options import RangeOptions
-from fastq.requests.values import by_range
+from fastq.requests.values import by_range as request_of
 
 
 def in_order(shape, order):
@@ -74,7 +75,7 @@ def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     """Several are taken as one in both."""
     assert MOST_ROW > 64
     x = np.zeros((4096 // columns, columns), np.float32)
-    request = by_range(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
+    request = request_of(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
     view = arrange(x, None, request.granularity, np.dtype(np.int8))
     plan = by_range.plan_ranged(spec_of("quantize", request, True), view, x.dtype, np.dtype(np.int8))
     assert 1 + (plan.begin is not tuple) == passes

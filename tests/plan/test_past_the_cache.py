@@ -27,14 +27,14 @@ def streaming(request, monkeypatch):
 
     With the second of rows of columns those go straight that share no line with their neighbours.
     """
-    from fastq.plan import cache, kernel_call
+    from fastq.plan import cache, policy
 
     row = dataclasses.replace(
         tuning.current(), stream_codes=True, stream_from=1, stream_run=request.param, staged_run=request.param
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert kernel_call.outgrows_cache(1, np.dtype(np.uint8))
+    assert policy.outgrows_cache(1, np.dtype(np.uint8))
     cache.plans.clear()
     yield
     cache.plans.clear()

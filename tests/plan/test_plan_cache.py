@@ -14,6 +14,7 @@ from subprocesses import run
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
+from fastq.ops.quantize import QUANTIZE_LINEAR
 from fastq.plan import cache, launch
 
 SHAPE = 48, 64
@@ -375,7 +376,7 @@ def test_options_that_come_to_hold_something_else():
 
 
 def key(x, out=None, scale=1.0, zero_point=0, *options):
-    return cache.key_of("quantize_linear", x, out, scale, zero_point, options, tuple(map(type, options)), None)
+    return cache.key_of(QUANTIZE_LINEAR, x, out, scale, zero_point, options, tuple(map(type, options)), None)
 
 
 def test_keys_tell_arrays_apart():

@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner
 
-from fastq.tools.cli import cli
+from fastq.tools.cli.app import cli
 
 
 def invoke(*arguments, **environment):

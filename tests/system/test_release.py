@@ -65,7 +65,7 @@ def test_files_of_the_other_fastq_are_noticed_at_import(tmp_path):
 def test_the_command_says_that_the_other_fastq_is_in_its_place(tmp_path, arguments):
     (tmp_path / "fastq").mkdir()
     (tmp_path / "fastq" / "__init__.py").touch()
-    (tmp_path / "fastq/tools/cli/command.py").symlink_to(ROOT / "fastq/tools/cli/command.py")
+    (tmp_path / "fastq" / "tools").symlink_to(ROOT / "fastq" / "tools")
     code = f"import sys, fastq.tools.cli.command; sys.argv[1:] = {arguments}; fastq.tools.cli.command.main()"
     done = python(code, tmp_path)
     assert done.returncode == 1

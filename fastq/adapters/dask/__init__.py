@@ -21,8 +21,9 @@ from fastq import results
 from fastq.adapters.dask import calibration
 from fastq.adapters.dask.collections import QParams, QuantizedArray
 from fastq.formats.conventions import Convention
+from fastq.ops import compare as errors
 from fastq.ops import dequantize as decoding
-from fastq.ops import measure
+from fastq.ops import minmax as extremes
 from fastq.ops import quantize as coding
 from fastq.ops import requantize as sums
 from fastq.system.arguments import as_int, is_a, is_lazy, shown
@@ -87,7 +88,7 @@ def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     >>> int(lo.compute()), int(hi.compute())
     (0, 99)
     """
-    return measure.minmax(_as_lazy(x), **options)
+    return extremes.minmax(_as_lazy(x), **options)
 
 
 @_by_chunks
@@ -224,7 +225,7 @@ def compare(x: da.Array, q: results.QuantizedArray | da.Array) -> Any:
     >>> round(fastq.dask.compare(x, fastq.dask.quantize(x, "uint8")).compute().sqnr_db, 2)
     54.13
     """
-    return measure.compare(_as_lazy(x), q)
+    return errors.compare(_as_lazy(x), q)
 
 
 def calibrate(

@@ -13,7 +13,7 @@ import numpy as np
 from fastq.adapters.dask import tasks
 from fastq.adapters.dask.parts import Parts, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY
-from fastq.plan.bitround import largest
+from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call
 from fastq.plan.callers import in_own_thread
 from fastq.requests import bitrounding
@@ -63,7 +63,7 @@ def _first(x: Array, axis: int) -> Array:
 
 def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
-    asked = Call("bit_information", tasks.NOTHING, None, BitPairOptions(axis), (int,), None)
+    asked = Call(BIT_INFORMATION, tasks.NOTHING, None, BitPairOptions(axis), (int,), None)
     found: BitInformation = tasks.computed(x, asked=asked)
     if edge is None:
         return found

@@ -14,7 +14,6 @@ from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, fi
 from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.formats.granularity import granularity
 from fastq.plan.cache import Call
-from fastq.plan.operation import OPERATIONS
 from fastq.requests import parameters, requantization, values
 from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
 from fastq.requests.values import (
@@ -154,7 +153,7 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
         zero_point = rules.ready_zero_point(zero_point, scale)
     if zero_point is not None:
         check_zero_point_shape(zero_point.shape, scale.shape)
-    name = OPERATIONS[call.operation].operands[0]
+    name = call.operation.operands[0]
     request = request.placed(name, x.shape, scale.shape, scale.size)
     parts = Parts(x.chunks, request.granularity)
     given = (_reshaped(scale, parts), "scale"), (_reshaped(zero_point, parts), "zero_point")

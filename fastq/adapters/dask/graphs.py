@@ -1,22 +1,59 @@
-"""Dispatch calls on dask arrays to the graphs of their operations."""
+"""Take calls on dask arrays, and hand each to the graph of its operation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
+
+from fastq.adapters.dask import bitround, given, measured, ranged
+from fastq.ops.bitround import BIT_INFORMATION, BITROUND
+from fastq.ops.compare import COMPARE_CODES, COMPARE_VALUES
+from fastq.ops.dequantize import DEQUANTIZE, DEQUANTIZE_LINEAR
+from fastq.ops.minmax import MINMAX
+from fastq.ops.quantize import (
+    CHOOSE_QPARAMS,
+    FAKE_QUANTIZE,
+    FAKE_QUANTIZE_WITH_QPARAMS,
+    QUANTIZE,
+    QUANTIZE_LINEAR,
+    QUANTIZE_WITH_QPARAMS,
+)
+from fastq.ops.requantize import REQUANTIZE
 from fastq.plan.cache import Call
-from fastq.plan.operation import OPERATIONS
-from fastq.system import lazy
+from fastq.plan.operation import Operation
+
+# the function that makes tasks of a call, for each operation that can work chunk by chunk
+GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
+    QUANTIZE: ranged.quantize,
+    FAKE_QUANTIZE: ranged.fake_quantize,
+    CHOOSE_QPARAMS: ranged.choose_qparams,
+    MINMAX: ranged.minmax,
+    QUANTIZE_WITH_QPARAMS: given.quantize_with_qparams,
+    FAKE_QUANTIZE_WITH_QPARAMS: given.fake_quantize_with_qparams,
+    QUANTIZE_LINEAR: given.quantize_linear,
+    DEQUANTIZE_LINEAR: given.dequantize_linear,
+    DEQUANTIZE: given.dequantize,
+    REQUANTIZE: given.requantize,
+    COMPARE_CODES: measured.compare_codes,
+    COMPARE_VALUES: measured.compare_values,
+    BITROUND: bitround.bitround,
+    BIT_INFORMATION: bitround.bit_information,
+}
 
 
 def call(asked: Call) -> Any:
-    """Return the graph of a call."""
-    row = OPERATIONS[asked.operation]
-    if not row.graph:
-        array, name = row.operands[0], row.function or asked.operation
+    """Return the graph of a call on a dask array."""
+    operation = asked.operation
+    array = operation.operands[0]
+    graph = GRAPHS.get(operation)
+    if graph is None:
         raise TypeError(
-            f"{array} is a dask array, which {name} can't process by chunks: pass {array}.compute(), the whole array"
+            f"{array} is a dask array, which {operation.function} can't process by chunks: pass {array}.compute(), the"
+            " whole array"
         )
-    if row.operands[1:2] != ("q",) and asked.operands[1] is not None:
+    has_output = operation.operands[1:2] != ("q",)  # the second operand of compare is an input
+    if has_output and asked.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write the result, for example with dask.array.store")
-    return getattr(lazy.module(f"fastq.adapters.dask.{row.graph}"), asked.operation)(asked, asked.operands[0])
+    return graph(asked, asked.operands[0])

@@ -11,8 +11,9 @@ from fastq.adapters.dask import given, tasks
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled
 from fastq.adapters.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.formats.granularity import Granularity
+from fastq.ops.histogram_ranges import Scheme
+from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
-from fastq.plan.calibration import Scheme
 from fastq.requests.importance import check_importance, weighed_axis
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
@@ -70,7 +71,7 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
-    how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation}
+    how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation.function}
     weights = _weights(call, parts)
     if places:
         weights = (*(weights or (None, None)), *(None, None) * 2, *places)
@@ -90,7 +91,8 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 def _second_pass(call: Call, params: QParams) -> Call:
     saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
     options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
-    return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
+    operation = QUANTIZE_WITH_QPARAMS if call.operation is QUANTIZE else FAKE_QUANTIZE_WITH_QPARAMS
+    return call._replace(operation=operation, qparams=params, options=options, types=types)
 
 
 def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:

@@ -9,6 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from fastq.formats.granularity import Granularity
+from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
+from fastq.ops.minmax import MINMAX
+from fastq.ops.quantize import QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
 from fastq.plan.callers import in_own_thread
 from fastq.plan.refusal import count_of
@@ -45,7 +48,7 @@ def computed(
         asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
         scale, zero_point = asked.qparams.scale, asked.qparams.zero_point
     result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).made)
-    return result.codes if asked.operation == "quantize_with_qparams" else result
+    return result.codes if asked.operation is QUANTIZE_WITH_QPARAMS else result
 
 
 def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: Call, template: QParams) -> Any:
@@ -70,12 +73,12 @@ def totals(
     has_codes = template is not None
     if not x.size:
         return Totals.of_nothing(has_codes)
-    asked = asked._replace(operation=f"totals_of_{asked.operation.removeprefix('compare_')}")
     if template is None:
-        asked = asked._replace(operands=(x, q, None, None))
+        asked = asked._replace(operation=TOTALS_OF_VALUES, operands=(x, q, None, None))
     else:
         p = with_values(template, *numbers)
-        asked = asked._replace(operands=(x, q, p.scale, p.zero_point), qparams=p, shape=x.shape)
+        operands = (x, q, p.scale, p.zero_point)
+        asked = asked._replace(operation=TOTALS_OF_CODES, operands=operands, qparams=p, shape=x.shape)
     try:
         return cast(Totals, in_own_thread(asked.made))
     except ValueError:
@@ -106,7 +109,7 @@ def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
-        asked = Call("minmax", NOTHING, None, options, (type(options.axis), int), None)
+        asked = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
         found = np.stack(computed(x, asked=asked))
     else:
         found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from fastq.adapters.xarray import cf, datasets, packing
 from fastq.adapters.xarray.rounding import bitround
 from fastq.formats.qtypes import QType, as_qtype
+from fastq.ops.cast import UNPACK_ARRAY
 from fastq.plan.cache import call
 from fastq.plan.callers import in_standard_mode
 from fastq.requests.unpacking import as_float_dtype, as_gaps
@@ -181,7 +182,8 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     array([250. ,   nan, 300.5], dtype=float32)
     """
     datasets.library("fastq.xarray.unpack", ds=ds)
-    unpacked = lazy.module("fastq.adapters.xarray.unpacking").unpacked
+    with lazy.undisturbed():
+        from fastq.adapters.xarray.unpacking import unpacked  # imports xarray
     result: Dataset = unpacked(ds, None if dtype is None else as_float_dtype(dtype))
     return result
 
@@ -228,7 +230,7 @@ def unpack_array(
     array([250. ,   nan, 300.5])
     """
     options = (as_gaps(fill_value), dtype)
-    values: Array = call("unpack_array", codes, None, scale_factor, add_offset, None, options)
+    values: Array = call(UNPACK_ARRAY, codes, None, scale_factor, add_offset, options=options)
     return values
 
 

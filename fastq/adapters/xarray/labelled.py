@@ -8,7 +8,6 @@ from typing import Any
 
 from fastq.formats.granularity import as_granularity
 from fastq.plan import cache
-from fastq.plan.operation import OPERATIONS
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QuantizedArray
 from fastq.system.arguments import is_a, is_lazy, shown
@@ -19,7 +18,7 @@ def call(given: cache.Call) -> Any:
     x, *others = given.operands
     _refuse_names(given)
     result = given._replace(operands=(x.data, *map(_unlabelled, others))).made()
-    label = OPERATIONS[given.operation].label
+    label = given.operation.labels
     return LABELS[label](x, result, given.options) if label else result
 
 
@@ -27,7 +26,7 @@ def _refuse_names(given: cache.Call) -> None:
     """Refuse names of dimensions as axes; dask arrays and results know none."""
     axis = getattr(given.options, "axis", None)
     if any(is_a(each, str) for each in (axis if is_a(axis, (list, tuple)) else (axis,))):
-        x = OPERATIONS[given.operation].operands[0]
+        x = given.operation.operands[0]
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 
 
@@ -68,5 +67,5 @@ def _ranges(x: Any, ends: tuple[Any, Any], options: MinMaxOptions) -> tuple[Any,
     return lo, hi
 
 
-# functions that label a result, by the word in a row of `OPERATIONS`
+# functions that label a result, by `Operation.labels`
 LABELS: dict[str, Callable[..., Any]] = {"codes": _codes, "elements": _elements, "ranges": _ranges}

@@ -10,8 +10,8 @@ import numpy as np
 
 from fastq.adapters.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_dtype, limits, meant, numbers
 from fastq.formats.qtypes import QType
+from fastq.ops.cast import TARGETS, cast_floats
 from fastq.ops.quantize import choose_qparams
-from fastq.system import lazy
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -75,9 +75,15 @@ class Packing(NamedTuple):
         values = (x if missing is None else missing.masked(x)).astype(self.scale.dtype, copy=False)
         if self.fill is None and np.isnan(values).any():
             raise ValueError(f"ds has missing values in {self.name!r}, for which like has no _FillValue")
-        units = {"scale": float(self.scale), "offset": float(self.offset), "fill": self.fill or 0}
-        cast = lazy.module("fastq.plan.casting").cast_floats
-        codes: Array = cast(values, self.dtype, "half_even", code_range=self.codes, **units)[0]
+        codes, _ = cast_floats(
+            values,
+            self.dtype,
+            "half_even",
+            code_range=self.codes,
+            scale=float(self.scale),
+            offset=float(self.offset),
+            fill=self.fill or 0,
+        )
         if self.has_gap:  # numbers take the next code
             taken = (codes == self.fill) & ~np.isnan(values)
             beside = np.where((values > self.fill * self.scale + self.offset) ^ (self.scale < 0), 1, -1)
@@ -144,7 +150,7 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     if stored is None or not any(given[key].size for key in OF_SCALE):
         return None
     dtype = meant(stored, noted.get("_Unsigned"))
-    if dtype not in lazy.module("fastq.plan.casting").TARGETS:
+    if dtype not in TARGETS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
     single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)
     units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]

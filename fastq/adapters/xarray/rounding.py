@@ -12,9 +12,8 @@ import numpy as np
 
 from fastq.adapters.xarray import cf, datasets
 from fastq.formats.bitrounding import TIES, most_digits, of_width
-from fastq.ops.bitround import bit_information
+from fastq.ops.bitround import bit_information, largest
 from fastq.ops.bitround import bitround as round_array
-from fastq.plan.bitround import largest
 from fastq.plan.callers import in_own_thread, in_standard_mode
 from fastq.requests import bitrounding
 from fastq.requests.options import BitRoundOptions

@@ -14,7 +14,7 @@ from xarray.core import indexing
 
 from fastq.adapters.xarray.cf import OF_GAPS, OF_SCALE
 from fastq.adapters.xarray.datasets import by_chunks
-from fastq.system import lazy
+from fastq.ops.cast import TARGETS, unpack_integers
 from fastq.system.arguments import is_a, native
 from fastq.system.dtypes import Array
 
@@ -24,7 +24,7 @@ _AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords
 
 
 class Unpacking(NamedTuple):
-    """The rule from codes to values: see `fastq.plan.casting.unpack_integers`."""
+    """The rule from codes to values: see `fastq.ops.cast.unpack_integers`."""
 
     meant: np.dtype[Any]  # dtype of the codes
     dtype: np.dtype[Any]  # dtype of the values
@@ -34,9 +34,8 @@ class Unpacking(NamedTuple):
 
     def values(self, codes: Array) -> Array:
         """Return the values of codes as they are stored."""
-        unpack = lazy.module("fastq.plan.casting").unpack_integers
         codes = codes.view(self.meant.newbyteorder(codes.dtype.byteorder))
-        values: Array = unpack(codes, self.dtype, self.scale, self.offset, self.gaps)
+        values: Array = unpack_integers(codes, self.dtype, self.scale, self.offset, self.gaps)
         return values
 
 
@@ -92,11 +91,11 @@ def _unpacking(
     name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
 ) -> Unpacking | None:
     """Return the rule by which kernels decode a variable like xarray; None if xarray must decode it itself."""
-    attributes, stored, casting = packed.attrs, native(packed.dtype), lazy.module("fastq.plan.casting")
+    attributes, stored = packed.attrs, native(packed.dtype)
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
     are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
-    has_kernel = stored in casting.TARGETS and decoded.dtype in (np.float32, np.float64)
+    has_kernel = stored in TARGETS and decoded.dtype in (np.float32, np.float64)
     if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None
     kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))

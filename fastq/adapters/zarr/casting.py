@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.system import lazy
+from fastq.kernels import status
+from fastq.ops.cast import SOURCES, TARGETS, cast_floats
 from fastq.system.arguments import as_array, as_choice, as_dtype, is_a, native, shown
 from fastq.system.dtypes import Array
 
@@ -147,8 +148,7 @@ def _mapped(
     if dtype.kind == "f":
         cast = _to_floats
     else:
-        casting = lazy.module("fastq.plan.casting")
-        has_kernel = native(x.dtype) in casting.SOURCES and dtype in casting.TARGETS
+        has_kernel = native(x.dtype) in SOURCES and dtype in TARGETS
         cast = _to_integers_by_kernel if has_kernel else _to_integers
     result = cast(x, dtype, rounding, out_of_range)
     for where, value in reversed(places):
@@ -165,8 +165,7 @@ def _refuse_outside(dtype: np.dtype[Any], options: str) -> NoReturn:
 
 
 def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
-    casting, status = lazy.module("fastq.plan.casting"), lazy.module("fastq.kernels.status")
-    result, found = casting.cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
+    result, found = cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
     if found & status.HAS_NAN:
         _refuse_special()
     if found & status.OUT_OF_RANGE and out_of_range is None:

@@ -18,7 +18,7 @@ from zarr.core.common import parse_named_configuration
 from zarr.core.dtype import get_data_type_from_json
 
 from fastq.adapters.zarr.casting import ROUNDINGS, cast_value
-from fastq.plan.cache import call
+from fastq.ops.bitround import bitround
 from fastq.system.arguments import as_choice, as_int, native, shown
 from fastq.system.dtypes import Array
 
@@ -291,8 +291,7 @@ class BitRound(_Codec):
 
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
         """Round."""
-        options, types = (self.keepbits, None, None, "numcodecs"), (int, type(None), type(None))
-        rounded: Array = call("bitround", x, None, None, None, None, options, types)
+        rounded = bitround(x, keepbits=self.keepbits)
         return np.asarray(rounded, x.dtype)
 
     def decoded(self, codes: Array, spec: ArraySpec) -> Array:

@@ -21,11 +21,12 @@ from fastq.tools.checkpoints.config import plain_config, quantized_config
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, StoredWeight, encode, row_chunks
 from fastq.tools.checkpoints.finding import stored_weights
 from fastq.tools.checkpoints.folder import HALVES, ModelFolder
-from fastq.tools.checkpoints.names import fused_with, imatrix_names
+from fastq.tools.checkpoints.names import fused_with
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.tools.files.containers import SafetensorsSource, TensorSpec, bytes_of, spec_of
 from fastq.tools.files.pipeline import Piece, Task, copied, errors_of, naming
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
+from fastq.tools.gguf_files.names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 
 # tensors stored for activations, keys and values: next to a layer, or to its attention

@@ -1,6 +1,7 @@
 """The command `fastq`, which Ctrl-C ends with one line and exit code 130, whenever it comes.
 
-It is beside the package, which takes longer to import than the interpreter to start: what is here runs before.
+This module imports only the standard library. The signals are handled before NumPy, click and the rest of fastq are
+imported, which takes longer than the start of the interpreter.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import atexit
 import os
 import signal
 import sys
+
+NEEDED = ("click", "rich", "safetensors", "ml_dtypes")  # the extra cli of pyproject.toml
 
 
 class Ending:
@@ -63,10 +66,15 @@ def main() -> None:
             "fastq: PyPI's fastq, which reads FASTQ sequences, is installed in the place of fastq-kernels: run"
             " pip uninstall fastq fastq-kernels and install one of the two"
         )
-    from fastq.tools.cli.app import main
-
     try:
-        main(ending)
+        from fastq.tools.cli import app
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in NEEDED:
+            raise
+        sys.exit(f"The command fastq needs {missing}: pip install {' '.join(NEEDED)}")
+    try:
+        app.main(ending)
         ending.exit_code = 0
     except SystemExit as end:
         ending.exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)

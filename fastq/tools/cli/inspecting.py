@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 import fastq
-from fastq.ops.measure import totals as totals_of
+from fastq.ops.compare import totals as totals_of
 from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
 from fastq.tools.cli import files, report

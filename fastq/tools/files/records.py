@@ -1,7 +1,7 @@
 """Schemes, by which tensors of a file are quantized, and records, by which stored tensors are read back.
 
-Stored tensors have the layout of compressed-tensors (fastq/tools/layouts/compressed_tensors.py), with scales in the dtype of
-the tensor. Records are JSON under the key "fastq" of the file's metadata; fastq/ops/array_file.py has another
+Stored tensors have the layout of compressed-tensors (fastq/tools/layouts/compressed_tensors.py), with scales in the
+dtype of the tensor. Records are JSON under the key "fastq" of the file's metadata; fastq/ops/array_file.py has another
 kind of file under that key.
 """
 

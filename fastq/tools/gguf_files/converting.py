@@ -15,12 +15,12 @@ from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
-from fastq.tools.checkpoints.names import gguf_names
 from fastq.tools.files.pipeline import NO_ERRORS, Converted, Piece, Progress, Task, errors_of, naming, run, some_of
 from fastq.tools.gguf_files import container, mixes
 from fastq.tools.gguf_files.container import GgufSource, GgufTensor, MetadataField
 from fastq.tools.gguf_files.imatrix import Imatrix, Names, Wanted, weigh
 from fastq.tools.gguf_files.mixes import Mix, TypeOverrides
+from fastq.tools.gguf_files.names import gguf_names
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other

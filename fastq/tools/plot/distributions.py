@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from fastq.formats.conventions import as_convention
 from fastq.formats.granularity import within_array
 from fastq.ops.calibrate import Calibrator
-from fastq.ops.measure import compare, minmax
+from fastq.ops.compare import compare
+from fastq.ops.minmax import minmax
 from fastq.requests.values import as_input
 from fastq.results import Histogram, QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_at, values_of

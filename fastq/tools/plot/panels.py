@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import as_convention
-from fastq.ops.measure import compare
+from fastq.ops.compare import compare
 from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends, codes_at

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from fastq import reference
 from fastq.formats.qtypes import as_qtype
-from fastq.ops import measure
-from fastq.ops.measure import minmax
+from fastq.ops import compare as errors
+from fastq.ops.minmax import minmax
 from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
@@ -229,7 +229,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     rows: list[tuple[str, Comparison, float]] = []
     for (name, q), rows_of_q in zip(given.items(), part[1:], strict=True):
         try:
-            measured = measure.compare(part[0], rows_of_q)
+            measured = errors.compare(part[0], rows_of_q)
         except (TypeError, ValueError) as error:
             raise type(error)(f"schemes has {name!r}: {error}") from error
         rows.append((name, measured, 8 * q.nbytes / max(q.size, 1)))

@@ -16,13 +16,13 @@ import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
-from fastq.tools.checkpoints.names import imatrix_names
 from fastq.tools.files.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of, write_npy_header
 from fastq.tools.files.patterns import check_patterns, fits, nearest
 from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, write_file
 from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
 from fastq.tools.gguf_files.container import GgufSource
 from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
+from fastq.tools.gguf_files.names import imatrix_names
 from fastq.tools.tensors.tensors import OF_MODEL, PIECE, Tensor, gguf_tensors, is_shard, tensors_in
 
 LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}

@@ -14,7 +14,7 @@ from catalogue import same_bytes
 from unpacked import plainly
 
 import fastq
-from fastq.plan import casting
+from fastq.ops import cast as casting
 from fastq.system import tuning
 
 xarray = pytest.importorskip("xarray", reason="no xarray")

@@ -379,7 +379,7 @@ def test_fork_while_another_thread_compiles(tmp_path):
     ("first", "module"),
     [
         ("fastq.minmax(np.ones(1, np.float32))", "numba"),
-        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.plan.gguf"),
+        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.ops.gguf"),
         ("fastq.get_num_threads()", "numba"),
         ("fastq.warmup()", "fastq.plan.kernel_call"),
         ("__import__('fastq.formats.floats').formats.floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),

@@ -11,7 +11,8 @@ import fastq
 from fastq import reference
 from fastq.engine.runtime import driver, tiling
 from fastq.engine.simd import LINE
-from fastq.plan import arrange, cache
+from fastq.plan import cache
+from fastq.plan.memory import memory_of
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def planned(shape, steps, which, sums=0):
     memory = np.zeros(1 << 22, np.float32)
     x = np.lib.stride_tricks.as_strided(memory[1 << 10 :], shape, [4 * step for step in steps])
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    strided, plain = tiling.Operand(32, *arrange.memory_of(x)), tiling.Operand(8)
+    strided, plain = tiling.Operand(32, *memory_of(x)), tiling.Operand(8)
     operands = (strided, plain) if which == "x" else (plain, strided._replace(is_result=True))
     (tiled,) = tiling.in_tiles(launch, shape, *operands, sum_bytes=sums).tiles
     return tiled
@@ -155,6 +156,6 @@ def test_rows_that_are_to_be_read_once(refuse_rereads, rows):
     """Two rows of 4096 elements fit a buffer, which are an eighth of the lines that they lie in."""
     x = np.zeros((4096, 1024), np.float32).T
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    operands = tiling.Operand(32, *arrange.memory_of(x)), tiling.Operand(8)
+    operands = tiling.Operand(32, *memory_of(x)), tiling.Operand(8)
     tiled = tiling.in_tiles(launch, x.shape, *operands, whole=4096, refuse_rereads=refuse_rereads)
     assert (tiled and tiled.tiles[0].tile["rows"][0]) == rows

@@ -16,8 +16,8 @@ from fastq import reference
 from fastq.engine.runtime import driver, layout, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.plan import arrange
 from fastq.plan.cache import plans
+from fastq.plan.memory import memory_of
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 # rows, columns: squares of lanes with and without a rest, one row, one column, few columns
@@ -248,7 +248,7 @@ def test_rows_of_two_axes(threads, order, rows, period):
     shape = (4, 36, 512)
     x = in_order(np.random.default_rng(8).standard_normal(shape).astype(np.float32), order)
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *arrange.memory_of(x)), tiling.Operand(8))
+    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *memory_of(x)), tiling.Operand(8))
     ((tile,),) = (each.tile for each in tiled.tiles)
     assert tile["rows"] == rows
     assert tile["period"] == period
@@ -303,7 +303,7 @@ def test_rows_of_squares_that_are_short(name):
     shape, expected = SQUARES[name]
     x = np.zeros(shape, np.float32, order="F")
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *arrange.memory_of(x)), tiling.Operand(8))
+    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *memory_of(x)), tiling.Operand(8))
     ((tile,),) = (each.tile for each in tiled.tiles)
     assert (tile["span"] > 0, tile["following"] > 0) == expected
 

@@ -19,8 +19,8 @@ from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels.storage import register_elements
 from fastq.kernels.traversal import columns as rows_of_columns
-from fastq.plan import kernel_call
-from fastq.plan.arrange import make_layout
+from fastq.plan import policy
+from fastq.plan.layout import make_layout
 from fastq.system import tuning
 
 
@@ -81,7 +81,7 @@ def runs_of_a_few_elements(code, nan):
     cache={"stream_from": 1, "stream_codes": True},
 )
 def runs_of_a_few_elements_past_the_cache(code, nan):
-    assert kernel_call.store_mode(64, np.dtype("f4"), np.dtype("i1"), codes=True)
+    assert policy.store_mode(64, np.dtype("f4"), np.dtype("i1"), codes=True)
     return runs_of_a_few_elements(code, nan)
 
 
@@ -169,8 +169,8 @@ test_fast_equals_reference = ROWS.test()
 PARAMETERS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.plan.arrange import make_layout
-from fastq.plan.kernel_call import rows_as_one
+from fastq.plan.layout import make_layout
+from fastq.plan.policy import rows_as_one
 from fastq.formats.granularity import Granularity
 from fastq.kernels.storage import register_elements
 
@@ -221,7 +221,7 @@ def test_rows_taken_as_one_fit_their_memory(op):
     ):
         layout = make_layout((rows, inner), Granularity((1,)))
         lanes = register_elements(np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
-        joined = kernel_call.rows_as_one(layout, op, lanes)
+        joined = policy.rows_as_one(layout, op, lanes)
         assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
 
 

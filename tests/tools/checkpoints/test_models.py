@@ -9,7 +9,6 @@ import shutil
 import numpy as np
 import pytest
 from commands import run
-from fastq.io import open_checkpoint, save_checkpoint
 from gguf_files import decoded, encoded
 from gguf_files import write as write_gguf
 from model_folders import (
@@ -31,6 +30,7 @@ from safetensors.numpy import load_file
 
 import fastq
 from fastq import reference
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.tools.checkpoints.config import StoredSchemes
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode
 from fastq.tools.checkpoints.folder import ModelFolder

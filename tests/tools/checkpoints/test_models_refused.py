@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 from commands import invoke, refused, run, told
-from fastq.io import open_checkpoint
 from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, config_of, write_model
 from safetensors.numpy import load_file, save_file
 
+from fastq.io import open_checkpoint
 from fastq.tools.checkpoints.config import StoredSchemes
 from fastq.tools.layouts.schemes import as_scheme
 

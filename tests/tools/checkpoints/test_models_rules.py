@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from commands import refused, run
-from fastq.io import open_checkpoint, save_checkpoint
 from model_folders import (
     BF16,
     EXPERTS,
@@ -24,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 from source_models import respell
 
 import fastq
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.tools.checkpoints.config import StoredSchemes
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.quantizing import Quantization

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import source_models as models
 from commands import refused, run
-from fastq.io import open_checkpoint, save_checkpoint
 from model_folders import all_of, values_of
 
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.tools.checkpoints import encoding
 from fastq.tools.checkpoints.config import plain_config
 from fastq.tools.checkpoints.converting import convert

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import source_models as models
 from commands import run
-from fastq.io import open_checkpoint, save_checkpoint
 from sources import SOURCES
 
 import fastq
 from fastq import reference
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.tools.layouts.schemes import PRESETS
 
 WAYS = {"dict": lambda folder: dict(open_checkpoint(folder)), "load": lambda folder: dict(fastq.load(folder))}

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import source_models as models
 from commands import invoke, refused, run
-from fastq.io import open_checkpoint, save_checkpoint
 from model_folders import all_of, values_of
 from numpy import float32 as f32
 from source_models import E8M0, float8
 from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled
 
 import fastq
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.tools.checkpoints import encoding
 
 

@@ -34,7 +34,8 @@ MAIN = "from fastq.tools.cli.command import main; main()"
 # forks a process for each line, which has everything imported that a command imports and goes on below the loop
 FORKS = f"""{HELPERS}
 import json
-import fastq.tools.cli.app, fastq.tools.cli.quantizing, fastq.tools.tensors.quantizing, numba, rich.progress, safetensors.numpy
+import fastq.tools.cli.app, fastq.tools.cli.quantizing, fastq.tools.tensors.quantizing
+import numba, rich.progress, safetensors.numpy
 
 for line in sys.stdin:
     code, folder, errors, arguments = json.loads(line)
@@ -113,7 +114,8 @@ PLACES = {
     "the command ends": "import fastq.tools.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",
-    "the interpreter ends": "from fastq.tools.cli import files; files.check_out = lambda *_, **o: atexit.register(interrupt)",
+    "the interpreter ends": "from fastq.tools.cli import files\n"
+    "files.check_out = lambda *_, **o: atexit.register(interrupt)",
 }
 
 

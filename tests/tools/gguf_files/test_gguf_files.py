@@ -6,7 +6,6 @@ import re
 import tracemalloc
 from pathlib import Path
 
-import fastq.gguf
 import gguf
 import gguf_files
 import gguf_models
@@ -16,6 +15,7 @@ from commands import run, told
 from gguf_blocks import some_blocks
 from gguf_models import MODELS
 
+import fastq.gguf
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.tools.gguf_files import converting, imatrix
 from fastq.tools.gguf_files.container import open_gguf

@@ -4,12 +4,10 @@ import json
 import re
 import struct
 
-import fastq.io
 import ml_dtypes
 import numpy as np
 import pytest
 from commands import invoke, refused, run, told
-from fastq.io import open_checkpoint
 from gguf.constants import TENSOR_NAMES
 from gguf.tensor_mapping import TensorNameMap
 from gguf_files import write as write_gguf
@@ -17,12 +15,14 @@ from model_folders import EXPERTS, HIDDEN, INNER, LAYER, Q_PROJ, all_of, tensors
 from safetensors.numpy import save_file
 
 import fastq
+import fastq.io
+from fastq.io import open_checkpoint
 from fastq.tools.checkpoints.encoding import ScaleArithmetic
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.names import gguf_names
 from fastq.tools.checkpoints.quantizing import Quantization
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, read, weigh
+from fastq.tools.gguf_files.names import gguf_names
 from fastq.tools.layouts.schemes import as_scheme
 
 RNG = np.random.default_rng(0)

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import fastq.io
 import gguf_lies
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from commands import run, told
 from gguf_files import encoded, meant, read, values, write
 
 import fastq
+import fastq.io
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -1,13 +1,13 @@
 """Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, compared with their published definitions, bit by bit."""
 
-import fastq.io
 import numpy as np
 import pytest
 from catalogue import same_bytes
-from fastq.layouts import LAYOUTS, from_tensors, to_tensors
 
 import fastq
+import fastq.io
 from fastq import reference
+from fastq.layouts import LAYOUTS, from_tensors, to_tensors
 from fastq.tools.files.containers import open_source
 from fastq.tools.layouts.compressed_tensors import form_of
 from fastq.tools.layouts.schemes import as_scheme

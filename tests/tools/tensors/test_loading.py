@@ -14,7 +14,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from commands import invoke, run, told
-from fastq.io import open_checkpoint, save_checkpoint
 from gguf_files import write as write_gguf
 from model_folders import config_of, write_single
 from quantized_arrays import ARRAYS
@@ -23,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq import reference
+from fastq.io import open_checkpoint, save_checkpoint
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.layouts.schemes import PRESETS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -32,7 +33,16 @@ Made = TypeVar("Made", Conversion, Requantization)
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
 
-def register(*functions: Callable[..., Any]) -> None:
+@functools.cache  # once in a process
+def register_public_functions() -> None:
+    """Register the functions that users' compiled code can call, and those whose error names these."""
+    from fastq.ops import dequantize, quantize, requantize  # whose functions have the names of functions here
+
+    _register(quantize.quantize_linear, dequantize.dequantize_linear, quantize.fake_quantize, requantize.requantize)
+    _register(quantize.choose_qparams, quantize.quantize, dequantize.dequantize)
+
+
+def _register(*functions: Callable[..., Any]) -> None:
     """Register public functions with Numba, whose conversions have their names here, and constant options."""
     for function in functions:
         overload(function, _chosen_for(function), prefer_literal=True)

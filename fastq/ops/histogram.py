@@ -13,11 +13,16 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, SUMS, LaunchPlan, X, bind, plan_launch
 from fastq.formats.granularity import granularity
 from fastq.kernels.args import LEAST_EXPONENT, PARTIALS, HistogramOperands
-from fastq.plan.arrange import NEVER, Layout, StridedOperands, View, memory_of, memory_order
-from fastq.plan.cache import BoundCall, Call
-from fastq.plan.kernel_call import RUNS, enough_for_all, kernel_address, kernel_args, tiled
+from fastq.plan.arrange import View
+from fastq.plan.cache import Call
+from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.layout import NEVER, Layout
+from fastq.plan.memory import StridedOperands, memory_of, memory_order
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.policy import RUNS, enough_for_all
 from fastq.plan.reduction import identities
 from fastq.plan.refusal import refuse_infinite_values, refuse_nan
+from fastq.requests.options import HistogramOptions
 from fastq.requests.values import check_input
 from fastq.results import Histogram
 from fastq.system import tuning
@@ -26,7 +31,7 @@ from fastq.system.arguments import native
 Array = NDArray[Any]
 
 
-def histogram(call: Call, x: Array) -> BoundCall:
+def _resolve_histogram(call: Call, x: Array) -> BoundCall:
     """Resolve the histogram of each part of an array."""
     axis, bins, nan = call.options
     check_input(x.dtype)
@@ -53,6 +58,15 @@ def histogram(call: Call, x: Array) -> BoundCall:
         return Histogram(result.lo.reshape(shape), result.hi.reshape(shape), result.counts.reshape(*shape, -1))
 
     return launch
+
+
+HISTOGRAM = Operation(
+    name="HISTOGRAM",
+    function="Calibrator.observe",
+    resolve=_resolve_histogram,
+    options=HistogramOptions,
+    operands=("x",),
+)
 
 
 class HistogramReduction(NamedTuple):

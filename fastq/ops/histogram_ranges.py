@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
-from fastq.plan import thresholds
+from fastq.ops import thresholds
+from fastq.ops.histogram import edges_of, exponents
+from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QPARAMS_OF_RANGES
 from fastq.plan.cache import call
-from fastq.plan.histogram import edges_of, exponents
 from fastq.requests.options import QuantizeOptions, RangeOptions
 from fastq.requests.values import calibrated
 from fastq.results import Axis, Histogram, QParams
@@ -37,7 +38,7 @@ class Scheme(NamedTuple):
         symmetric = self.symmetric and not self.dtype.element
         options = RangeOptions(axis, symmetric=symmetric, dtype=self.dtype, convention=self.convention)
         types = type(axis), int, bool, bool, type(None)
-        params: QParams = call("qparams_of_ranges", lo, hi, None, None, None, options, types)
+        params: QParams = call(QPARAMS_OF_RANGES, lo, hi, options=options, types=types)
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
@@ -46,8 +47,16 @@ class Scheme(NamedTuple):
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
         options = QuantizeOptions(key=params.key)
-        given = params.scale, params.zero_point, params
-        values: Array = call("fake_quantize_with_qparams", x, None, *given, options, (bool,))
+        values: Array = call(
+            FAKE_QUANTIZE_WITH_QPARAMS,
+            x,
+            None,
+            params.scale,
+            params.zero_point,
+            options=options,
+            types=(bool,),
+            qparams=params,
+        )
         return values
 
 

@@ -13,10 +13,14 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, LaunchPlan, bind, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.args import CastOperands, UnpackOperands
-from fastq.plan.arrange import NO_LAYOUT, result_of
-from fastq.plan.cache import BoundCall, Call
+from fastq.plan.cache import Call
 from fastq.plan.copies import copy_from
-from fastq.plan.kernel_call import cast_address, kernel_args, store_mode, unpack_address
+from fastq.plan.kernel_call import cast_address, kernel_args, unpack_address
+from fastq.plan.layout import NO_LAYOUT
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.policy import store_mode
+from fastq.plan.result import result_of
+from fastq.requests.options import UnpackOptions
 from fastq.requests.unpacking import unpack
 from fastq.system.arguments import native
 
@@ -58,13 +62,22 @@ def cast_floats(
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
-def unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
+def _resolve_unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
     """Resolve `fastq.xarray.unpack_array`."""
     if native(codes.dtype) not in TARGETS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
     asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
     unpacked, ready = _unpacker(codes, *asked), asked.ready
     return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
+
+
+UNPACK_ARRAY = Operation(
+    name="UNPACK_ARRAY",
+    function="xarray.unpack_array",
+    resolve=_resolve_unpack_array,
+    options=UnpackOptions,
+    operands=("codes", "out", "scale_factor", "add_offset"),
+)
 
 
 @in_standard_mode

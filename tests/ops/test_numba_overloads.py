@@ -15,12 +15,14 @@ from numba.core.errors import TypingError
 from subprocesses import run
 
 import fastq
-import fastq.ops.compiled  # which the entry point of an installed distribution does
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS
-from fastq.plan import numba_overloads
+from fastq.ops import numba_overloads
 
+numba_overloads.register_public_functions()  # as the entry point of an installed distribution does
+
+REGISTERED = "import fastq.ops.quantize\nfastq.ops.init()\n"  # for a process that runs from the sources
 PROJECT = Path(fastq.__file__).parent.parent / "pyproject.toml"
 X = np.concatenate([catalogue.specials(np.float32), catalogue.ties(np.float32, 0.25, 40), [np.float32(np.nan)]])
 FINITE = X[np.isfinite(X)]
@@ -413,9 +415,9 @@ def test_cached(tmp_path):
 
 
 @pytest.mark.slow("a process each")
-@pytest.mark.parametrize("lines", ["import fastq.ops.compiled, numba", "import numba, fastq.ops.compiled"])
+@pytest.mark.parametrize("lines", ["import numba", "import numba\nnumba.njit(abs)(1)"])
 def test_from_sources_alone(lines):
-    code = f"{lines}\nf = numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 1, 'int8'))\nprint(f(3.25))"
+    code = f"{lines}\n{REGISTERED}f = numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 1, 'int8'))\nprint(f(3.25))"
     assert run(code, setup="") == "7\n"
 
 

@@ -1,32 +1,81 @@
-"""Resolve measures of the errors of an approximation."""
+"""Measure the error of quantized values."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from fastq.engine.runtime import driver, threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
-from fastq.plan.arrange import View, order_without_gaps
+from fastq.plan.arrange import View
 from fastq.plan.by_parameters import given_by
-from fastq.plan.cache import BoundCall, Call
-from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, loop_of, tiled
+from fastq.plan.cache import Call, call
+from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tiled
 from fastq.plan.launch import BoundLaunch, Launcher, in_bits, launcher
+from fastq.plan.memory import order_without_gaps
+from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.policy import loop_of
 from fastq.plan.refusal import refuse_nan_in_compare
 from fastq.plan.spec import OpSpec, spec_of
+from fastq.requests.options import CompareOptions, NoOptions
 from fastq.requests.parameters import Parameters, planned_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
-from fastq.results import Comparison, QParams
+from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
+from fastq.system.arguments import as_array, is_a, is_lazy
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
+
+def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
+    """Measure the errors of an approximation of an array, in one pass and without temporaries.
+
+    Parameters
+    ----------
+    x : array_like
+        Array of dtype float16, bfloat16, float32, float64 or an integer dtype.
+    q : QuantizedArray or array_like
+        The approximation: codes of x, or an array of floats of x's shape.
+
+    Returns
+    -------
+    Comparison
+        Errors in float64. Sums are computed in memory order, so that threads do not change a bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, x is empty or has NaN, or a dtype is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.array([0.0, 0.5, 1.0], np.float32)
+    >>> fastq.compare(x, np.array([0.0, 0.25, 1.0], np.float32)).max_abs_error
+    0.25
+    """
+    if not is_a(q, QuantizedArray):
+        result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
+        return result
+    p, codes = q.qparams, q.codes if is_lazy(x) else as_array(q.codes, "q.codes")
+    errors: Comparison = call(
+        COMPARE_CODES, x, codes, p.scale, p.zero_point, qparams=p, options=(p.key,), shape=q.shape
+    )
+    return errors
+
+
+def totals(x: Array, q: Array) -> Totals:
+    """Return the sums of the errors of values in a part of an array, for `comparison_of`."""
+    sums: Totals = call(TOTALS_OF_VALUES, x, q, options=())
+    return sums
+
 
 _VALUES = OpSpec("compare")  # the approximation is an array of values
 
@@ -54,7 +103,7 @@ def _launcher_of_errors(
     return way, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
 
 
-def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.compare` with codes, or only the totals, which those of other chunks of an array are added to."""
     check_input(x.dtype)
     check_comparable(x.shape, call.shape)
@@ -81,10 +130,19 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     return measure
 
 
-totals_of_codes = compare_codes
+COMPARE_CODES = Operation(
+    name="COMPARE_CODES",
+    function="compare",
+    resolve=_resolve_compare_codes,
+    options=CompareOptions,
+    operands=("x", "q", "scale", "zero_point"),
+)
 
 
-def compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
+TOTALS_OF_CODES = dataclasses.replace(COMPARE_CODES, name="TOTALS_OF_CODES")
+
+
+def _resolve_compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array, or only the totals."""
     compute = check_input(x.dtype)
     check_approximation(q.dtype)
@@ -102,11 +160,20 @@ def compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
     return measure
 
 
-totals_of_values = compare_values
+COMPARE_VALUES = Operation(
+    name="COMPARE_VALUES",
+    function="compare",
+    resolve=_resolve_compare_values,
+    options=NoOptions,
+    operands=("x", "q", "scale", "zero_point"),
+)
+
+
+TOTALS_OF_VALUES = dataclasses.replace(COMPARE_VALUES, name="TOTALS_OF_VALUES")
 
 
 def _finish_of(call: Call) -> Callable[[Array, int, bool], Any]:
-    return _comparison if call.operation.startswith("compare") else _totals
+    return _totals if call.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
 
 
 @in_standard_mode

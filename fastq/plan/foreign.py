@@ -1,0 +1,47 @@
+"""Arrays of other libraries, and the adapters that take calls on them.
+
+The core imports no adapter. An adapter that takes calls on arrays of another library is registered here by
+`fastq/__init__.py`, and is imported when the first such array comes.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fastq.system.lazy import undisturbed
+
+
+class ForeignArray(NamedTuple):
+    """A class of arrays of another library."""
+
+    library: str  # the module that has the class; if nobody has imported it, no such array exists
+    class_name: str
+    load: Callable[[], Callable[..., Any]]  # imports the adapter, and returns its function of a `cache.Call`
+
+
+_registered: list[ForeignArray] = []
+
+
+def register(library: str, class_name: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """Let an adapter take the calls whose first operand is an array of a class."""
+    _registered.append(ForeignArray(library, class_name, load))
+
+
+def adapter_of(x: Any) -> Callable[..., Any] | None:
+    """Return the function that takes calls on an array of another library; None for all other objects."""
+    from fastq.system.arguments import is_a  # imports NumPy, for which `import fastq` does not wait
+
+    for array in _registered:
+        library = sys.modules.get(array.library)
+        if library is not None and is_a(x, getattr(library, array.class_name, ())):
+            return _loaded(array.load)
+    return None
+
+
+@functools.cache
+def _loaded(load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    with undisturbed():
+        return load()

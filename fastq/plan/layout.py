@@ -1,0 +1,64 @@
+"""An array seen as (outer, length, inner), and which parameters belong to each part of it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from fastq.formats.granularity import Granularity
+
+NEVER = 1 << 62  # a cycle that no outer index reaches
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An array seen as (outer, length, inner) in C order, and which parameters belong to each part of it.
+
+    Along `length` run blocks of `block` rows, the last one of each outer index perhaps shorter. Outer index o, block b
+    and column i use parameter ``((o // cycle * kept + o % kept) * blocks + b) * inner + i``.
+    """
+
+    outer: int  # the view
+    length: int
+    inner: int
+    block: int  # rows in a block, and blocks along `length`
+    blocks: int
+    cycle: int  # outer indices that share parameters: those that are the same modulo `kept` within a `cycle`
+    kept: int
+    shape: tuple[int, ...]  # shape of scale and zero point
+    parameters: int = 1  # number of parameter sets
+    # elements of which chunks are multiples, so that no block is in two of them; 0 if blocks share parameters
+    unit: int = 0
+
+
+NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
+
+
+@functools.lru_cache(4096)
+def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
+    """Return the layout of a C-contiguous array that has elements; None where no such view exists.
+
+    This happens if more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
+    """
+    parameters, block = granularity.parameter_shape(shape), granularity.block_size
+    if (count := math.prod(parameters)) == 1:
+        size = math.prod(shape)
+        return Layout(1, size, 1, size, 1, NEVER, 1, parameters, unit=size)
+    # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
+    groups, at, named = [1] * 5, 0, granularity.axes or ()
+    for axis in range(len(shape) - 1, -1, -1):
+        is_kept = (axis in named) != bool(block)  # blocks run along the one axis that is named
+        if shape[axis] > 1 or (block and not is_kept):  # other axes of one element belong to either kind
+            at += is_kept == at % 2
+            if at == len(groups):
+                return None
+            groups[at] *= shape[axis]
+    inner, length, kept, reduced, first = groups
+    outer, block = first * reduced * kept, min(block or length, length)
+    if reduced > 1:
+        return Layout(outer, length, inner, block, 1, reduced * kept, kept, parameters, count)
+    if length % block == 0:
+        outer, length = 1, outer * length
+    unit = (block if outer == 1 else length) * inner
+    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, parameters, count, unit)

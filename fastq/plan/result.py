@@ -1,0 +1,71 @@
+"""Results: their shape and dtype, the array that is made for them, and memory that they share with operands."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastq.engine.runtime import result_pool
+from fastq.formats.qtypes import QType, stored_as
+from fastq.plan.arrange import inverse
+from fastq.plan.memory import memory_order
+from fastq.requests.values import check_out
+from fastq.system.dtypes import Array
+
+
+class Result(NamedTuple):
+    """Shape, dtype and bytes of a result, and what makes an array for it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+    new: Callable[[], Array]
+
+
+def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
+    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if out is not None:
+        check_out(out, shape, dtype)
+    elif nbytes > np.iinfo(np.intp).max:
+        raise MemoryError(f"a result of shape {shape} and dtype {dtype} has {nbytes} bytes, more than any memory")
+    if like is not None and not like.flags.c_contiguous:
+        order = memory_order(like)
+        in_memory = tuple(shape[axis] for axis in order)
+        return Result(shape, dtype, nbytes, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
+    large = nbytes >= result_pool.LARGE
+    return Result(shape, dtype, nbytes, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
+
+
+def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:
+    """Return an array of anything, of a shape in memory, with its axes in another order."""
+    return result_pool.empty(in_memory, dtype).transpose(axes)
+
+
+def codes_result(x: Array, qtype: QType, out: Any) -> Result:
+    """Return shape, dtype and allocator of the codes of an array."""
+    return result_of(*stored_as(x.shape, qtype), out, like=None if qtype.packed else x)
+
+
+def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
+    """Return operands, of which arrays are copied where out shares memory with them.
+
+    A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
+    """
+    return tuple(x.copy("K") if isinstance(x, np.ndarray) and _share_memory(x, out) else x for x in arrays)
+
+
+def _share_memory(x: Array, out: Array) -> bool:
+    # each owns its memory: an array without a base may not, for example if compiled code made it from an address
+    if x.flags.owndata and out.flags.owndata:
+        return x is out
+    if not np.may_share_memory(x, out):
+        return False
+    try:
+        return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

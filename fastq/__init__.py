@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastq.ops.bitround import bit_information, bitround
     from fastq.ops.calibrate import Calibrator
     from fastq.ops.dequantize import dequantize, dequantize_linear
-    from fastq.ops.measure import compare, magnitudes, minmax
+    from fastq.ops.measure import compare, minmax
     from fastq.ops.nesting import NestedScale, nest_scale
     from fastq.ops.packing import binarize, pack, unpack
     from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
@@ -73,7 +73,6 @@ __all__ = [
     "kernels",
     "layouts",
     "load",
-    "magnitudes",
     "minmax",
     "nest_scale",
     "pack",
@@ -106,7 +105,7 @@ _HOMES = {
     "fastq.formats.range_methods": ("MSERange",),
     "fastq.ops.calibrate": ("Calibrator",),
     "fastq.ops.dequantize": ("dequantize", "dequantize_linear"),
-    "fastq.ops.measure": ("compare", "magnitudes", "minmax"),
+    "fastq.ops.measure": ("compare", "minmax"),
     "fastq.ops.nesting": ("NestedScale", "nest_scale"),
     "fastq.ops.packing": ("binarize", "pack", "unpack"),
     "fastq.ops.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),

@@ -45,42 +45,6 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     return result
 
 
-def magnitudes(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
-    """Return the smallest nonzero and the largest magnitude in one pass: the range that a float format must cover.
-
-    Divided by a scale, they show whether numbers become 0 or are clipped: float8_e4m3fn has numbers from 2**-9 to 448.
-
-    Parameters
-    ----------
-    x : array_like
-        Array of dtype float16, bfloat16, float32 or float64; may have infinities.
-    axis, block_size
-        As in `quantize`: each channel or block has its own magnitudes.
-    nan : {"raise", "zero"}
-        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0.
-
-    Returns
-    -------
-    smallest, largest : ndarray
-        Magnitudes in the dtype of x and the shape of the scale of `quantize`; both are 0 if all elements are 0.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        If an argument is not as described, x has NaN (unless ``nan="zero"``), or a part is empty and has no magnitude.
-
-    Examples
-    --------
-    >>> import numpy as np, fastq
-    >>> fastq.magnitudes(np.array([[-3.0, 0.0], [0.5, 8.0]], np.float32), axis=0)
-    (array([3. , 0.5], dtype=float32), array([3., 8.], dtype=float32))
-    """
-    result: tuple[Array, Array] = call(
-        "magnitudes", x, None, None, None, None, (axis, block_size, nan), (type(axis), type(block_size))
-    )
-    return result
-
-
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     """Measure the errors of an approximation of an array, in one pass and without temporaries.
 

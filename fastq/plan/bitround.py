@@ -116,7 +116,8 @@ def largest(x: Array) -> float:
     if not x.size:
         return 0.0
     options = None, 0, "zero"
-    found = float(cache.call("magnitudes", x, None, None, None, None, options, (type(None), int))[1])
+    lo, hi = map(float, cache.call("minmax", x, None, None, None, None, options, (type(None), int)))
+    found = max(-lo, hi)
     if math.isinf(found):
         with np.errstate(invalid="ignore"):
             found = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))

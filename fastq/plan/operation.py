@@ -30,7 +30,6 @@ OPERATIONS = {
     "choose_qparams": Operation("by_range", named.RangeOptions, _WEIGHED, "", "ranged"),
     "qparams_of_ranges": Operation("by_range", named.RangeOptions, ("lo", "hi")),
     "minmax": Operation("reduction", named.MinMaxOptions, ("x",), "ranges", "ranged"),
-    "magnitudes": Operation("reduction", named.MinMaxOptions, ("x",), "ranges"),
     "histogram": Operation("histogram", named.HistogramOptions, ("x",)),
     "quantize_with_qparams": Operation(
         "by_parameters", named.QuantizeOptions, label="codes", graph="given", function="quantize"

@@ -1,4 +1,4 @@
-"""Resolve reductions to minima and maxima, of elements or of their magnitudes."""
+"""Resolve reductions to minima and maxima."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.kernels.args import MOST_ROW, MagnitudeOperands, MinMaxOperands, PartialOperands
+from fastq.kernels.args import MOST_ROW, MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
 from fastq.plan import kernel_call
 from fastq.plan.arrange import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
 from fastq.plan.cache import BoundCall, Call
 from fastq.plan.kernel_call import kernel_address, kernel_args, loop_of, outgrows_cache, tiled
 from fastq.plan.refusal import refuse_nan
-from fastq.requests.values import as_real, ranges_of
+from fastq.requests.values import ranges_of
 from fastq.system import tuning
 from fastq.system.arguments import native
 
@@ -31,31 +30,11 @@ MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 def minmax(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
-    return _extremes(call, x, MinMaxOperands)
-
-
-def magnitudes(call: Call, x: Array) -> BoundCall:
-    """Resolve the smallest magnitudes but 0 and the largest ones; where all elements are 0, so are both."""
-    as_real(x.dtype, "x")
-    of_numbers = _extremes(call, x, MagnitudeOperands)
-
-    @in_standard_mode
-    def launch(x: Array, *_: object) -> tuple[Array, Array]:
-        lo, hi = of_numbers(x)
-        hi[hi < 0] = 0  # the largest of no numbers
-        lo[hi == 0] = 0
-        return lo, hi
-
-    return launch
-
-
-def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
-    """Resolve a reduction to two numbers of each part, by the body of these operands."""
     where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
     if x.size == 0:
         new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
-    reduce = Extremes(x, where, nan, operands)
+    reduce = Extremes(x, where, nan)
     as_they_are, arranged = reduce.dtype == dtype and reduce.view.order is None, reduce.view.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
@@ -72,10 +51,10 @@ def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
 class Extremes:
     """Reduce arrays of one form in memory to the minimum and maximum of parts, in the order and dtype of kernels."""
 
-    def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
+    def __init__(self, x: Array, granularity: Granularity, nan: str) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.view = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.view, nan, native(x.dtype), operands=operands)
+        self.plan = plan_minmax(self.view, nan, native(x.dtype))
         self.launch = bind(self.plan.plan)
 
     @property
@@ -157,9 +136,7 @@ def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
 
 
-def plan_minmax(
-    view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
-) -> PairReduction:
+def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False) -> PairReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout, size = view.layout, math.prod(view.shape)
     threads = _threads_to_reduce(size)
@@ -171,7 +148,7 @@ def plan_minmax(
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = "traversal.columns.column_ranges" if wide else loop.function
-    kernel = kernel_address(function, operands(dtype, accumulator, accumulator), "minmax", together=loop.together)
+    kernel = kernel_address(function, MinMaxOperands(dtype, accumulator, accumulator), "minmax", together=loop.together)
     stride, large = count if slots > 1 else 0, outgrows_cache(size, dtype)
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)

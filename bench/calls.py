@@ -1,12 +1,12 @@
 """What a call is made with, in one form for all who do its work, and the call itself, of fastq and its reference alike.
 
-A case of the table and a cell of the scan become `Operands`; so each contender is adapted once.
+A case of the table becomes `Operands`, which every contender takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq import QuantizedArray, reference
+from fastq import QuantizedArray
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.results import BitInformation, Comparison, QParams
+from fastq.results import Comparison, QParams
 
 Array = NDArray[Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -28,12 +28,10 @@ ALIGNMENT = 64
 SCALE = 0.05
 ZERO_POINT = 3
 KEEPBITS = 10  # of the significand, where values are rounded to fewer bits
-OFFSET = 250.0  # of packed science data
-NO_FORMAT = "none"
 MEASURES = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error", "max_relative_error", "mean_relative_error")
 # what a call makes, where that is not codes
 MADE = dict.fromkeys(("dequantize", "dequantize_linear", "fake_quantize", "gguf.dequantize", "bitround"), "values")
-MADE |= {"xarray.unpack_array": "values", "unpack": "bytes"}
+MADE |= {"unpack": "bytes"}
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any, *, aligned: bool = False) -> Array:
@@ -69,7 +67,7 @@ class Operands:
     """What a call is made with."""
 
     function: str  # the public one, with its module where that is not fastq
-    code: str  # the format of the codes, or `NO_FORMAT`
+    code: str  # the format of the codes
     first: Array  # of values or of codes, what has the layout
     shape: tuple[int, ...]  # of the array of values
     dtype: str = "float32"  # of the values
@@ -79,7 +77,6 @@ class Operands:
     qparams: QParams | None = None  # those that are given
     approximation: Array | None = None  # codes or values that `first` is compared with
     out: Array | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)  # other arguments by name
 
     @property
     def qtype(self) -> QType:
@@ -98,11 +95,6 @@ class Operands:
         return kept_axes(self.axis)
 
     @property
-    def ragged(self) -> bool:
-        """Whether the last blocks are shorter than others."""
-        return self.block_size > 0 and self.shape[self.kept[0]] % self.block_size > 0
-
-    @property
     def shared(self) -> tuple[int, ...]:
         """The axes of `grouped` arrays that share parameters."""
         if self.block_size:
@@ -111,7 +103,7 @@ class Operands:
 
     @property
     def grouped_shape(self) -> tuple[int, ...]:
-        """The shape of values with blocks as an axis of their own; none of them may be ragged."""
+        """The shape of values with blocks as an axis of their own, all of one length."""
         if not self.block_size:
             return self.shape
         a = self.kept[0]
@@ -135,8 +127,8 @@ class Operands:
 
     @property
     def limits(self) -> tuple[Any, ...]:
-        """The first and the last code; none without a format."""
-        return () if self.code == NO_FORMAT else tuple(map(self.real.type, self.qtype.code_range(self.symmetric)))
+        """The first and the last code."""
+        return tuple(map(self.real.type, self.qtype.code_range(self.symmetric)))
 
     @property
     def beside(self) -> tuple[Array, Array]:
@@ -216,41 +208,26 @@ def _requantize(o: Operands) -> Arguments:
     return (o.first, 1 / o.qparams.scale, int(o.qparams.zero_point.flat[0]), o.code), o.granularity
 
 
-def _unpack_array(o: Operands) -> Arguments:
-    kind = dtype_of(o.dtype)
-    return (o.first, kind.type(SCALE), kind.type(OFFSET)), {"fill_value": o.qtype.qmin, "dtype": kind}
-
-
-def unpacked(codes: Array, scale: Any, offset: Any, *, fill_value: int, dtype: np.dtype[Any]) -> Array:
-    """Return what packed codes stand for, in plain NumPy."""
-    return np.where(codes == fill_value, dtype.type(np.nan), codes.astype(dtype) * scale + offset)
-
-
 # function -> its arguments
 ARGUMENTS: dict[str, Callable[[Operands], Arguments]] = {
-    **dict.fromkeys(("quantize", "fake_quantize", "choose_qparams"), _chosen),
+    **dict.fromkeys(("quantize", "fake_quantize"), _chosen),
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
     "dequantize": lambda o: ((QuantizedArray(o.first, o.qparams, o.shape),), _dtype(o)),
     "minmax": lambda o: ((o.first,), o.granularity),
     "compare": _compare,
-    "binarize": lambda o: ((o.first,), {"dtype": o.code}),
     "requantize": _requantize,
-    "xarray.unpack_array": _unpack_array,
-    "bit_information": lambda o: ((o.first,), {}),
     "bitround": lambda o: ((o.first,), {"keepbits": KEEPBITS}),
     "unpack": lambda o: ((o.first, o.code), {"shape": o.shape}),
     **dict.fromkeys(("pack", "gguf.quantize", "gguf.dequantize"), lambda o: ((o.first, o.code), {})),
 }
-_REFERENCES = {"xarray.unpack_array": unpacked}  # what the reference has no function for
 
 
 def call_of(api: Any, o: Operands) -> Callable[[], Any]:
     """Return the call with all its arguments; `api` is fastq or its reference."""
     positional, named = ARGUMENTS[o.function](o)
-    named |= dict(o.options) | ({} if o.out is None else {"out": o.out})
-    known = _REFERENCES.get(o.function) if api is reference else None
-    return partial(known or attrgetter(o.function)(api), *positional, **named)
+    named |= {} if o.out is None else {"out": o.out}
+    return partial(attrgetter(o.function)(api), *positional, **named)
 
 
 def results_of(result: Any) -> Results:
@@ -262,6 +239,4 @@ def results_of(result: Any) -> Results:
         return {"scale": result.scale, "zero_point": result.zero_point} | scales
     if isinstance(result, Comparison):
         return {"measures": np.array([getattr(result, name) for name in MEASURES]), "clipped": result.clipped}
-    if isinstance(result, BitInformation):
-        return {"counts": result.counts}
     return {"lo": result[0], "hi": result[1]} if isinstance(result, tuple) else {"result": result}

@@ -17,6 +17,7 @@ ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4
 COLUMNS = 4096
 ROWS_AT_LEAST = 16
 LOG2_SIZES = range(10, 29)
+PERIOD = 18  # log2 of the piece that larger arrays repeat; 64 rows of 4096
 
 
 class Pass(NamedTuple):
@@ -27,20 +28,29 @@ class Pass(NamedTuple):
 
 
 class Granularity(NamedTuple):
-    """What shares a scale: the arguments of fastq, and how many scales a (rows, columns) array has."""
+    """What shares a scale: the arguments of fastq, and how many scales a (rows, columns) array has.
+
+    Arrays have `columns`, if these are given, and else as many as `Case.shape` says.
+    """
 
     axis: int | None
     block_size: int
     count: Callable[[int, int], int]
+    columns: int = 0
 
 
 GRANULARITIES = {
     "tensor": Granularity(None, 0, lambda rows, columns: 1),
     "rows": Granularity(0, 0, lambda rows, columns: rows),
+    "short_rows": Granularity(0, 0, lambda rows, columns: rows, columns=24),
     "columns": Granularity(1, 0, lambda rows, columns: columns),
     "blocks32": Granularity(1, 32, lambda rows, columns: rows * columns // 32),
+    "blocks64": Granularity(1, 64, lambda rows, columns: rows * columns // 64),
     "blocks256": Granularity(1, 256, lambda rows, columns: rows * columns // 256),
 }
+
+
+C_ORDER = "c"
 
 
 class Operation(NamedTuple):
@@ -76,17 +86,18 @@ OPERATIONS = {
 
 
 class Work(NamedTuple):
-    """A row of the table."""
+    """A row of the table; the layout in memory is that of the first operand, a row of `data.LAYOUTS`."""
 
     operation: str
     dtype: str = "float32"
     code: str = "int8"
     granularity: str = "tensor"
+    layout: str = C_ORDER
 
     @property
     def name(self) -> str:
-        """Name for the command line and the results: "quantize/float32/int8/rows"."""
-        return "/".join(self)
+        """Name for the command line and the results: "quantize/float32/int8/rows", and a layout other than C order."""
+        return "/".join(self if self.layout != C_ORDER else self[:-1])
 
     @property
     def function(self) -> str:
@@ -99,6 +110,7 @@ class Work(NamedTuple):
         format_ = [] if self.operation in ("minmax", "bitround") else [self.code]
         parts = [*([self.dtype] if self.dtype not in ("float32", "int8") else []), *format_]
         parts += [self.granularity] if self.granularity != "tensor" else []
+        parts += [self.layout] if self.layout != C_ORDER else []
         return " ".join([OPERATIONS[self.operation].title or self.function, *parts])
 
     @property
@@ -141,6 +153,29 @@ WORKS = (
     ),
 )
 
+# Works that were slow at some size once, and one of each kind of call, with the share of the roofline's speed that they
+# reach at least, from `gate.SHARES_FROM` on: the lowest one of Zen 4, Zen 5 and a Xeon, two threads, 2026-11-23 to 25.
+GATE = {
+    Work("dequantize", granularity="blocks32"): 0.63,
+    Work("dequantize", code="int4", granularity="blocks32"): 0.61,
+    Work("dequantize", granularity="blocks64"): 0.72,
+    Work("dequantize", granularity="short_rows"): 0.59,
+    Work("dequantize", granularity="columns"): 0.41,
+    Work("dequantize", code="mxfp8_e4m3", granularity="blocks32"): 0.45,
+    Work("fake_quantize", granularity="blocks32"): 0.81,
+    Work("fake_quantize_range", granularity="short_rows"): 0.51,
+    Work("quantize", code="int4", granularity="blocks32", layout="fortran"): 0.07,
+    Work("quantize", code="uint8", layout="reversed"): 0.24,
+    Work("quantize", granularity="rows", layout="fortran"): 0.06,
+    Work("quantize_linear", layout="gaps"): 0.29,  # memory brings the gaps, too, which the roofline leaves out
+    Work("quantize_linear", granularity="rows", layout="swapped"): 0.21,
+    Work("compare", granularity="blocks32"): 0.13,
+    Work("compare", code="float8_e4m3fn"): 0.1,
+    Work("gguf_quantize", code="Q8_0", granularity="blocks32"): 0.36,
+    Work("gguf_dequantize", code="Q4_0", granularity="blocks32"): 0.7,
+}
+EVERY_WORK = tuple(dict.fromkeys((*WORKS, *GATE)))
+
 # titles of the rows of the README's table
 HEADLINES = frozenset(
     {
@@ -159,7 +194,7 @@ HEADLINES = frozenset(
 
 
 class Case(NamedTuple):
-    """A work on 2**log2 elements."""
+    """A work on 2**log2 elements; on nearly as many where a granularity has its own number of columns."""
 
     work: Work
     log2: int
@@ -172,14 +207,20 @@ class Case(NamedTuple):
     @property
     def elements(self) -> int:
         """Elements of the array."""
-        return 1 << self.log2
+        rows, columns = self.shape
+        return rows * columns
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns: 4096 columns as soon as that leaves 16 rows, but at least a block."""
-        columns = min(COLUMNS, self.elements // ROWS_AT_LEAST)
-        columns = max(columns, GRANULARITIES[self.work.granularity].block_size)
-        return self.elements // columns, columns
+        """Rows and columns: 4096 columns as soon as that leaves 16 rows, but at least a block.
+
+        An array of more than 2**PERIOD elements has the rows of the piece that it repeats.
+        """
+        granularity = GRANULARITIES[self.work.granularity]
+        columns = max(min(COLUMNS, (1 << self.log2) // ROWS_AT_LEAST), granularity.block_size)
+        columns = granularity.columns or columns
+        rows = (1 << min(self.log2, PERIOD)) // columns
+        return rows << max(0, self.log2 - PERIOD), columns
 
     def nbytes(self, what: str) -> int:
         """Bytes of the arrays that are named: values, codes, bytes (one code per byte), scales, parameters.
@@ -244,7 +285,7 @@ def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
 def case_of(name: str) -> Case:
     """The case of a name; ValueError if the name is not that of a row of the table at a size."""
     work, _, size = name.rpartition("/2^")
-    found = [row for row in WORKS if row.name == work]
+    found = [row for row in EVERY_WORK if row.name == work]
     if not found or not size.isdigit():
         raise ValueError(f"case must be a name such as {Case(WORKS[0], 18).name!r}, not {name!r}")
     return Case(found[0], int(size))

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from . import compressed, machine, scaling, scaling_page, show
-from .cases import WORKS, Case, cases
+from .cases import GATE, WORKS, Case, cases
 from .command import (
     DEFAULT_BUDGET,
     DEFAULT_SIZES,
@@ -24,10 +24,9 @@ from .command import (
     works_option,
 )
 from .options import FILE, console, count_option, keep_option, sizes_option, threads_option
+from .peers import OURS, ROOFLINES
 from .results import Results, read, stored
 from .rounds import ROUNDS
-from .scan import command as scan_command
-from .scan import store as scan_results
 
 NOTHING_STORED = "there are no stored results: python -m bench run --full --keep bench/results/NAME.json.gz"
 
@@ -50,23 +49,19 @@ def main() -> None:
 
 
 main.add_command(run)
-main.add_command(scan_command.scan)
 results_argument = click.argument("results_file", metavar="[JSON]", required=False, type=FILE, callback=results_of)
 
 
 @main.command()
 def report() -> None:
-    """Write docs/performance.md, a page for each other machine and the README's table, and the page of stored scans."""
+    """Write docs/performance.md and the README's table, of the results that were measured last."""
     from . import report as pages
 
     found = stored()
     if not found:
         raise click.UsageError(NOTHING_STORED)
-    scans = scan_results.stored()
-    for path in [*pages.write(found, scans), *scaling_page.write()]:
+    for path in pages.write(found):
         click.echo(f"{path} written")
-    for path in pages.outdated(found, scans):
-        click.echo(f"{path} is of no stored results: remove it")
 
 
 @main.command()
@@ -157,13 +152,13 @@ def show_stored(results_file: Path) -> None:
     help="Results to compare with; by default those of such a CPU, or else the latest.",
 )
 @click.option(
-    "--scan/--no-scan", "with_scan", default=True, help="Also measure a fixed part of the scan, or leave it out."
+    "--cliffs/--no-cliffs", default=True, help="Also measure the works that were slow once, or leave them out."
 )
-def gate(results_file: Path, with_scan: bool, **named: Any) -> None:
+def gate(results_file: Path, cliffs: bool, **named: Any) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
 
-    The cells of `GATE` in bench/scan/grid.py are measured, too: a cliff, a wrong result, or a share of the copy's speed
-    that fell to less than half of that in the stored scan of such a CPU is reported.
+    The works of `GATE` in bench/cases.py are measured, too: a cliff, a wrong result, or less than half of the share of
+    the roofline's speed that the table has is reported.
     """
     from . import gate as gates
 
@@ -176,7 +171,22 @@ def gate(results_file: Path, with_scan: bool, **named: Any) -> None:
     for fall in falls:
         click.echo(fall)
     click.echo(f"{len(gates.compared(before, now))} cases compared with {results_file.name}, {len(falls)} fell")
-    sys.exit(bool(falls) | (with_scan and not scan_command.gate(threads)))
+    slow = slow_works(wanted) if cliffs else []
+    sys.exit(bool(falls or slow))
+
+
+def slow_works(wanted: Wanted) -> list[str]:
+    """Measure the works of `GATE`, and print and return what is wrong with them."""
+    from . import gate as gates
+
+    guarded = wanted._replace(peers=(OURS, *ROOFLINES))
+    sizes = wanted.sizes or gates.SIZES
+    now = measured(guarded.settings(gates.BUDGET), [*cases(GATE, sizes)], None)
+    slow = list(gates.slow(now))
+    for line in slow:
+        click.echo(line)
+    click.echo(f"{len(now.measurements)} cases of works that were slow once, {len(slow)} are slow or failed")
+    return slow
 
 
 @main.command()

@@ -6,6 +6,7 @@ The contenders of one process share them, since separate ones would not fit the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -17,13 +18,29 @@ from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
 
 from .calls import SCALE, SEED, ZERO_POINT, Array, Operands, dtype_of, empty, repeated
-from .cases import GRANULARITIES, OPERATIONS, Case
+from .cases import C_ORDER, GRANULARITIES, OPERATIONS, PERIOD, Case
 
 MULTIPLIER = 1 / np.float32(48.3)  # of accumulators, which are values in units of MULTIPLIER * SCALE
 WITHIN = np.float32(0.9)  # how much of the range of a row, column or block its given scale covers
-PERIOD = 18  # log2; 64 rows of 4096
 # works whose parameters are given
 GIVEN = ("quantize_linear", "dequantize_linear", "dequantize", "fake_quantize", "requantize")
+
+
+def _with_gaps(x: Array) -> Array:
+    """Lay out every second element of a row."""
+    memory = empty((x.shape[0], 2 * x.shape[1]), x.dtype)
+    memory[:, ::2] = x
+    return memory[:, ::2]
+
+
+# how the first operand lies in memory, with the same values
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    C_ORDER: lambda x: x,
+    "fortran": np.asfortranarray,
+    "reversed": lambda x: np.flip(np.ascontiguousarray(np.flip(x))),
+    "gaps": _with_gaps,
+    "swapped": lambda x: x.astype(x.dtype.newbyteorder("S")),
+}
 
 
 def period(case: Case) -> Case:
@@ -72,20 +89,20 @@ def granularity(case: Case) -> dict[str, Any]:
     """Arguments of fastq.quantize for the case's granularity; none where the format prescribes it."""
     if case.work.prescribed:
         return {}
-    axis, block_size, _ = GRANULARITIES[case.work.granularity]
-    return {"axis": axis, "block_size": block_size, "symmetric": case.work.symmetric}
+    shared = GRANULARITIES[case.work.granularity]
+    return {"axis": shared.axis, "block_size": shared.block_size, "symmetric": case.work.symmetric}
 
 
 @lru_cache(maxsize=4)
 def piece(case: Case) -> Operands:
     """The operands of a case of at most `PERIOD`, without memory for the result."""
     work, x = case.work, values(case)
-    axis, block_size, _ = GRANULARITIES[work.granularity]
-    made = Operands(work.function, work.code, x, case.shape, "float32", axis, block_size, work.symmetric)
+    shared = GRANULARITIES[work.granularity]
+    made = Operands(work.function, work.code, x, case.shape, "float32", shared.axis, shared.block_size, work.symmetric)
     if work.operation in GIVEN:
         made = replace(made, qparams=given(case, x))
     if work.operation == "compare":
-        q = reference.quantize(x, work.code)
+        q = reference.quantize(x, work.code, **granularity(case))
         return replace(made, qparams=q.qparams, approximation=q.codes)
     reads = OPERATIONS[work.operation].read.split()[0]
     if reads == "values":
@@ -101,13 +118,14 @@ def piece(case: Case) -> Operands:
 @lru_cache(maxsize=1)
 def _operands(case: Case, aligned: bool) -> Operands:
     """Repeat the piece; given parameters of rows, and of blocks of rows, are repeated as the rows are."""
-    small, times = piece(period(case)), case.elements >> period(case).log2
+    small = piece(period(case))
+    times = case.shape[0] // period(case).shape[0]
     p, other = small.qparams, small.approximation
     if p is not None and case.work.granularity not in ("tensor", "columns"):
         scales, zeros = (repeated(array, times, aligned=aligned) for array in (p.scale, p.zero_point))
         p = replace(p, scale=scales, zero_point=zeros)
     other = None if other is None else repeated(other, times, aligned=aligned)
-    first = repeated(small.first, times, aligned=aligned)
+    first = LAYOUTS[case.work.layout](repeated(small.first, times, aligned=aligned))
     return replace(small, first=first, shape=case.shape, qparams=p, approximation=other)
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .calls import NO_FORMAT, Operands
+from .calls import Operands
 
-MEASURES = 8  # sums, maxima and counts of `measures_of`
 Tensor = Any
 
 
@@ -24,8 +23,6 @@ class Rule(NamedTuple):
 
 def rule_of(o: Operands) -> Rule:
     """Return the rule of a work; codes that are floats have a symmetric scheme."""
-    if o.code == NO_FORMAT:
-        return Rule(o.shared, False)
     symmetric = o.symmetric or bool(o.qtype.element)
     return Rule(o.shared, symmetric, *map(int, o.qtype.code_range(symmetric)))
 
@@ -45,12 +42,8 @@ def parameters_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     return scale, xp.clip(xp.round(rule.lowest - lo / scale), rule.lowest, rule.highest)
 
 
-def unclamped_code(xp: Any, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    return xp.round(x / scale) + zero
-
-
 def encode(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
-    return xp.clip(unclamped_code(xp, x, scale, zero), rule.lowest, rule.highest)
+    return xp.clip(xp.round(x / scale) + zero, rule.lowest, rule.highest)
 
 
 def decode(xp: Any, codes: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
@@ -61,26 +54,9 @@ def encode_and_decode(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rul
     return decode(xp, encode(xp, x, scale, zero, rule), scale, zero, rule)
 
 
-def is_clipped(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
-    code = unclamped_code(xp, x, scale, zero)
-    return (code < rule.lowest) | (code > rule.highest)
-
-
-def measures_of(xp: Any, exact: Tensor, values: Tensor, clipped: Tensor | None) -> Tensor:
-    """Return the sums of an approximation's errors, of arrays of float64."""
-    error, size = xp.abs(exact - values), xp.abs(exact)
-    relative = xp.where(size > 0, error / size, 0)
-    counted = xp.sum(size > 0)
-    outside = xp.zeros_like(counted) if clipped is None else xp.sum(clipped)
-    squares, power = xp.sum(error * error), xp.sum(exact * exact)
-    return xp.stack(
-        (squares, xp.sum(error), xp.sum(relative), power, xp.max(error), xp.max(relative), counted, outside)
-    )
-
-
 # function -> what becomes of an element
 ELEMENTS = {
-    **dict.fromkeys(("quantize", "quantize_linear", "requantize"), encode),
+    **dict.fromkeys(("quantize", "quantize_linear"), encode),
     **dict.fromkeys(("dequantize", "dequantize_linear"), decode),
     "fake_quantize": encode_and_decode,
 }

@@ -1,4 +1,7 @@
-"""docs/performance.md and the speed table of the README, made from stored results: no figure is typed by hand."""
+"""docs/performance.md, the README's table and the site's pages of figures, made from stored results.
+
+No figure is typed by hand.
+"""
 
 from __future__ import annotations
 
@@ -15,73 +18,54 @@ from .limits import CALL, LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads,
 from .machine import cpu_name
 from .markdown import Cell, Row, folded, listed, markdown, number, with_part
 from .peers import PEERS, ROOFLINES
-from .pictures import write_pictures, write_texts
+from .pictures import write_texts
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
-from .scan import page as scan_page
-from .scan.store import Scan
 from .show import FIGURES, NOT_THERE, gelems, remarks, times
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
-TEMPLATE = Path(__file__).parent / "performance.md"
-MADE = "Made by `python -m bench report`"
+TEMPLATE, FIGURES_TEMPLATE = (Path(__file__).parent / name for name in ("performance.md", "figures.md"))
 BEGIN, END = "<!-- begin: python -m bench report -->", "<!-- end -->"
 MIB = 1 << 20
 NOT_MEASURED = "Not measured in these results."
 UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 
-Scans = dict[Path, Scan]
-
-
-def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
-    """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths, scan = _paths(stored), f"- all that the API offers: [a sample]({scan_page.PAGE.name})\n" if scans else ""
-    scan += scaling_page.link()
-    made = {path: page(stored[file], file.name, _links(stored, paths, file) + scan) for file, path in paths.items()}
-    first = next(iter(stored.values()))
-    made |= {scan_page.PAGE: scan_page.text(scans)} if scans else {}
+def texts(stored: dict[Path, Results], root: Path = ROOT) -> dict[Path, str]:
+    """What the files that are generated must hold, by their path in the repository; they are of the first results."""
+    file, first = next(iter(stored.items()))
     readme = (root / README).read_text(encoding="utf-8")
-    return made | {README: with_part(readme, BEGIN, speed_table(first, HEADLINES), END)}
+    return {PAGE: filled(TEMPLATE, first, file), README: with_part(readme, BEGIN, speed_table(first, HEADLINES), END)}
 
 
-def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
-    """The page of each of the stored results."""
-    return {
-        file: PAGE.with_stem(f"{PAGE.stem}-{file.name.partition('.')[0]}") if k else PAGE
-        for k, file in enumerate(stored)
-    }
-
-
-def _links(stored: dict[Path, Results], paths: dict[Path, Path], but: Path) -> str:
-    others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != but]
-    return f"- other machines: {', '.join(others)}\n" if others else ""
-
-
-def pictures(scans: Scans) -> dict[Path, Scan]:
-    """The pictures that belong to stored scans, by their path in the repository, with their scans."""
-    return {scan_page.picture_of(file): scan for file, scan in scans.items()}
-
-
-def write(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[Path]:
+def write(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
     """Write the files; those that changed."""
-    drawn, made = pictures(scans), texts(stored, scans, root)
-    sources = {path: scan_page.source(scan) for path, scan in drawn.items()}
-    return [*write_pictures(root, sources, lambda path: scan_page.picture(drawn[path])), *write_texts(root, made)]
+    return [*write_texts(root, texts(stored, root))]
 
 
-def outdated(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[Path]:
-    """Pages that were made from results which are no more, or are on the first page now."""
-    there = sorted((root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
-    made = [path.relative_to(root) for path in there if MADE in path.read_text(encoding="utf-8")]
-    wanted = {*_paths(stored).values(), *([scan_page.PAGE] if scans else []), *scaling_page.texts()}
-    return [path for path in made if path not in wanted]
+def filled(template: Path, results: Results, file: Path) -> str:
+    """A template with every part of it filled in."""
+    text = template.read_text(encoding="utf-8")
+    parts = {part: make(results) for part, make in PARTS.items() if f"{{{part}}}" in text}
+    return text.format(results=file.name, named=cpu_name(results.machine), **parts)
 
 
-def page(results: Results, name: str, others: str) -> str:
-    """The page: the template with every part filled in."""
-    parts = {part: make(results) for part, make in PARTS.items()} | {"named": cpu_name(results.machine)}
-    return TEMPLATE.read_text(encoding="utf-8").format(results=name, others=others, **parts)
+# --- pages of the site ------------------------------------------------------------------------------------------------
+
+
+def figures(stored: dict[Path, Results]) -> dict[Path, str]:
+    """Pages with all figures of each machine, by their path; the site has them, the repository has not."""
+    return {_figures_of(file): filled(FIGURES_TEMPLATE, results, file) for file, results in stored.items()}
+
+
+def links(stored: dict[Path, Results]) -> str:
+    """A section for the site's page of `PAGE`, which leads to all others."""
+    lines = [f"- [{cpu_name(results.machine)}]({_figures_of(file).name})" for file, results in stored.items()]
+    return "\n## All figures\n\n" + "\n".join(lines) + "\n" + scaling_page.link()
+
+
+def _figures_of(file: Path) -> Path:
+    return PAGE.with_stem(f"{PAGE.stem}-{file.name.partition('.')[0]}")
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -277,6 +261,20 @@ def limits(results: Results) -> str:
     return markdown(columns, rows) if rows else "None."
 
 
+def slower(results: Results) -> str:
+    """The works in which a peer is faster, with the sizes and how many times as fast as it ours is there."""
+    speeds = speeds_in_cache(results)
+    sizes: dict[tuple[str, str, str], list[str]] = {}
+    for m in _counted(results):
+        rival = m.best_peer()
+        ratio = m.ratio(rival)
+        if rival and ratio is not None and ratio < 1:
+            key = m.of.work.title, rival.name, limit(m, speeds)
+            sizes.setdefault(key, []).append(f"2^{m.of.log2}: {times(ratio)}")
+    rows = [(work, peer, ", ".join(lines), held_by) for (work, peer, held_by), lines in sizes.items()]
+    return markdown(("work", "peer", "elements: fastq, times", "limit"), rows) if rows else "Nowhere."
+
+
 def section(name: str, columns: dict[str, Cell], is_shown: Callable[[Row], bool] = bool) -> Callable[[Results], str]:
     """A part of the page that lists rows of a section."""
 
@@ -337,6 +335,7 @@ PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "threads": lambda results: "one thread" if (count := results.settings["threads"]) == 1 else f"{count} threads",
     "summary": summary,
     "speed": speed_table,
+    "slower": slower,
     "limits": limits,
     "allocation": allocation,
     "throughput": throughput,

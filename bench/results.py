@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import compressed
-from .cases import WORKS, Case, case_of
+from .cases import EVERY_WORK, Case, case_of
 from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
 
 FORMAT = 2
@@ -136,7 +136,7 @@ class Results:
 
     def sort(self) -> None:
         """Order the measurements as the table of cases does."""
-        self.measurements.sort(key=lambda m: (WORKS.index(m.of.work), m.of.log2))
+        self.measurements.sort(key=lambda m: (EVERY_WORK.index(m.of.work), m.of.log2))
 
     def get(self, case: str) -> Measurement | None:
         """The measurement of a case, None where it was not measured."""

@@ -18,7 +18,6 @@ from .results import Measurement, Timing
 from .worker import Absent, Figures, Workers
 
 ROUNDS, ROUNDS_AT_LEAST = 7, 2
-THREADS = "at once"  # and a number: the names of the threads that prepare and compile
 ENDED_AT_MOST = 3  # crashes and hangs of a peer's process
 # memory of a peer over the bytes of the case: its library may make copies
 MEMORY_FACTOR = 1.5
@@ -139,8 +138,8 @@ def timing_of(turns: list[list[float]]) -> Timing:
 
 
 def in_threads(work: Callable[[Any], object], things: Iterable[Any]) -> None:
-    """Do work for each peer or cell in as many threads as there are cores: nothing is timed meanwhile."""
-    with ThreadPoolExecutor(cores(), THREADS) as pool:
+    """Do work for each peer in as many threads as there are cores: nothing is timed meanwhile."""
+    with ThreadPoolExecutor(cores()) as pool:
         deque(pool.map(work, things), maxlen=0)
 
 

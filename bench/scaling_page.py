@@ -1,4 +1,4 @@
-"""docs/performance-scaling.md and its pictures, made from stored results of `python -m bench scaling`."""
+"""The site's page on scaling and its pictures, made from stored results of `python -m bench scaling`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORED = results.STORED / "scaling"
 PAGE = Path("docs/performance-scaling.md")
 TEXT = """# Performance: threads
 
-Made by `python -m bench report` from `bench/results/scaling`; no figure here is typed by hand.
+Made from `bench/results/scaling` when these pages are built; no figure here is typed by hand.
 
 `python -m bench scaling` measures each case with 1, 2, 4, ... threads in one process, and in another one the roofline,
 which moves as many bytes and computes nothing. Shown is how many times as fast as our one thread ours and the roofline

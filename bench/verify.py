@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq import QuantizedArray, reference
+from fastq import QParams, QuantizedArray, reference
 
 from . import data
 from .calls import SCALE, Array, Operands, Results, call_of, results_of
@@ -45,10 +45,14 @@ def expected(case: Case) -> Results:
         if case.work.symmetric:  # says nothing
             del found["zero_point"]
     elif "values" in found:
-        own = reference.choose_qparams(o.first, o.code) if o.function == "fake_quantize" else None
+        own = _chosen(o) if o.function == "fake_quantize" else None
         p = o.qparams or own
         found["step"] = SCALE if p is None else _spread(replace(o, qparams=p))
     return found
+
+
+def _chosen(o: Operands) -> QParams:
+    return reference.choose_qparams(o.first, o.code, **o.granularity, symmetric=o.symmetric)
 
 
 def _spread(o: Operands) -> Array:

@@ -15,7 +15,6 @@ import contextlib
 import importlib
 import importlib.metadata
 import json
-import math
 import os
 import queue
 import statistics
@@ -67,7 +66,7 @@ class Worker:
     """The parent's end of the pipe; `installed` is a Python with a fastq of its own, which is used then."""
 
     def __init__(self, peer: str, threads: int, *, installed: str = "") -> None:
-        self.within, self.asked = ANSWER_WITHIN, 0
+        self.within = ANSWER_WITHIN
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
             [installed, "-P", "-m", INSTALLED, peer] if installed else [*PYTHON, "-m", f"{__package__}.worker", peer],
@@ -95,7 +94,6 @@ class Worker:
 
     def ask(self, **request: Any) -> Any:
         """Run the Child method named by `do` with the other arguments; Absent when it cannot."""
-        self.asked += 1
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
@@ -131,22 +129,18 @@ class Worker:
 
 
 class Workers:
-    """The workers of a run by name, started when they are first needed, and again when they have died."""
+    """The workers of a run by peer, started when they are first needed, and again when they have died."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.of: dict[str, Worker] = {}
 
     def __getitem__(self, peer: str) -> Worker:
-        return self.named(peer, peer, self.threads)
-
-    def named(self, name: str, peer: str, threads: int, most: float = math.inf) -> Worker:
-        """Return the worker of a name, a new one of a peer where it has died or has been asked `most` times."""
-        if name in self.of and not (self.of[name].alive and self.of[name].asked < most):
-            self.of.pop(name).close()
-        if name not in self.of:
-            self.of[name] = Worker(peer, threads)
-        return self.of[name]
+        if peer in self.of and not self.of[peer].alive:
+            self.of.pop(peer).close()
+        if peer not in self.of:
+            self.of[peer] = Worker(peer, self.threads)
+        return self.of[peer]
 
     def __enter__(self) -> Self:
         return self
@@ -209,10 +203,6 @@ class Child:
 
         fastq.set_num_threads(count)
         numba.set_num_threads(count)
-
-    def scan(self, part: str, **request: Any) -> Any:
-        """Do a part of the scan: a function of scan/measure.py."""
-        return getattr(importlib.import_module(".scan.measure", __package__), part)(**request)
 
     def time(self, variant: str, seconds: float) -> list[float]:
         """Seconds of a call, sampled for so long, after calls that are not counted; at least one sample."""

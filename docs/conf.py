@@ -26,6 +26,7 @@ extensions = [
     "sphinx_design",
     "bit_layouts",
     "pages",
+    "made_pages",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_ipython", "reference/api/*.rst.txt"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastq.ops.calibrate import Calibrator
     from fastq.ops.compare import compare
     from fastq.ops.dequantize import dequantize, dequantize_linear
-    from fastq.ops.minmax import magnitudes, minmax
+    from fastq.ops.minmax import minmax
     from fastq.ops.nesting import NestedScale, nest_scale
     from fastq.ops.packing import binarize, pack, unpack
     from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
@@ -76,7 +76,6 @@ __all__ = [
     "kernels",
     "layouts",
     "load",
-    "magnitudes",
     "minmax",
     "nest_scale",
     "pack",
@@ -110,7 +109,7 @@ _HOMES = {
     "fastq.ops.calibrate": ("Calibrator",),
     "fastq.ops.dequantize": ("dequantize", "dequantize_linear"),
     "fastq.ops.compare": ("compare",),
-    "fastq.ops.minmax": ("magnitudes", "minmax"),
+    "fastq.ops.minmax": ("minmax",),
     "fastq.ops.nesting": ("NestedScale", "nest_scale"),
     "fastq.ops.packing": ("binarize", "pack", "unpack"),
     "fastq.ops.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES, QType
+from fastq.formats.qtypes import QType
 
 from .. import formulas
 from ..calls import Array, Operands, dtype_of
@@ -64,50 +64,9 @@ def _elements(o: Operands) -> Made:
     return made, [o.first, *(o.beside if o.qparams else ())], (o.made,)
 
 
-def _choose_qparams(o: Operands) -> Made:
-    rule = rule_of(o)
-    return lambda x: formulas.parameters_of(jnp, x.astype(o.real), rule), [o.grouped(o.first)], ("scale", "zero_point")
-
-
 def _minmax(o: Operands) -> Made:
     rule = rule_of(o)
     return lambda x: formulas.ranges_of(jnp, x, rule), [o.grouped(o.first)], ("lo", "hi")
-
-
-def _compare(o: Operands) -> Made:
-    rule, real, given = rule_of(o), o.real, o.beside if o.qparams else ()
-    assert o.approximation is not None
-
-    def measured(x: jax.Array, values: jax.Array, *given: jax.Array) -> jax.Array:
-        clipped = formulas.is_clipped(jnp, x.astype(real), *given, rule) if given else None
-        values = formulas.decode(jnp, values.astype(real), *given, rule) if given else values
-        return formulas.measures_of(jnp, x.astype(jnp.float64), values.astype(jnp.float64), clipped)
-
-    return measured, [o.grouped(o.first), o.grouped(o.approximation), *given], ("measures",)
-
-
-def _binarize(o: Operands) -> Made:
-    def made(x: jax.Array) -> jax.Array:
-        octets = jnp.packbits(x > 0, axis=-1)
-        return jax.lax.bitcast_convert_type(octets ^ 128, jnp.int8) if o.qtype.signed else octets
-
-    return made, [o.first], ("codes",)
-
-
-_SMALL: dict[str, Callable[[Operands], Made]] = {  # whose results are allocated
-    "choose_qparams": _choose_qparams,
-    "minmax": _minmax,
-    "compare": _compare,
-}
-
-
-def _does(o: Operands) -> bool:
-    """Return whether blocks and bytes of codes are whole, and what is clipped is a matter of codes."""
-    qtype = QTYPES.get(o.code)
-    if qtype is None:
-        return not o.ragged
-    of_codes = not (o.function == "compare" and (qtype.packed or qtype.element))
-    return of_codes and not (qtype.packed and o.shape[-1] % 2) and not o.ragged
 
 
 def in_place(function: Function, inputs: list[jax.Array]) -> tuple[Callable[[], None], list[jax.Array]]:
@@ -122,13 +81,11 @@ def in_place(function: Function, inputs: list[jax.Array]) -> tuple[Callable[[], 
     return call, last
 
 
-def prepared(o: Operands, donates: bool = True) -> Runner | None:
-    """Prepare the work as a function of jax; None where blocks are ragged or rows end within a byte."""
-    if not _does(o):
-        return None
-    function, arrays, names = (_SMALL | {"binarize": _binarize}).get(o.function, _elements)(o)
+def prepared(o: Operands, donates: bool = True) -> Runner:
+    """Prepare the work as a function of jax."""
+    function, arrays, names = _minmax(o) if o.function == "minmax" else _elements(o)
     on_device = [jax.device_put(array) for array in arrays]
-    if donates and o.function not in _SMALL:
+    if donates:
         call, last = in_place(function, on_device)
         return Runner(call, lambda: {names[0]: np.asarray(last[0])})
     compiled = jax.jit(function)

@@ -30,31 +30,6 @@ def encode_and_decode(x, scale, zero, lowest, highest):
 
 
 @njit
-def is_clipped(x, scale, zero, lowest, highest):
-    return not lowest <= np.rint(x / scale) + zero <= highest
-
-
-@njit
-def round_bits(word, dropped, one, lowest, highest):
-    return (word + (((one << dropped) - one + (word >> dropped & one)) >> one)) >> dropped << dropped
-
-
-@njit
-def unpack_code(code, scale, offset, gap, nan):
-    return nan if code == gap else code * scale + offset
-
-
-@njit
-def keep(value, scale, zero, lowest, highest):
-    return value
-
-
-@njit
-def never(x, scale, zero, lowest, highest):
-    return False
-
-
-@njit
 def from_range(lo, hi, symmetric, lowest, highest):
     """Take scale and zero point from a range, all of one type."""
     scale, zero = (hi - lo) / (highest - lowest), (lowest + highest) / 2 * 0
@@ -212,41 +187,6 @@ def with_own(element: Any) -> Any:
     return loop
 
 
-def measured(value: Any, outside: Any) -> Any:
-    """Make a loop that sums the errors of an approximation in float64, and counts what no code reaches."""
-
-    @njit
-    def part(first, end, x, other, scale, zero, lowest, highest):
-        real = scale.dtype.type
-        squares = errors = relatives = power = most = most_relative = counted = clipped = 0.0
-        for i in range(first, end):
-            for j in range(x.shape[1]):
-                for k in range(x.shape[2]):
-                    a, b, last = min(j, scale.shape[1] - 1), min(k, scale.shape[2] - 1), scale.shape[3] - 1
-                    for n in range(x.shape[3]):
-                        s, z = scale[i, a, b, min(n, last)], zero[i, a, b, min(n, last)]
-                        exact = np.float64(x[i, j, k, n])
-                        error = abs(exact - np.float64(value(real(other[i, j, k, n]), s, z, lowest, highest)))
-                        squares += error * error
-                        errors += error
-                        power += exact * exact
-                        most = max(most, error)
-                        if exact != 0:
-                            relatives += error / abs(exact)
-                            most_relative = max(most_relative, error / abs(exact))
-                            counted += 1
-                        if outside(real(x[i, j, k, n]), s, z, lowest, highest):
-                            clipped += 1
-        return np.array((squares, errors, relatives, power, most, most_relative, counted, clipped))
-
-    @njit(parallel=True)
-    def loop(starts, x, other, scale, zero, lowest, highest, found):
-        for s in prange(len(found)):
-            found[s] = part(starts[s], starts[s + 1], x, other, scale, zero, lowest, highest)
-
-    return loop
-
-
 @njit(parallel=True)
 def pack_pairs(codes, packed):
     for i in prange(codes.shape[0]):
@@ -268,29 +208,15 @@ def unpack_pairs(packed, sign, codes):
                 codes[i, j, codes.shape[2] - 1] = (packed[i, j, codes.shape[2] // 2] & 15 ^ sign) - sign
 
 
-@njit(parallel=True)
-def keep_signs(x, nothing, packed):
-    for i in prange(packed.shape[0]):
-        for j in range(packed.shape[1]):
-            for k in range(packed.shape[2]):
-                octet = nothing
-                for bit in range(min(8, x.shape[2] - 8 * k)):
-                    if x[i, j, 8 * k + bit] > 0:
-                        octet += 128 >> bit
-                packed[i, j, k] = octet
-
-
 # function -> what becomes of an element
 ELEMENTS = {
     "quantize": encode,
     "quantize_linear": encode,
-    "requantize": encode,
     "fake_quantize": encode_and_decode,
     "dequantize": decode,
     "dequantize_linear": decode,
 }
-WITH_GIVEN = {element: with_given(element) for element in (encode, encode_and_decode, decode, round_bits, unpack_code)}
+WITH_GIVEN = {element: with_given(element) for element in (encode, encode_and_decode, decode)}
 WITH_OWN = {element: with_own(element) for element in (encode, encode_and_decode)}
 GROUPS_WITH_GIVEN = {element: groups_with_given(element) for element in WITH_GIVEN}
 GROUPS_WITH_OWN = {element: groups_with_own(element) for element in WITH_OWN}
-MEASURE_CODES, MEASURE_VALUES = measured(decode, is_clipped), measured(keep, never)

@@ -1,7 +1,4 @@
-"""Numba as one would write it first: the plain loops of loops.py, with memory for their results.
-
-Numba takes neither float16 nor the dtypes of ml_dtypes, nor memory that is unaligned or byte-swapped.
-"""
+"""Numba as one would write it first: the plain loops of loops.py, with memory for their results."""
 
 from __future__ import annotations
 
@@ -12,17 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import get_num_threads, njit, prange
 
-from fastq.formats.qtypes import QTYPES
-
 from .. import data
-from ..calls import KEEPBITS, NO_FORMAT, OFFSET, SCALE, Array, Operands
-from ..formulas import MEASURES
+from ..calls import Array, Operands
 from . import Runner, loops
 from .loops import ELEMENTS, GROUPS_WITH_GIVEN, GROUPS_WITH_OWN, WITH_GIVEN, WITH_OWN
 
 Call = Callable[[], Any]
-FOUR_BITS = ("int4", "uint4")
-HALVES = {"float16", "bfloat16"}
 AXES = 4
 
 
@@ -151,58 +143,10 @@ def _elements(o: Operands) -> Call:
     return lambda: use_given(element, x, view, given, limits, made) or result
 
 
-def _choose_qparams(o: Operands) -> Call:
-    return Ranges(o, loop_view([o.grouped(o.first)], o.shared), 0, 0).choose
-
-
 def _minmax(o: Operands) -> Call:
     dtype = o.first.dtype
     nothing = (np.iinfo(dtype).max, np.iinfo(dtype).min) if dtype.kind in "iu" else (np.inf, -np.inf)
     return Ranges(o, loop_view([o.grouped(o.first)], o.shared), *nothing).find
-
-
-def _compare(o: Operands) -> Call:
-    assert o.approximation is not None
-    both = list(map(o.grouped, (o.first, o.approximation)))
-    view = loop_view(both, o.shared)
-    arrays = _slices(view.shape[0]), *map(view.all, both)
-    given = [np.ones((view.shape[0], 1, 1, 1))] * 2 if o.qparams is None else view.given(o)
-    loop, limits = loops.MEASURE_CODES if o.qparams else loops.MEASURE_VALUES, o.limits or (0.0, 0.0)
-    found = np.ones((len(arrays[0]) - 1, MEASURES))
-
-    def call() -> tuple[Any, ...]:
-        loop(*arrays, *given, *limits, found)
-        return (*found[:, :4].sum(0), *found[:, 4:6].max(0), *found[:, 6:].sum(0))
-
-    return call
-
-
-def _binarize(o: Operands) -> Call:
-    shape = (*o.shape[:-1], -(-o.shape[-1] // 8))
-    packed = np.ones(shape, o.qtype.storage) if o.out is None else o.out
-    return lambda: loops.keep_signs(o.first, o.qtype.qmin, packed) or packed
-
-
-def _with_numbers(element: Any, first: Array, result: Array, *numbers: Any) -> Call:
-    """A call that computes all elements with the same numbers."""
-    view = loop_view([first, result], tuple(range(first.ndim)))
-    x, made = view.all(first), view.all(result)
-    given = view.repeated(*(np.full(view.own, number) for number in numbers[:2]))
-    return lambda: use_given(element, x, view, given, numbers[2:], made)
-
-
-def _bitround(o: Operands) -> Call:
-    rounded, word = np.ones_like(o.first) if o.out is None else o.out, np.dtype(f"u{o.first.itemsize}").type
-    numbers = word(np.finfo(o.first.dtype).nmant - KEEPBITS), word(1), word(0), word(0)
-    call = _with_numbers(loops.round_bits, o.first.view(word), rounded.view(word), *numbers)
-    return lambda: call() or rounded
-
-
-def _unpack_array(o: Operands) -> Call:
-    values, real = np.ones_like(o.first, o.result_dtype), o.result_dtype.type
-    numbers = real(SCALE), real(OFFSET), real(o.qtype.qmin), real(np.nan)
-    call = _with_numbers(loops.unpack_code, o.first, values, *numbers)
-    return lambda: call() or values
 
 
 def _three_axes(array: Array) -> Array:
@@ -223,33 +167,10 @@ def _unpack(o: Operands) -> Call:
 
 _LOOPS: dict[str, Callable[[Operands], Call]] = {
     **dict.fromkeys(ELEMENTS, _elements),
-    "choose_qparams": _choose_qparams,
     "minmax": _minmax,
-    "compare": _compare,
-    "binarize": _binarize,
-    "bitround": _bitround,
-    "xarray.unpack_array": _unpack_array,
     "pack": _pack,
     "unpack": _unpack,
 }
-
-
-def _numba_takes(o: Operands) -> bool:
-    """Return whether Numba takes the dtypes and memory of all operands and results; codes are whole bytes or halves."""
-    takes = o.first.flags.aligned and o.first.dtype.isnative and not HALVES & {o.dtype, o.first.dtype.name}
-    if o.function not in _LOOPS or not takes:
-        return False
-    if o.function in ("pack", "unpack"):
-        return o.code in FOUR_BITS
-    if o.code not in QTYPES:
-        return o.code == NO_FORMAT
-    makes_no_codes = o.function in ("choose_qparams", "fake_quantize")
-    return not (o.qtype.element or o.qtype.block_size) and (o.qtype.fills_storage or makes_no_codes)
-
-
-def numba_loop(o: Operands) -> Call | None:
-    """Return the work as parallel loops; None where Numba does not take it, or blocks are ragged."""
-    return _LOOPS[o.function](o) if _numba_takes(o) and not o.ragged else None
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -279,8 +200,7 @@ def dequantize(o: Operands) -> Runner:
 
 
 def prepared(o: Operands) -> Runner:
-    call = numba_loop(o)
-    assert call is not None
+    call = _LOOPS[o.function](o)
     if o.function == "minmax":
         return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
     return Runner(call, lambda: {o.made: call()})

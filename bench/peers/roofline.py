@@ -24,7 +24,6 @@ from . import Runner
 
 LINE = Vec(types.uint8, ALIGNMENT)
 READS_ALONE = 4  # lines in a step that writes none
-FEW_RATIOS = ((READS_ALONE, 0), (4, 1), (2, 1), (1, 1), (1, 2), (1, 4))
 CLOSE = 0.02  # how near the ratio of lines is to that of bytes; nearer ones would be compiled for each size
 AHEAD = 2048  # bytes, as far as the kernels look
 # below it a second thread costs more than it brings
@@ -41,19 +40,7 @@ def lines(bytes_of: Pass) -> tuple[int, int, int]:
         reads, writes = _terms(bytes_of.read / bytes_of.written)
     else:
         writes, reads = _terms(bytes_of.written / bytes_of.read)
-    return reads, writes, _steps(bytes_of, reads, writes)
-
-
-def nearest_lines(bytes_of: Pass) -> tuple[int, int, int]:
-    """Return the same for the nearest of few ratios, where each is compiled in each process; one step at least."""
-    written = bytes_of.written / max(sum(bytes_of), 1)
-    reads, writes = min(FEW_RATIOS, key=lambda pair: abs(pair[1] / sum(pair) - written))
-    return reads, writes, max(_steps(bytes_of, reads, writes), 1)
-
-
-def _steps(bytes_of: Pass, reads: int, writes: int) -> int:
-    """How many steps of `reads` and `writes` lines move the bytes of a pass."""
-    return -(-sum(bytes_of) // ((reads + writes) * ALIGNMENT))
+    return reads, writes, -(-sum(bytes_of) // ((reads + writes) * ALIGNMENT))
 
 
 def _terms(ratio: float) -> tuple[int, int]:

@@ -49,35 +49,15 @@ def use_given(element: Any, rule: Rule, x: Tensor, scale: Tensor, zero: Tensor, 
 
 
 def use_own(element: Any, rule: Rule, x: Tensor, scale: Tensor, zero: Tensor, result: Tensor) -> None:
-    choose(rule, x, scale, zero)
-    use_given(element, rule, x, scale, zero, result)
-
-
-def choose(rule: Rule, x: Tensor, scale: Tensor, zero: Tensor) -> None:
     s, z = formulas.parameters_of(torch, x.to(scale.dtype), rule)
     scale.copy_(s)
     zero.copy_(z)
-
-
-def find_ranges(rule: Rule, x: Tensor, low: Tensor, high: Tensor) -> None:
-    lo, hi = formulas.ranges_of(torch, x, rule)
-    low.copy_(lo)
-    high.copy_(hi)
+    use_given(element, rule, x, scale, zero, result)
 
 
 def decode_pairs(half: Callable[[Tensor], Tensor], packed: Tensor, scale: Tensor, result: Tensor) -> None:
     pairs = torch.stack((half(packed & 15), half(packed >> 4)), -1)
     result.copy_(pairs.flatten(-2) * scale.to(torch.float32))
-
-
-def measure_codes(rule: Rule, x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor, sums: Tensor) -> None:
-    clipped = formulas.is_clipped(torch, x.to(scale.dtype), scale, zero, rule)
-    values = formulas.decode(torch, codes.to(scale.dtype), scale, zero, rule)
-    measure_values(x, values, clipped, sums)
-
-
-def measure_values(x: Tensor, values: Tensor, clipped: Tensor | None, sums: Tensor) -> None:
-    sums.copy_(formulas.measures_of(torch, x.double(), values.double(), clipped))
 
 
 # --- works ------------------------------------------------------------------------------------------------------------
@@ -97,36 +77,7 @@ def _elements(o: Operands) -> Made:
     return use_own if own else use_given, arguments, {o.made: result}
 
 
-def _choose_qparams(o: Operands) -> Made:
-    scale, zero = _own(o, o.real)
-    arguments = rule_of(o), *map(tensor, (o.grouped(o.first), scale, zero))
-    return choose, arguments, {"scale": scale, "zero_point": zero}
-
-
-def _minmax(o: Operands) -> Made:
-    lo, hi = _own(o, o.first.dtype)
-    return find_ranges, (rule_of(o), *map(tensor, (o.grouped(o.first), lo, hi))), {"lo": lo, "hi": hi}
-
-
-def _compare(o: Operands) -> Made:
-    assert o.approximation is not None
-    sums, both = np.ones(formulas.MEASURES), map(tensor, map(o.grouped, (o.first, o.approximation)))
-    if o.qparams is None:
-        return measure_values, (*both, None, tensor(sums)), {"measures": sums}
-    return measure_codes, (rule_of(o), *both, *map(tensor, o.beside), tensor(sums)), {"measures": sums}
-
-
-_FUNCTIONS: dict[str, Callable[[Operands], Made]] = {
-    **dict.fromkeys(ELEMENTS, _elements),
-    "choose_qparams": _choose_qparams,
-    "minmax": _minmax,
-    "compare": _compare,
-}
-
-
-def prepared(o: Operands, compiled: Callable[[Any], Any] = COMPILED) -> Runner | None:
-    """Prepare the work as a function of torch that is compiled; None where blocks are ragged."""
-    if o.ragged:
-        return None
-    function, arguments, results = _FUNCTIONS[o.function](o)
-    return Runner(partial(compiled(function), *arguments), lambda: results)
+def prepared(o: Operands) -> Runner:
+    """Prepare the work as a function of torch that is compiled."""
+    function, arguments, results = _elements(o)
+    return Runner(partial(COMPILED(function), *arguments), lambda: results)

@@ -221,15 +221,6 @@ class PartialOperands(NamedTuple):
     hi: Any
 
 
-@with_body("magnitudes")
-class MagnitudeOperands(NamedTuple):
-    """Pointers of a reduction of elements to smallest and largest magnitudes."""
-
-    src: Any
-    lo: Any
-    hi: Any
-
-
 @with_body("range_search")
 class SearchOperands(NamedTuple):
     """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""

@@ -16,7 +16,7 @@ from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
 from fastq.kernels.args import BitPairOperands, BitRoundOperands
-from fastq.ops.minmax import MAGNITUDES
+from fastq.ops.minmax import MINMAX
 from fastq.plan.arrange import arrange
 from fastq.plan.cache import Call, call
 from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
@@ -229,7 +229,8 @@ def largest(x: Array) -> float:
     if not x.size:
         return 0.0
     options = None, 0, "zero"
-    found = float(call(MAGNITUDES, x, options=options, types=(type(None), int))[1])
+    lo, hi = map(float, call(MINMAX, x, options=options, types=(type(None), int)))
+    found = max(-lo, hi)
     if math.isinf(found):
         with np.errstate(invalid="ignore"):
             found = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.kernels.args import MagnitudeOperands, MinMaxOperands
 from fastq.plan.cache import Call, call
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.reduction import Extremes
 from fastq.plan.refusal import refuse_nan
 from fastq.requests.options import MinMaxOptions
-from fastq.requests.values import as_real, ranges_of
+from fastq.requests.values import ranges_of
 from fastq.results import Axis
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
@@ -53,89 +50,13 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     return result
 
 
-def magnitudes(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
-    """Return the smallest nonzero and the largest magnitude in one pass: the range that a float format must cover.
-
-    Divided by a scale, they show whether numbers become 0 or are clipped: float8_e4m3fn has numbers from 2**-9 to 448.
-
-    Parameters
-    ----------
-    x : array_like
-        Array of dtype float16, bfloat16, float32 or float64; may have infinities.
-    axis, block_size
-        As in `quantize`: each channel or block has its own magnitudes.
-    nan : {"raise", "zero"}
-        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0.
-
-    Returns
-    -------
-    smallest, largest : ndarray
-        Magnitudes in the dtype of x and the shape of the scale of `quantize`; both are 0 if all elements are 0.
-
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        If an argument is not as described, x has NaN (unless ``nan="zero"``), or a part is empty and has no magnitude.
-
-    Examples
-    --------
-    >>> import numpy as np, fastq
-    >>> fastq.magnitudes(np.array([[-3.0, 0.0], [0.5, 8.0]], np.float32), axis=0)
-    (array([3. , 0.5], dtype=float32), array([3., 8.], dtype=float32))
-    """
-    result: tuple[Array, Array] = call(
-        MAGNITUDES, x, options=(axis, block_size, nan), types=(type(axis), type(block_size))
-    )
-    return result
-
-
 def _resolve_minmax(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
-    return _extremes(call, x, MinMaxOperands)
-
-
-MINMAX = Operation(
-    name="MINMAX",
-    function="minmax",
-    resolve=_resolve_minmax,
-    options=MinMaxOptions,
-    operands=("x",),
-    labels="ranges",
-)
-
-
-def _resolve_magnitudes(call: Call, x: Array) -> BoundCall:
-    """Resolve the smallest magnitudes but 0 and the largest ones; where all elements are 0, so are both."""
-    as_real(x.dtype, "x")
-    of_numbers = _extremes(call, x, MagnitudeOperands)
-
-    @in_standard_mode
-    def launch(x: Array, *_: object) -> tuple[Array, Array]:
-        lo, hi = of_numbers(x)
-        hi[hi < 0] = 0  # the largest of no numbers
-        lo[hi == 0] = 0
-        return lo, hi
-
-    return launch
-
-
-MAGNITUDES = Operation(
-    name="MAGNITUDES",
-    function="magnitudes",
-    resolve=_resolve_magnitudes,
-    options=MinMaxOptions,
-    operands=("x",),
-    labels="ranges",
-)
-
-
-def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
-    """Resolve a reduction to two numbers of each part, by the body of these operands."""
     where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
     if x.size == 0:
         new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
-    reduce = Extremes(x, where, nan, operands)
+    reduce = Extremes(x, where, nan)
     as_they_are, arranged = reduce.dtype == dtype and reduce.view.order is None, reduce.view.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
@@ -147,3 +68,13 @@ def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
         return arranged(lo.astype(dtype, copy=False)), arranged(hi.astype(dtype, copy=False))
 
     return launch
+
+
+MINMAX = Operation(
+    name="MINMAX",
+    function="minmax",
+    resolve=_resolve_minmax,
+    options=MinMaxOptions,
+    operands=("x",),
+    labels="ranges",
+)

@@ -1,4 +1,4 @@
-"""The works whose machine code is made ahead of time, and the calls of each work.
+"""The works whose machine code is made ahead of time, and the calls of each work, which works.toml lists.
 
 A wheel with machine code has the code of all works. A test ensures that the pages need no other code. Calls are planned
 and not launched, so arrays of any size cost nothing; the kernels of a call do not depend on elements.
@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+import re
+import string
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.range_methods import MSERange
-from fastq.ops.bitround import BIT_INFORMATION, BITROUND
+from fastq.ops.bitround import BIT_INFORMATION, BITROUND, bit_information, bitround
 from fastq.ops.calibrate import Calibrator
 from fastq.ops.cast import cast_floats, unpack_integers
 from fastq.ops.compare import compare
-from fastq.ops.dequantize import dequantize_linear
+from fastq.ops.dequantize import dequantize, dequantize_linear
 from fastq.ops.gguf import GGUF_DEQUANTIZE, GGUF_QUANTIZE
-from fastq.ops.minmax import magnitudes, minmax
+from fastq.ops.minmax import minmax
+from fastq.ops.nesting import nest_scale
 from fastq.ops.packing import binarize, pack, unpack
 from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
 from fastq.ops.requantize import requantize
@@ -33,112 +38,136 @@ from fastq.results import QuantizedArray
 from fastq.system import lazy
 from fastq.system.dtypes import Array
 
-Function = Callable[..., object]
-
-# an example, a few rows, a page of memory, weights, what outgrows caches, wide rows, a series
-SHAPES = ((4, 6), (8, 64), (64, 64), (256, 512), (4096, 4096), (64, 1 << 20), (1 << 16,))
-
-
-class Calls(NamedTuple):
-    """Calls of functions with each dtype of the values, each second argument, each scheme and each shape."""
-
-    functions: tuple[Function, ...]  # functions of values, a second argument, if any, and the options of a scheme
-    dtypes: str  # dtypes of the values
-    arguments: str  # second arguments: code formats; "-" for none
-    schemes: tuple[dict[str, Any], ...] = ({},)  # options by which elements share parameters
-    shapes: tuple[tuple[int, ...], ...] = SHAPES  # shapes of the values
-
-    def each(self) -> list[Callable[[], object]]:
-        """Return a function for each call, which plans it."""
-        product = itertools.product(
-            self.functions, self.dtypes.split(), self.arguments.split(), self.schemes, self.shapes
-        )
-        return [functools.partial(_call, *one) for one in product if len(one[4]) > 1 or "axis" not in one[3]]
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SHAPES: dict[str, list[list[int]]] = _TABLE.pop("shapes")
+_TEXTS: dict[str, str] = _TABLE.pop("texts")
+WORKS: dict[str, dict[str, str]] = _TABLE  # by name: calls, a line each, by the shapes that they are made with
+CORNERS = "corners"  # the calls of public corners, which are no names here
 
 
-def _call(function: Function, dtype: str, argument: str, scheme: dict[str, Any], shape: tuple[int, ...]) -> None:
-    kind = lazy.module("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
-    function(np.zeros(shape, kind), *([argument] if argument != "-" else []), **scheme)
+def calls(text: str) -> Iterator[str]:
+    """Yield the calls of lines: one for each choice of alternatives."""
+    while "$" in text:
+        text = string.Template(text).substitute(_TEXTS)
+    for line in text.strip().splitlines():
+        parts = re.split(r"\{(.*?)\}", line)
+        choices = [part.split("|") if place % 2 else [part] for place, part in enumerate(parts)]
+        yield from map("".join, itertools.product(*choices))
 
 
-def _quantized(x: Array, name: str, **scheme: Any) -> QuantizedArray:
+def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
+    """Plan the calls of works, which compiles their kernels; `track` may show the progress."""
+    with planned_only():
+        for make in track([make for name in names for make in _plans(WORKS[name])]):
+            make()
+
+
+def _plans(work: dict[str, str]) -> Iterator[Callable[[], object]]:
+    """Yield a function for each call of a work, which plans it."""
+    for kind, text in work.items():
+        if kind != CORNERS:
+            for written, shape in itertools.product(calls(text), map(tuple, SHAPES[kind])):
+                if len(shape) > 1 or "axis" not in written:
+                    yield functools.partial(_make, written, shape)
+
+
+def _make(written: str, shape: tuple[int, ...]) -> None:
+    eval(compile(written, "works.toml", "eval"), {}, Names(shape, quantized_to_ones, np.zeros))
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+DTYPES = {"x": "float32", "out": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+DTYPES |= {"i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32", "i64": "int64"}
+
+
+class Names(dict[str, Any]):
+    """What calls name: arrays of a shape, by dtypes, numbers of rows and columns, and functions.
+
+    Arrays are made when they are named, by `filled`. `quantized` makes those that calls begin with.
+    """
+
+    def __init__(self, shape: tuple[int, ...], quantized: Callable[..., QuantizedArray], filled: Any) -> None:
+        self.shape = shape
+        self.filled = filled
+        self.quantized = quantized
+        super().__init__(_NAMES, n=shape[0], m=shape[-1], q=self._q, given=self._given, fake_given=self._fake_given)
+        self |= {"decoded": self._decoded, "compared": self._compared}
+
+    def __missing__(self, name: str) -> Any:
+        n, m = self.shape[0], self.shape[-1]
+        shapes = {"wide": (n, 256), "images": (n, m // 16, 4, 4)}
+        if name == "bfloat16":
+            made = lazy.module("ml_dtypes").bfloat16
+        elif name == "bits":
+            made = np.zeros((n, m // 8), np.uint8)
+        elif name in DTYPES or name in shapes:
+            made = self.filled(shapes.get(name, self.shape), _dtype(DTYPES.get(name, "float32")))
+        else:
+            raise KeyError(name)
+        self[name] = made
+        return made
+
+    def _q(self, dtype: str, of: Array | None = None, **scheme: Any) -> QuantizedArray:
+        return self.quantized(self["x"] if of is None else of, dtype, **scheme)
+
+    def _given(self, x: Array, dtype: str, **scheme: Any) -> object:
+        return quantize(x, qparams=self.quantized(x, dtype, **scheme).qparams)
+
+    def _fake_given(self, x: Array, dtype: str, **scheme: Any) -> object:
+        return fake_quantize(x, qparams=self.quantized(x, dtype, **scheme).qparams)
+
+    def _decoded(self, x: Array, dtype: str, **scheme: Any) -> object:
+        return self.quantized(x, dtype, **scheme).dequantize()
+
+    def _compared(self, x: Array, dtype: str, **scheme: Any) -> object:
+        return compare(x, self.quantized(x, dtype, **scheme))
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(lazy.module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+
+def quantized_to_ones(x: Array, name: str, **scheme: Any) -> QuantizedArray:
+    """Quantize with scales of 1, as planned calls compute none."""
     q = quantize(x, name, **scheme)
-    q.scale[...], q.zero_point[...] = 1, 0
+    q.scale[...] = 1
+    q.zero_point[...] = 0
     return q
 
 
-def _given(x: Array, name: str, **scheme: Any) -> None:
-    quantize(x, qparams=_quantized(x, name, **scheme).qparams)
+def _ones(shape: Any, dtype: Any = "float32") -> Array:
+    return np.ones(shape, dtype)
 
 
-def _fake_given(x: Array, name: str, **scheme: Any) -> None:
-    fake_quantize(x, qparams=_quantized(x, name, **scheme).qparams)
+def _packed(x: Array, name: str, **options: Any) -> Array:
+    return unpack(pack(x, name, **options), name, shape=x.shape, **options)
 
 
-def _back(x: Array, name: str, **scheme: Any) -> None:
-    _quantized(x, name, **scheme).dequantize()
-
-
-def _back_to_others(x: Array, name: str, **scheme: Any) -> None:
-    q = _quantized(x, name, **scheme)
-    for dtype in ("float16", lazy.module("ml_dtypes").bfloat16, "float64"):
-        q.dequantize(dtype=dtype)
-
-
-def _compare(x: Array, name: str, **scheme: Any) -> None:
-    compare(x, _quantized(x, name, **scheme))
-
-
-def _compare_values(x: Array) -> None:
-    compare(x, x)
-
-
-def _compare_decoded(x: Array) -> None:
-    compare(x, np.zeros(x.shape, np.float32))
-
-
-def _pack(x: Array, name: str, **options: Any) -> None:
-    unpack(pack(x, name, **options), name, shape=x.shape, **options)
-
-
-def _linear(x: Array, name: str, **options: Any) -> None:
-    quantize_linear(x, 1.0, dtype=name, **options)
-
-
-def _bias(x: Array) -> None:
-    dequantize_linear(x, np.ones(len(x), np.float32), axis=0)
-
-
-def _requantize(acc: Array, convention: str, **scheme: Any) -> None:
+def _requantized(acc: Array, convention: str, **scheme: Any) -> list[Array]:
+    """Requantize with and without a bias, to both formats, by multipliers of both types."""
     channels = acc.shape[scheme["axis"]] if scheme else ()
-    biases, kinds = (None, np.zeros(channels, acc.dtype)), (np.float32, np.float64)
-    for bias, name, kind in itertools.product(biases, ("int8", "uint8"), kinds):
+    options = itertools.product((None, np.zeros(channels, acc.dtype)), ("int8", "uint8"), (np.float32, np.float64))
+    return [
         requantize(acc, np.ones(channels, kind), 0, name, bias=bias, convention=convention, **scheme)
+        for bias, name, kind in options
+    ]
 
 
-def _calibrate(x: Array, name: str, **options: Any) -> None:
-    Calibrator(name, **options).update(x)
+def _cast_floats(x: Array, dtype: np.dtype[Any], **options: Any) -> object:
+    return cast_floats(x, dtype, **options)
 
 
-def _cast(x: Array, name: str, **options: Any) -> None:
-    cast_floats(x, np.dtype(name), **options)
-
-
-def _unpack_cf(x: Array, name: str) -> None:
+def _unpacked(x: Array, name: str) -> None:
+    """Decode packed science data with units of both types, with a fill value and without."""
     units: tuple[Array, Array] = np.ones(1, np.float32), np.ones(1)
     for unit, gaps in itertools.product(units, ((), (0,))):
         unpack_integers(x, np.dtype(name), unit, unit, gaps)
 
 
-def _range_of(x: Array, name: str, **scheme: Any) -> None:
-    choose_qparams(x, name, **scheme)
-
-
-def _binarize(x: Array, name: str, **options: Any) -> None:
-    binarize(x, dtype=name, **options)
-
-
-def _round_bits(x: Array) -> None:
+def _rounded(x: Array) -> None:
+    """Round to bits and digits, and count bits."""
     for options in ((7, None, None, "numcodecs"), (7, None, None, "netcdf"), (None, 3, None, "numcodecs")):
         call(BITROUND, x, options=options, types=(*map(type, options[:3]),))
     call(BIT_INFORMATION, x, options=(-1,), types=(int,))
@@ -149,139 +178,27 @@ def _to_blocks(x: Array, name: str, **options: str) -> Array:
     return blocks
 
 
-def _weighed(x: Array, name: str, **options: str) -> None:
+def _weighed(x: Array, name: str, **options: str) -> Array:
     imatrix = np.ones(x.shape[-1], x.dtype)
-    call(GGUF_QUANTIZE, x, None, imatrix, options=BlockOptions(name, **options), types=(str,))
+    blocks: Array = call(GGUF_QUANTIZE, x, None, imatrix, options=BlockOptions(name, **options), types=(str,))
+    return blocks
 
 
-def _from_blocks(x: Array, name: str) -> None:
-    call(GGUF_DEQUANTIZE, _to_blocks(x, name), options=(name,), types=(str,))
+def _from_blocks(x: Array, name: str) -> object:
+    return call(GGUF_DEQUANTIZE, _to_blocks(x, name), options=(name,), types=(str,))
 
 
-WHOLE: dict[str, Any] = {}
-ROWS: dict[str, Any] = {"axis": 0}
-COLUMNS: dict[str, Any] = {"axis": 1}
-BLOCKS: tuple[dict[str, Any], ...] = tuple({"axis": 1, "block_size": size} for size in (32, 64, 128))
-ALL = (WHOLE, ROWS, COLUMNS, *BLOCKS)
-SYMMETRIC = tuple(scheme | {"symmetric": True} for scheme in ALL)
-ROUND_TRIP: tuple[Function, ...] = quantize, _given, _back
-_TEXTBOOK_SYMMETRIC: dict[str, Any] = {"convention": "textbook", "symmetric": True}
-_SMALL_BLOCKS = "Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4"  # of GGUF
-_LARGE_BLOCKS = "Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS"
-_NESTED = tuple({"axis": 1, "block_size": size} for size in (32, 64, 128, 256))  # scales of blocks
-_IN_FILES = {"convention": replace(CONVENTIONS["onnx"], stored_type="input")}  # scales of half precision, as of x
-_FLOAT_ZERO_POINT = replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")  # of the tutorial
-SEARCHED: dict[str, Any] = {"range": MSERange()}
-RANDOM: dict[str, Any] = {"rounding": "stochastic", "rng": 0}
-
-WORKS: dict[str, tuple[Calls, ...]] = {
-    "int8": (
-        Calls((*ROUND_TRIP, _compare), "float32", "int8 uint8", (*ALL, *SYMMETRIC)),
-        Calls((quantize,), "float32", "int8", ({"axis": 1, "block_size": 16, "symmetric": True},)),
-        Calls((fake_quantize, _fake_given), "float32", "int8", (*ALL[:4], *SYMMETRIC[:4])),
-        Calls((fake_quantize,), "float32", "uint8"),
-        Calls((quantize,), "float32", "int8", tuple(scheme | SEARCHED for scheme in (ROWS, SYMMETRIC[1]))),
-        Calls(ROUND_TRIP, "float32", "uint8", (WHOLE | {"convention": "torch"},)),
-    ),
-    "int4": (
-        Calls((*ROUND_TRIP, _compare), "float32", "int4 uint4", (WHOLE, ROWS, *BLOCKS, *SYMMETRIC[3:])),
-        Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (WHOLE, ROWS, *ALL[3:]))),
-        Calls((quantize,), "float32", "int4", tuple(scheme | SEARCHED for scheme in (*SYMMETRIC[:2], *SYMMETRIC[3:]))),
-        Calls(ROUND_TRIP, "float32", "int4", (SYMMETRIC[5] | {"convention": "compressed-tensors"},)),
-        Calls((fake_quantize,), "float32", "int4", (SYMMETRIC[1], *BLOCKS[::2], SYMMETRIC[3], SYMMETRIC[5])),
-        Calls((_pack,), "int8", "int4 int2", ({}, {"axis": 0})),
-        Calls((_pack,), "uint8", "uint4 uint3 uint2 uint1", ({}, {"axis": 0})),
-        Calls((_pack,), "uint8", "uint1", ({"bitorder": "big"},)),
-    ),
-    "int16": (
-        Calls((*ROUND_TRIP, _compare), "float32", "int16 uint16", (WHOLE, ROWS, SYMMETRIC[0], SYMMETRIC[1])),
-        Calls((_linear,), "float32", "int16", (RANDOM,)),
-    ),
-    "float8": (
-        Calls(
-            (*ROUND_TRIP, _compare), "float32", "float8_e4m3fn float8_e5m2", (SYMMETRIC[0], SYMMETRIC[1], SYMMETRIC[5])
-        ),
-        Calls((fake_quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[0], SYMMETRIC[1])),
-    ),
-    "microscaling": (
-        Calls((*ROUND_TRIP, _compare), "float32 bfloat16", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),
-        Calls((fake_quantize,), "float32", "mxfp4 mxfp8_e4m3 nvfp4", (COLUMNS,)),
-    ),
-    "codebooks": (
-        Calls((*ROUND_TRIP, _compare), "float32", "nf4", (SYMMETRIC[4],)),
-        Calls((quantize, _back), "float32", "dynamic8", _NESTED, ((1, 4), (1, 1 << 16))),
-    ),
-    "dtypes": (
-        Calls(ROUND_TRIP, "float16 bfloat16 float64", "int8", (WHOLE, ROWS, SYMMETRIC[1], SYMMETRIC[4])),
-        Calls((fake_quantize, _compare), "float16 bfloat16 float64", "int8", (WHOLE, SYMMETRIC[1])),
-        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "int4", (BLOCKS[0], SYMMETRIC[3], SYMMETRIC[5])),
-        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "float8_e4m3fn", (SYMMETRIC[1],)),
-        Calls((*ROUND_TRIP, _compare), "float16 bfloat16", "nf4", (SYMMETRIC[4],)),
-        Calls((quantize,), "float16 bfloat16", "int8", (SYMMETRIC[1] | _IN_FILES,)),
-        Calls((quantize,), "float16 bfloat16", "int4", tuple(SYMMETRIC[k] | _IN_FILES for k in (3, 5))),
-        Calls((_back_to_others,), "float32", "int8", (WHOLE, SYMMETRIC[1])),
-        Calls((_back_to_others,), "float32", "int4", (SYMMETRIC[3], SYMMETRIC[5])),
-    ),
-    "stochastic": (
-        Calls((quantize, fake_quantize), "float32", "int8", (RANDOM, SYMMETRIC[1] | RANDOM)),
-        Calls((quantize,), "float32", "int4", (SYMMETRIC[3] | RANDOM,)),
-        Calls((quantize,), "float32", "float8_e4m3fn", (SYMMETRIC[1] | RANDOM,)),
-        Calls((quantize,), "float32", "mxfp4", (COLUMNS | RANDOM,)),
-        Calls((_linear,), "float32", "bfloat16", ({}, RANDOM)),
-    ),
-    "textbook": (
-        Calls(
-            (*ROUND_TRIP, _compare),
-            "float32",
-            "int8 uint8",
-            tuple(scheme | {"convention": "textbook"} for scheme in (WHOLE, SYMMETRIC[0], ROWS, SYMMETRIC[1])),
-        ),
-        Calls(
-            (*ROUND_TRIP, _compare), "float64", "int8 uint8 uint16", ({"convention": "textbook"}, _TEXTBOOK_SYMMETRIC)
-        ),
-        Calls((quantize, _back), "float32", "uint8", ({"convention": _FLOAT_ZERO_POINT},)),
-        Calls((quantize,), "int64", "uint8", ({"convention": "textbook"},)),
-        Calls((_back,), "float64", "uint8"),
-        Calls((_compare_values,), "float64", "-"),
-    ),
-    "frameworks": (
-        Calls((_range_of, _fake_given), "float32", "uint8", ({"convention": "torch-fake-quantize"},)),
-        Calls((_linear,), "float32", "float8_e4m3fn float8_e5m2 bfloat16", ({"saturate": False},)),
-        Calls((_bias,), "int32", "-", shapes=((64,), *SHAPES[2:5])),
-        Calls((_requantize,), "int32", "tflite tflite-single ruy-x86 onnxruntime", (WHOLE, ROWS, COLUMNS)),
-    ),
-    "calibration": (
-        Calls((_calibrate,), "float32", "int8", ({}, {"nan": "omit"}, {"axis": 0})),
-        Calls((_calibrate,), "float16 bfloat16 float64", "int8"),
-        Calls((_given,), "float32", "int8 uint8", ({"nan": "zero"},)),
-    ),
-    "stores": (
-        Calls((_cast,), "float32 float64", "int16", ({}, {"fill": -1, "scale": 0.5})),
-        Calls((_cast,), "float32 float64", "int8 uint8 uint16 int32"),
-        Calls((_cast,), "float32", "int8 uint8 int16", ({"wraps": True},)),
-        Calls((_range_of,), "float32", "int16 uint16", ({"convention": "cf"},)),
-        Calls((_unpack_cf,), "int8 uint8 int16 uint16 int32", "float32 float64"),
-        Calls((_round_bits,), "float32 float64", "-"),
-    ),
-    "measures": (
-        Calls((minmax,), "float32 float64 float16 bfloat16 int8 uint8 int16 int32", "-", (WHOLE, ROWS, COLUMNS)),
-        Calls((magnitudes,), "float32 float64 float16 bfloat16", "-", (WHOLE, ROWS, COLUMNS)),
-        Calls((_compare_values,), "float32 float16", "-"),
-        Calls((_binarize,), "float32 float64 float16 bfloat16", "uint8", shapes=SHAPES[1:]),
-        Calls((_binarize,), "float32", "uint8", ({"bitorder": "little"}, {"nan": "zero"}), SHAPES[1:]),
-    ),
-    "gguf": (
-        Calls((_to_blocks, _from_blocks), "float32", f"{_SMALL_BLOCKS} {_LARGE_BLOCKS}", shapes=SHAPES[3:5]),
-        Calls((_to_blocks, _weighed), "float32", "Q4_0", ({"range": "mse"},), SHAPES[3:5]),
-        Calls((_weighed,), "float32", "Q4_0 Q4_K Q6_K", shapes=SHAPES[3:5]),
-        Calls((_to_blocks,), "float16 bfloat16", "Q8_0 Q4_0 Q5_0 Q5_1 Q4_K Q5_K Q6_K", shapes=SHAPES[3:5]),
-        Calls((_compare_decoded,), "float16 bfloat16", "-", shapes=SHAPES[3:5]),
-    ),
+_NAMES: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        *(quantize, choose_qparams, fake_quantize, quantize_linear, dequantize, dequantize_linear, compare, minmax),
+        *(binarize, pack, unpack, requantize, bitround, bit_information, nest_scale, Calibrator, MSERange),
+    )
 }
-
-
-def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
-    """Plan the calls of works, which compiles their kernels; `track` may show the progress."""
-    with planned_only():
-        for make in track([each for name in names for part in WORKS[name] for each in part.each()]):
-            make()
+_NAMES |= {name: getattr(np, name) for name in ("zeros", "full", "dtype", "uint8", "int32", "float32")}
+_NAMES |= {"ones": _ones, "packed": _packed, "requantized": _requantized}
+_NAMES |= {"cast_floats": _cast_floats, "unpacked": _unpacked, "rounded": _rounded}
+_NAMES |= {"to_blocks": _to_blocks, "weighed": _weighed, "from_blocks": _from_blocks}
+# scales of half precision, as of x in files; the float zero point of the tutorial
+_NAMES |= {"in_files": replace(CONVENTIONS["onnx"], stored_type="input")}
+_NAMES |= {"float_zero_point": replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")}

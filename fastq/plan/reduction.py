@@ -1,4 +1,4 @@
-"""Resolve reductions to minima and maxima, of elements or of their magnitudes."""
+"""Plan reductions to minima and maxima."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MinMax = tuple[Array, Array, int]  # minima, maxima and status
 class Extremes:
     """Reduce arrays of one form in memory to the minimum and maximum of parts, in the order and dtype of kernels."""
 
-    def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
+    def __init__(self, x: Array, granularity: Granularity, nan: str) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.view = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.view, nan, native(x.dtype), operands=operands)
+        self.plan = plan_minmax(self.view, nan, native(x.dtype))
         self.launch = bind(self.plan.plan)
 
     @property
@@ -115,9 +115,7 @@ def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
 
 
-def plan_minmax(
-    view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
-) -> PairReduction:
+def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False) -> PairReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout = view.layout
     size = math.prod(view.shape)
@@ -130,7 +128,7 @@ def plan_minmax(
     in_columns = shares_columns and view.memory.x is None
     kernel = kernel_address(
         "traversal.columns.column_ranges" if in_columns else loop.function,
-        operands(dtype, accumulator, accumulator),
+        MinMaxOperands(dtype, accumulator, accumulator),
         "minmax",
         together=loop.together,
     )

@@ -40,7 +40,6 @@ __all__ = [
     "dequantize",
     "dequantize_linear",
     "fake_quantize",
-    "magnitudes",
     "minmax",
     "nest_scale",
     "pack",
@@ -180,17 +179,6 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     where = requests.ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
-
-
-def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
-    """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
-    # contract 1.7
-    requests.as_real(as_array(x, "x").dtype, "x")
-    x, asked = as_input(x), named.MinMaxOptions(**options)
-    where = requests.ranges_of(x.dtype, x.shape, asked)
-    size = np.abs(nan_as_zero(widened(x), asked.nan))
-    (lo, _), (_, hi) = extremes(np.where(size > 0, size, np.inf), where), extremes(size, where)
-    return np.where(hi > 0, lo, 0).astype(x.dtype), hi.astype(x.dtype)
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:

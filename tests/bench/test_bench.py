@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scan_cells import PACKAGE, invoke, part
+from benchmark import PACKAGE, invoke, part
 
 from fastq import reference
 
@@ -30,8 +30,8 @@ RUN = ["--sizes", "10,12", "-o", "quantize_linear/float32/int8/*,minmax,quantize
 
 
 def test_names_are_unique_and_name_their_case():
-    assert len({work.name for work in cases.WORKS}) == len(cases.WORKS)
-    assert len({work.title for work in cases.WORKS}) == len(cases.WORKS)
+    assert len({work.name for work in cases.EVERY_WORK}) == len(cases.EVERY_WORK)
+    assert len({work.title for work in cases.EVERY_WORK}) == len(cases.EVERY_WORK)
     for case in cases.cases(cases.WORKS, cases.LOG2_SIZES):
         assert cases.case_of(case.name) == case
         assert np.prod(case.shape) == case.elements == 2**case.log2
@@ -376,12 +376,14 @@ def test_pages_hold_the_figures(measured, tmp_path):
     made = results.read(measured[0])
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    assert report.write({Path("results.json"): made}, {}, tmp_path) == [report.PAGE, report.README]
-    assert report.write({Path("results.json"): made}, {}, tmp_path) == []
+    stored = {Path("results.json"): made}
+    assert report.write(stored, tmp_path) == [report.PAGE, report.README]
+    assert report.write(stored, tmp_path) == []
     page, readme = (tmp_path / report.PAGE).read_text(), (tmp_path / report.README).read_text()
-    assert made.machine["cpu"] in page
+    assert machine.cpu_name(made.machine) in page
     m = made.get("minmax/float32/int8/tensor/2^12")
-    row = next(line for line in page.split("<summary>minmax</summary>")[1].splitlines() if line.startswith("| 2^12"))
+    (figures,) = report.figures(stored).values()
+    row = next(line for line in figures.split("<summary>minmax</summary>")[1].splitlines() if line.startswith("| 2^12"))
     cells = row.strip("| ").split(" | ")
     assert cells[1:3] == [show.gelems(m, m.ours().best), show.gelems(m, m.ours().median)]
     assert cells[4] == m.best_peer().name
@@ -390,22 +392,37 @@ def test_pages_hold_the_figures(measured, tmp_path):
     assert "old" not in readme
 
 
-def test_pages_of_several_machines(measured, tmp_path):
+def test_each_machine_has_a_page_of_figures(measured):
     made = results.read(measured[0])
-    old = dataclasses.replace(made, machine=made.machine | {"cpu": "Another"}, started="2001-01-01 00:00:00")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "performance-notes.md").write_text("by hand")
-    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
-    other, stored = Path("docs/performance-other.md"), {Path("results.json"): made, Path("other.json"): old}
-    assert report.write(stored, {}, tmp_path) == [report.PAGE, other, report.README]
-    first, second = ((tmp_path / path).read_text() for path in (report.PAGE, other))
-    assert f"- CPU: {made.machine['cpu']};" in first
+    other = dataclasses.replace(made, machine=made.machine | {"cpu": "Another"})
+    stored = {Path("results.json"): made, Path("other.json.gz"): other}
+    pages = report.figures(stored)
+    assert list(pages) == [Path("docs/performance-results.md"), Path("docs/performance-other.md")]
+    assert [f"- CPU: {cpu};" in text for cpu in (made.machine["cpu"], "Another") for text in pages.values()] == [
+        True,
+        False,
+        False,
+        True,
+    ]
     name = made.machine["features"].split()[0]  # what compilers call the CPU
-    assert f"[Another, {name}](performance-other.md)" in first
-    assert "- CPU: Another;" in second
-    assert f"[{made.machine['cpu']}, {name}](performance.md)" in second
-    assert report.outdated(stored, {}, tmp_path) == []
-    assert report.outdated({Path("results.json"): made}, {}, tmp_path) == [other]
+    assert f"[Another, {name}](performance-other.md)" in report.links(stored)
+    for text in pages.values():
+        assert text.count("<details>") == text.count("</details>") > 0
+        assert not re.search(r"\{\w+\}", text)
+
+
+@pytest.mark.parametrize(
+    ("factor", "rows"), [(1e-3, []), (1e3, ["minmax", "quantize_linear int8", "quantize int8 rows"])]
+)
+def test_works_in_which_a_peer_is_faster_are_listed_with_their_sizes(measured, factor, rows):
+    made = results.read(measured[0])
+    made = slower(made, factor, *(m.case for m in made.measurements))
+    shown = [line.strip("| ").split(" | ") for line in report.slower(made).splitlines()[2:]]
+    assert [cells[0] for cells in shown] == rows
+    for cells in shown:
+        (m,) = [m for m in made.measurements if m.of.work.title == cells[0] and m.of.log2 == 12]  # 2^10 is left out
+        assert cells[1:3] == [m.best_peer().name, f"2^12: {m.ratio(m.best_peer()):.2f}"]
+    assert rows or report.slower(made) == "Nowhere."
 
 
 @pytest.mark.parametrize(
@@ -424,27 +441,20 @@ def test_results_of_such_a_cpu_are_the_default(measured, tmp_path, monkeypatch, 
 
 
 def test_generated_text_is_that_of_the_stored_results():
-    stored, scans = results.stored(), part("scan.store").stored()
+    stored = results.stored()
     assert stored
-    for name, text in (report.texts(stored, scans, ROOT) | scaling_page.texts()).items():
+    for name, text in report.texts(stored, ROOT).items():
         assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name}: run python -m bench report"
-    drawn = {name: part("scan.page").source(scan) for name, scan in report.pictures(scans).items()}
-    drawn |= {name: scaling_page.source(found) for name, found in scaling_page.drawn().items()}
-    for name, source in drawn.items():
-        assert part("pictures").is_of(ROOT / name, source), f"{name}: run python -m bench report"
-    assert report.outdated(stored, scans, ROOT) == []
 
 
-def test_a_page_is_one_screen_and_the_rest_unfolds():
-    for name in report.texts(results.stored(), {}, ROOT):
-        if name != report.README:
-            first, rest = (ROOT / name).read_text(encoding="utf-8").split("## All figures\n")
-            rows = [line for line in first.splitlines() if line.startswith("| ")]
-            assert len(rows) <= 2 + len(cases.HEADLINES)
-            assert len(first.splitlines()) <= 30
-            assert "of the *roofline*" in first
-            assert rest.count("<details>") == rest.count("</details>") > 10
-            assert "\n#" not in re.sub(r"```.*?```", "", rest, flags=re.DOTALL)
+def test_the_page_is_one_screen():
+    page = (ROOT / report.PAGE).read_text(encoding="utf-8")
+    first, rest = page.split("## What is measured\n")
+    rows = [line for line in first.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + len(cases.HEADLINES)
+    assert "of the *roofline*" in first
+    assert "fastq bench" in rest
+    assert len(page.splitlines()) <= 80
 
 
 @pytest.mark.parametrize("section", [{}, {"startup": [{"what": "import numpy", "best": 1.0}]}])
@@ -481,7 +491,7 @@ def test_gate_command_measures_the_cases_that_are_stored(measured):
     easy = slower(made, 1e6, *(m.case for m in made.measurements))
     path = measured[0].with_name("easy.json")
     easy.write(path)
-    options = ["--no-scan", "--sizes", "10", "-o", "minmax", "-t", "1", "-c", "numpy", "--rounds", "1"]
+    options = ["--no-cliffs", "--sizes", "10", "-o", "minmax", "-t", "1", "-c", "numpy", "--rounds", "1"]
     assert "1 cases compared with easy.json, 0 fell" in invoke(checkout.main, "gate", "--against", path, *options)
     wrong = invoke(checkout.main, "gate", "--against", path, *options, "-t", "3", exit_code=2)
     assert "easy.json was measured with --threads 1, not 3" in wrong
@@ -490,14 +500,58 @@ def test_gate_command_measures_the_cases_that_are_stored(measured):
     assert "1 fell" in invoke(checkout.main, "gate", "--against", path, *options, exit_code=1)
 
 
-@pytest.mark.slow("starts processes that compile")
-@pytest.mark.parametrize("fine", [True, False])
-def test_gate_command_ends_with_the_scan(measured, monkeypatch, fine):
-    asked = []
-    monkeypatch.setattr(part("scan.command"), "gate", lambda threads: asked.append(threads) or fine)
-    options = ["--sizes", "11", "-t", "1"]  # of which the results have no case
-    invoke(checkout.main, "gate", "--against", measured[0], *options, exit_code=int(not fine))
-    assert asked == [1]
+def guarded(seconds, *, roofline=1e-3, absent=""):
+    """Results of a work of `GATE` at 2^20 and 2^22 elements, where its roofline takes so many seconds for both."""
+    work = next(iter(cases.GATE))
+    made = []
+    for log2, takes in zip((20, 22), seconds, strict=True):
+        timings = {"fastq": takes, "roofline store": roofline}
+        timings = {name: results.Timing(each, each, 1) for name, each in timings.items()}
+        made.append(results.Measurement(cases.Case(work, log2).name, 2, timings))
+    last = dataclasses.replace(made[-1], timings={}, absent={"fastq": absent}) if absent else made[-1]
+    return results.Results({}, {}, {}, "", [made[0], last])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "absent", "wrong"),
+    [
+        ((0.25e-3, 1e-3), "", []),
+        ((0.25e-3, 3e-3), "", []),
+        ((0.5e-3, 4.1e-3), "", ["0.24 of the roofline's speed, was 0.63 at least"]),
+        ((0.25e-3, 8e-3), "", ["an element takes 8.0 times as long as in 1048576 elements", "0.12 of the roofline's"]),
+        ((0.25e-3, 1e-3), "ValueError: WRONG codes", ["fastq: ValueError: WRONG codes"]),
+    ],
+)
+def test_gate_finds_cliffs_and_lost_shares_of_the_roofline(seconds, absent, wrong):
+    lines = list(gate.slow(guarded(seconds, absent=absent)))
+    assert len(lines) == len(wrong)
+    assert all(line.startswith("dequantize/float32/int8/blocks32/2^22: ") for line in lines)
+    assert all(words in line for words, line in zip(wrong, lines, strict=True))
+
+
+@pytest.mark.slow("measures in processes of its own")
+def test_gate_command_measures_works_that_were_slow_once(measured):
+    options = ["--sizes", "11", "-t", "1", "--rounds", "1"]  # of which the results have no case
+    output = invoke(checkout.main, "gate", "--against", measured[0], *options)
+    assert f"{len(cases.GATE)} cases of works that were slow once, 0 are slow or failed" in output
+
+
+@pytest.mark.slow("compiles kernels for each", quick=lambda work: work.layout == "gaps")
+@pytest.mark.parametrize("work", cases.GATE, ids=lambda work: work.name)
+def test_works_of_the_gate_are_computed_right(work):
+    case = cases.Case(work, data.PERIOD + 1)
+    assert np.prod(case.shape) == case.elements
+    for row in peers.contenders(case, ("fastq",)):
+        worker.checked("fastq", case, row.variant)
+    data.forget()
+
+
+@pytest.mark.parametrize("layout", data.LAYOUTS)
+def test_layouts_keep_values(layout):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    laid = data.LAYOUTS[layout](x)
+    assert (laid == x).all()
+    assert (laid.flags.c_contiguous and laid.dtype.isnative) == (layout == cases.C_ORDER)
 
 
 def test_ratios_are_between_turns_of_one_round():

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scan_cells import part
+from benchmark import part
 
 turns, worker = part("turns"), part("worker")
 ROOT = Path(__file__).parents[2]

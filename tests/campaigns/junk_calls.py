@@ -309,7 +309,7 @@ WHOLE = {
     "dequantize_linear": {"codes": CODES} | GIVEN,
     "requantize": {"acc": SUMS, "multiplier": np.ones(4), "zero_point": 1, "dtype": "int8", "axis": 1}
     | {"bias": np.arange(4, dtype=np.int32), "clamp": (0, 9)},
-    **{key: {"x": X} for key in ("minmax", "magnitudes", "binarize", "Calibrator.update")},
+    **{key: {"x": X} for key in ("minmax", "binarize", "Calibrator.update")},
     **{key: {"x": X, "q": Q} for key in ("compare", "plot.errors", "plot.histogram")},
     **{key: {} for key in ("QuantizedArray.dequantize", "QuantizedArray.unpacked", "QuantizedArray.__array__")},
     "pack": {"codes": CODES % 8, "dtype": "int4"},

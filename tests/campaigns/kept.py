@@ -6,7 +6,7 @@ import select
 
 
 def write(path, content):
-    """Write bytes as a whole file, which others may read meanwhile; no fastq: processes of mutants import their own."""
+    """Write bytes as a whole file, which others may read meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
     try:

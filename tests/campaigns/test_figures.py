@@ -86,9 +86,3 @@ def test_exhaustive_proofs_by_what_they_were_made_with(tmp_path, monkeypatch):
         OLD | {"cpu": "i486", "rows": [{"what": "k", "settings": 0, "values": 0, "wrong": 1}]},
     ]
     assert "Run 1: not known.\nRun 2: 2020-01-02 " in figures.table("proofs")
-
-
-def test_the_table_of_mutants_has_modules_that_exist():
-    run = json.loads((figures.ROOT / "docs" / "reliability.json").read_text())["mutants"]
-    names = [row["module"] for row in run["rows"] if row["module"] != "all"]
-    assert [name for name in names if not (figures.ROOT / "fastq" / name).exists()] == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from benchmark import part
 from safetensors.numpy import save_file
-from scan_cells import part
 
 import fastq
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from benchmark import part
 from safetensors.numpy import save_file
-from scan_cells import part
 
 import fastq
 

@@ -68,7 +68,6 @@ COMPUTED = {
     "dequantize": lambda api: api.dequantize(INT8),
     "dequantize_linear": lambda api: api.dequantize_linear(INT8.codes, INT8.scale, INT8.zero_point, axis=0),
     "fake_quantize": lambda api: api.fake_quantize(X, "int8", axis=0),
-    "magnitudes": lambda api: api.magnitudes(X, axis=0),
     "minmax": lambda api: api.minmax(X, axis=0),
     "nest_scale": lambda api: nested(api.nest_scale(INT8.scale)),
     "pack": lambda api: api.pack(INT4.unpacked(), "int4"),

@@ -166,6 +166,15 @@ def negatives(x, axes, block_size, threads):
     return counts.sum(axis=0).reshape(layout.shape), loop
 
 
+def test_operands_of_the_same_dtypes_have_kernels_of_their_own():
+    """Named tuples are equal whatever their classes are."""
+    dtypes = (np.dtype(np.float32),) * 2
+    first, second = (
+        kernel_address("traversal.runs.runs", kind(*dtypes), "magnitude") for kind in (MagnitudeOperands, CountOperands)
+    )
+    assert first != second
+
+
 @IN_ALL_WAYS
 def test_a_sum_of_a_few_lines_is_visited_in_all_ways(shape, axes, block_size, loop, threads):
     x = np.random.default_rng(math.prod(shape)).standard_normal(shape).astype(np.float32)

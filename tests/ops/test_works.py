@@ -1,19 +1,21 @@
 """The works that a wheel has machine code of: all that pages, commands and usual calls of public functions need."""
 
 import os
+import re
 import subprocess
 import sys
-import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import usual_calls
 
 import fastq
 from fastq.ops import works
 
 ROOT = Path(__file__).parents[2]
 COMPILES = ROOT / "tests" / "support" / "compiles"
-USUAL = Path(__file__).with_name("usual_calls.py")
+USUAL = ROOT / "tests" / "support" / "usual_calls.py"
 
 PLANNED = """
 import sys
@@ -108,10 +110,23 @@ NO_CALLS = "load show_versions warmup get_num_threads set_num_threads get_result
 
 
 def test_each_public_function_has_ten_usual_calls():
-    calls = tomllib.loads(USUAL.with_suffix(".toml").read_text())
-    assert all(len(set(lines.strip().splitlines())) >= 10 for lines in calls.values())
+    named = Counter(re.match(r"[\w.]+", call)[0] for call in set(usual_calls.USUAL))
     public = {name for name in fastq.__all__ if callable(getattr(fastq, name)) and not name[0].isupper()}
-    assert public - set(NO_CALLS.split()) | {"Calibrator"} == {name for name in calls if "." not in name}
+    wanted = public - set(NO_CALLS.split()) | {"Calibrator", *usual_calls.OF_CORNERS}
+    assert {name: named[name] for name in wanted if named[name] < 10} == {}
+    assert {name for name in named if name.split(".")[0] in usual_calls.CORNERS} == set(usual_calls.OF_CORNERS)
+
+
+@pytest.mark.parametrize(
+    ("line", "calls"),
+    [
+        ("f(x)", ["f(x)"]),
+        ("{f|g}(x{|, axis=0})", ["f(x)", "f(x, axis=0)", "g(x)", "g(x, axis=0)"]),
+        ('f("{$large}")', [f'f("{name}")' for name in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")]),
+    ],
+)
+def test_a_line_stands_for_all_choices(line, calls):
+    assert list(works.calls(f"\n{line}\n")) == calls
 
 
 COMMANDS = """

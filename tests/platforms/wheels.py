@@ -22,7 +22,7 @@ from tests.platforms.__main__ import versions
 from tests.platforms.environments import DEFAULT, ROOT, environment
 from tests.platforms.machines import MACHINES
 
-CALLS = ROOT / "tests" / "operations" / "usual_calls.py"
+CALLS = ROOT / "tests" / "support" / "usual_calls.py"
 COMPILES = ROOT / "tests" / "support" / "compiles"
 LEVELS = {each.name: each for each in cpu.LEVELS}
 

@@ -306,7 +306,7 @@ REFUSED = [
     (lambda: fastq.quantize(chunked(), "int8", out=np.empty(SHAPE, np.int8)), TypeError, "out must be None"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1)), axis=0), ValueError, "so scale cannot be matched"),
     (lambda: fastq.quantize_linear(UNKNOWN, np.ones((50, 1))), ValueError, r"call x\.compute_chunk_sizes\(\) first"),
-    (lambda: fastq.magnitudes(chunked()), TypeError, r"magnitudes can't process by chunks: pass x\.compute\(\)"),
+    (lambda: fastq.binarize(chunked()), TypeError, r"binarize can't process by chunks: pass x\.compute\(\)"),
     (lambda: fastq.dask.requantize(X, 1.0, 0, "int8"), TypeError, "acc must be a dask array"),
     (lambda: fastq.requantize(chunked(), 1.0, 0, "int8"), TypeError, "acc must be an int32 array"),
     (lambda: fastq.requantize(SUMS, da.ones(160, dtype=bool), 0, "int8", axis=1), TypeError, "multiplier must be of"),

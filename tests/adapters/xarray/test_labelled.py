@@ -110,8 +110,8 @@ def test_axes_are_numbers(x, axis):
 def test_what_is_lazy_is_not_loaded():
     pytest.importorskip("dask", reason="no dask")
     x = labelled().chunk({"time": 40})
-    with pytest.raises(TypeError, match=r"x is a dask array, which magnitudes can't process by chunks"):
-        fastq.magnitudes(x)
+    with pytest.raises(TypeError, match=r"x is a dask array, which binarize can't process by chunks"):
+        fastq.binarize(x)
     for q in (X, x, x.chunk({"lat": 9})):
         assert fastq.compare(x, q).compute().max_abs_error == 0
     with pytest.raises(TypeError, match=r"x has yet to be computed by dask"):

@@ -726,8 +726,6 @@ class _Drawing:
         self.note("nan")
         self.args = [self.placed(self.values(shape, infinities=0.2))]
 
-    _magnitudes = _minmax
-
     def _compare(self):
         shape, random = self.shape(), self.random
         if random.random() < 0.6:

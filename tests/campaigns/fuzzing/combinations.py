@@ -37,7 +37,6 @@ OPERATIONS = {
     "cast_value": 1,
     "unpack_array": 1,
     "minmax": 2,
-    "magnitudes": 1,
     "compare": 3,
     "pack": 1,
     "unpack": 1,
@@ -214,7 +213,7 @@ def combination(number):
 
 # operations that have no use for a format, or none in some cases, and for an input dtype
 _WITHOUT = {
-    "format": {"minmax", "magnitudes", "compare", "binarize", "bitround", "bit_information", "unpack_array"},
+    "format": {"minmax", "compare", "binarize", "bitround", "bit_information", "unpack_array"},
     "dtype": {"dequantize", "dequantize_method", "dequantize_linear", "part", "reshape", "explain", "nest_scale"}
     | {"unpack_array", "pack", "unpack", "requantize", "gguf_dequantize"},
 }

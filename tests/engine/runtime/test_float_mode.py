@@ -42,7 +42,7 @@ def results():
             yield q.dequantize()
             yield fastq.compare(values, q)
         yield fastq.minmax(values)
-        yield fastq.magnitudes(values, axis=0)
+        yield fastq.minmax(values, axis=0)
         yield fastq.bitround(values, digits=3)
         yield fastq.bitround(values, max_error=1e-39)
         yield fastq.bit_information(values).counts
@@ -57,7 +57,7 @@ def results():
             for where in ({"axis": 0}, {"axis": 1, "block_size": 32}, {}):
                 yield fastq.quantize(values, "int4", range="mse", importance=importance, **where)
     yield codes.dequantize()
-    yield fastq.magnitudes(x[0, :4])
+    yield fastq.minmax(x[0, :4])
     calibrator = fastq.Calibrator("int8")
     calibrator.update(subnormals)
     yield calibrator.minimum, calibrator.maximum

@@ -1,16 +1,13 @@
-"""Write docs/decisions.md, from the decisions of docs/decisions.toml: `python docs/decisions_page.py`."""
+"""The page of the decisions of docs/decisions.toml, which the site has and the repository has not."""
 
 import textwrap
 import tomllib
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 FACTOR = "times as fast"  # the unit where no other is named; 1 before
 
 _HEAD = """# Decisions
-
-Generated from `docs/decisions.toml` by `python docs/decisions_page.py`.
 
 What was decided by a measurement, and the figures that decided it. [The design](design.md), docstrings and comments
 name a decision by its number, which is never used again. Figures are of float32 on one core with AVX-512 and 2 MiB of
@@ -26,9 +23,11 @@ def decisions(stored: Path) -> list[dict[str, Any]]:
 
 
 def page(stored: Path) -> str:
-    """Return docs/decisions.md."""
-    topics = groupby(decisions(stored), key=lambda decision: decision["topic"])
-    return _HEAD + "".join(f"\n## {topic}\n" + "".join(map(_section, those)) for topic, those in topics)
+    """Return the page."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for decision in decisions(stored):
+        topics.setdefault(decision["topic"], []).append(decision)
+    return _HEAD + "".join(f"\n## {topic}\n" + "".join(map(_section, those)) for topic, those in topics.items())
 
 
 def _section(decision: dict[str, Any]) -> str:
@@ -48,13 +47,3 @@ def _figures(decision: dict[str, Any]) -> str:
     lines = [f"| {' | '.join(map(str, row))} |" for row in [columns, ["---"] + ["---:"] * (len(columns) - 1)]]
     lines += [f"| {' | '.join(map(str, row))} |" for row in decision["rows"]]
     return "\n" + "\n".join(lines) + "\n" if decision["rows"] else ""
-
-
-def main() -> None:
-    """Write docs/decisions.md of the source tree."""
-    docs = Path(__file__).parent
-    (docs / "decisions.md").write_text(page(docs / "decisions.toml"), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

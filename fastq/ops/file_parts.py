@@ -16,7 +16,7 @@ from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import native, reason, shown
 
-_OF_OTHER_FORMATS = (".npy", ".npz", ".gguf")
+_OF_OTHER_FORMATS = (".npy", ".npz", ".gguf", ".txt", ".csv", ".json")
 
 # by the format that a file names: its writer and its reader
 SAVED = {

@@ -195,10 +195,14 @@ class Quantization:
         """Yield the task for each tensor of a shard: copy it, or quantize its matrices."""
         for spec in self.source.shards[shard].tensors.values():
             if spec.name in self.plan.quantized:
-                load = functools.cache(functools.partial(self.source.load, spec.name))  # once for its matrices
-                yield [self._task(matrix, spec, load) for matrix in self.plan.quantized[spec.name]]
+                yield self.tasks_of(spec.name)
             else:
                 yield [copied(spec, self.source.raw, f"copied: {self.plan.left[spec.name]}")]
+
+    def tasks_of(self, tensor: str) -> list[Task]:
+        """Return the tasks that quantize the matrices of a tensor."""
+        load = functools.cache(functools.partial(self.source.load, tensor))  # once for its matrices
+        return [self._task(matrix, self.tensors[tensor], load) for matrix in self.plan.quantized[tensor]]
 
     def _task(self, matrix: Matrix, tensor: TensorSpec, load: Callable[[], Array]) -> Task:
         stored = self._form(matrix).specs()

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from fastq.tools.tensors.stores import NETCDF, is_store
 from fastq.tools.tensors.tensors import SUFFIXES
 
 TOO_FAR, IN_PART = 3, 4
+SILENT = 2.0  # seconds after which a line says what takes so long
 EXIT_CODES = {
     0: "done",
     1: "failed, or `check` or `demo` found a difference; one line says why",
@@ -199,6 +201,24 @@ def note(text: object, code: int = 0) -> None:
     meta[_CODE] = min(filter(None, (exit_code(), code)), default=0)
 
 
+def is_watched() -> bool:
+    """Return whether standard error is a terminal."""
+    return Console(stderr=True).is_terminal
+
+
+@contextlib.contextmanager
+def patience(text: str) -> Iterator[None]:
+    """Write a line to a terminal if the work takes longer than people wait without a word."""
+    timer = threading.Timer(SILENT, click.echo, [text], {"err": True})
+    timer.daemon = True
+    if is_watched():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def exit_code() -> int:
     """Return the exit code that the notes of this command asked for."""
     return int(click.get_current_context().meta.get(_CODE, 0))
@@ -234,6 +254,16 @@ def failures(source: object, out: Path) -> Iterator[None]:
         raise in_one_line(source, f"out of memory: {error}") from error
     except OSError as error:
         raise in_one_line(error.filename or out, error.strerror or error) from error
+
+
+def sizes_text(before: Path, after: Path) -> str:
+    """Return the bytes of two files or stores, and their ratio."""
+    first, second = map(_bytes_on_disk, (before, after))
+    return f"{first:,} -> {second:,} bytes" + (f", {first / second:.2f} x" if second else "")
+
+
+def _bytes_on_disk(path: Path) -> int:
+    return sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())
 
 
 def called(path: Path) -> str:

@@ -19,7 +19,7 @@ from fastq.tools.cli import files, report
 from fastq.tools.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.tools.cli.quantizing import inspect_gguf
 from fastq.tools.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
-from fastq.tools.cli.suggesting import Trials, command, schemes_for
+from fastq.tools.cli.suggesting import Suggestion, Trials, Way, cheapest, command, schemes_for
 from fastq.tools.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
 from fastq.tools.files import pipeline
 from fastq.tools.files.pipeline import (
@@ -34,11 +34,9 @@ from fastq.tools.files.pipeline import (
     sums_of,
 )
 from fastq.tools.files.records import FLOATS, Scheme
-from fastq.tools.plot.schemes import SAMPLE, Measured
 from fastq.tools.tensors.stores import NETCDF
 from fastq.tools.tensors.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
 
-MARGIN = 0.25  # decibels that a sample must reach beyond the limit for the tensor: samples of rows differ by less
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
 SOURCE = files.Source(FOLDER, *SUFFIXES)
@@ -57,8 +55,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
     Variables of netCDF files and zarr stores are shown with their packing and the range of their values.
 
     The codes, scales and zero points of a quantized matrix are one tensor. The table has shapes, dtypes or schemes,
-    bytes, ranges, counts of NaN and infinities, and outlier channels: indices on the first axis whose largest magnitude
-    is at least six times the median. For GGUF files it has types, bits per weight and metadata.
+    bytes, ranges, counts of NaN and infinities, and outlier channels: for each axis, the indices whose largest
+    magnitude is at least six times the median. For GGUF files it has types, bits per weight and metadata.
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 4 for a model with an invalid config.json,
     whose tensors are shown as they are stored.
@@ -99,14 +97,14 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 @json_option
 @report.worst_option
 def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None:
-    """Find for each tensor the scheme with the fewest bits that reaches a signal to quantization noise ratio.
+    """Find for each tensor the scheme with the fewest bytes that reaches a signal to quantization noise ratio.
 
-    The schemes are those of the command that quantizes such files. For fastq quantize: integers of 2 to 8 bits with one
-    scale, with a scale for each row, and in blocks of 32; float8, the MX formats and NVFP4. For fastq convert: schemes
-    that quantize weights only, on the matrices that it quantizes. For fastq gguf: all types of blocks, and BF16.
-    Schemes are tried on at most 65,536 elements of each floating-point tensor of two or more axes; if that is a part of
-    the tensor, it must reach 0.25 dB more. If no scheme reaches the SQNR, the best one is printed. Bits and bytes are
-    those of codes and of the parameters of rows and blocks; what each tensor has once, such as its shape, is left out.
+    The schemes are those of the command that quantizes such files. For fastq quantize: int2 to int8 with zero points
+    and without, float8_e4m3fn and float8_e5m2, each with one scale, with scales along any axis, and in blocks of 32
+    along any axis; the MX formats and NVFP4 along any axis. For fastq convert: schemes that quantize weights only, on
+    the matrices that it quantizes. For fastq gguf: all types of blocks that need no importance matrix, and BF16. The
+    SQNR is that of the whole tensor, and the bytes are those that the command writes for it. If no scheme reaches the
+    SQNR, the best one is printed. Floating-point tensors of two or more axes are tried, and the array of a .npy file.
     Standard error lists the tensors that were left out and, for models and GGUF files, the command to use.
 
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
@@ -115,28 +113,36 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     with files.failures(called(source), source):
         found = tensors_of(source, say=note).values()
         trials = schemes_for(source)
-        reasons = [_reason(tensor) or trials.stays(tensor) for tensor in found]
+        reasons = [_reason(tensor, vectors=trials.vectors) or trials.stays(tensor) for tensor in found]
         tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
         left = Counter(filter(None, reasons))
-        told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
-        if not tensors:
-            raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
-        with files.progress_bar(tensors) as advance:
-            tried = {tensor.name: _tried(tensor, trials, sqnr, advance) for tensor in tensors}
+        chosen: dict[str, tuple[Scheme | str, int, float]] = {}
         groups: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             groups.setdefault(trials.group(tensor), []).append(tensor)
-        chosen = {tensor.name: _fewest(group, tried, sqnr) for group in groups.values() for tensor in group}
-        lines = [(tensor, chosen[tensor.name], *tried[tensor.name]) for tensor in tensors]
+        with files.progress_bar(tensors) as advance:
+            for group in groups.values():
+                suggestion = _suggested(group, trials, sqnr)
+                if suggestion is None:
+                    left["no scheme is smaller"] += len(group)
+                else:
+                    figures = zip(group, suggestion.nbytes, suggestion.sqnr_db, strict=True)
+                    chosen |= {tensor.name: (suggestion.scheme, nbytes, ratio) for tensor, nbytes, ratio in figures}
+                for tensor in group:
+                    advance(tensor.nbytes, 1)
+        told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
+        if not chosen:
+            raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
     entries, rows = [], []
-    for tensor, scheme, measured_by, signal in lines:
-        measured = measured_by[scheme]
-        sums = Errors(signal and signal * 10 ** (-measured.sqnr_db / 10), signal, math.nan)
-        after = math.ceil(measured.bits * math.prod(tensor.shape) / 8)  # bytes of codes and parameters
-        figures = {"bytes_before": tensor.nbytes, "bytes": after, **measured._asdict()}
+    for tensor in (tensor for tensor in tensors if tensor.name in chosen):
+        scheme, nbytes, ratio = chosen[tensor.name]
+        signal = signal_of(tensor.values())
+        sums = Errors(signal and signal * 10 ** (-ratio / 10), signal, math.nan)
         as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
-        entries.append({"name": tensor.name, "shape": tensor.shape, "scheme": as_text, **figures})
-        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, after, "", str(scheme), sums))
+        about: Entry = {"name": tensor.name, "shape": tensor.shape, "scheme": as_text, "bytes_before": tensor.nbytes}
+        about |= {"bytes": nbytes, "bits": 8 * nbytes / math.prod(tensor.shape), "sqnr_db": ratio}
+        entries.append(about)
+        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, nbytes, "", str(scheme), sums))
     if as_json:
         print_json({"tensors": entries})
     else:
@@ -144,54 +150,33 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         print_line(total_text(rows, done="tried"))
     if left:
         note(told)
-    if way := command(source, Counter(str(scheme) for _, scheme, *_ in lines)):
+    if way := command(source, Counter(str(scheme) for scheme, *_ in chosen.values())):
         note(way)
-    reached = {row.name: float(entry["sqnr_db"]) for row, entry in zip(rows, entries, strict=True)}
-    short = [f"{name} ({ratio:.2f})" for name, ratio in reached.items() if not ratio >= sqnr]
+    short = [f"{name} ({ratio:.2f})" for name, (_, _, ratio) in chosen.items() if not ratio >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
 
-def _reason(tensor: Tensor) -> str:
+def _reason(tensor: Tensor, *, vectors: bool) -> str:
     """Return why a tensor is left out, or an empty text if it is not."""
     if tensor.is_quantized:
         return "quantized already"
     if tensor.scheme not in FLOATS:
         return tensor.scheme
-    if len(tensor.shape) < 2:
+    if not tensor.shape or (len(tensor.shape) < 2 and not vectors):
         return "vectors" if tensor.shape else "scalars"
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-def _tried(
-    tensor: Tensor, trials: Trials, sqnr: float, advance: Progress
-) -> tuple[dict[Scheme | str, Measured], float]:
-    """Return what was measured of each scheme, and the sum of the squares of values."""
+def _suggested(group: list[Tensor], trials: Trials, sqnr: float) -> Suggestion | None:
+    """Return the scheme for the tensors of a group."""
+    return cheapest([_ways_of(tensor, trials) for tensor in group], sqnr)
+
+
+def _ways_of(tensor: Tensor, trials: Trials) -> list[Way]:
+    """Return the schemes of a tensor; an error names it."""
     with pipeline.naming(lambda error: f"tensor {tensor.name!r}: {error}"):
-        values = tensor.values()
-        tried = dict(trials.measured(values, _least(tensor, sqnr))), signal_of(values)
-    advance(tensor.nbytes, 1)
-    return tried
-
-
-def _least(tensor: Tensor, sqnr: float) -> float:
-    """Return the SQNR that the sample of a tensor must reach."""
-    return sqnr + (MARGIN if math.prod(tensor.shape) > SAMPLE else 0)
-
-
-def _fewest(
-    group: list[Tensor], tried: dict[str, tuple[dict[Scheme | str, Measured], float]], sqnr: float
-) -> Scheme | str:
-    """Return the scheme of the fewest bits by which all tensors of a group reach the SQNR, or the best there is."""
-    found = [tried[tensor.name][0] for tensor in group]
-    wanted = [_least(tensor, sqnr) for tensor in group]
-    common = [scheme for scheme in found[0] if all(scheme in each for each in found)]
-    worst = {
-        scheme: min(each[scheme].sqnr_db - least for each, least in zip(found, wanted, strict=True))
-        for scheme in common
-    }
-    enough = [scheme for scheme in common if worst[scheme] >= 0]
-    return min(enough, key=lambda scheme: found[0][scheme].bits) if enough else max(worst, key=worst.__getitem__)
+        return trials.ways(tensor)
 
 
 @click.command(short_help="Measure errors of one file against another.")
@@ -205,7 +190,8 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
     model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
     matrix is one tensor, with its codes, scales and zero points. Variables of netCDF files and zarr stores are
-    decoded, and compared part by part where neither side has a missing value.
+    decoded, and compared part by part where neither side has a missing value; a last line has the bytes on disk, since
+    rounded values only compress better.
 
     Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
     the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
@@ -231,6 +217,8 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
         about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
         pictured = None if any(tensor.reader for tensor in ours.values()) else operands(ours, theirs)
         show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
+        if any(tensor.reader for pair in pairs for tensor in pair) and not shown.as_json:
+            print_line(f"on disk, where they may be compressed: {files.sizes_text(a, b)}")
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:

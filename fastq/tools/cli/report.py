@@ -238,7 +238,8 @@ def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: 
     fields = list(entries[0]) if entries else FIELDS
     if path.suffix == ".html":
         shown = arranged(entries, every=True, worst_first=True)
-        text = page(title, summary, fields, shown, _pictures_of_worst(entries, errors_of) if errors_of else ())
+        with files.patience(f"drawing the pictures of {path.name}"):
+            text = page(title, summary, fields, shown, _pictures_of_worst(entries, errors_of) if errors_of else ())
     else:
         text = csv_text(fields, entries) if path.suffix == ".csv" else json_text(table)
     with replacing(path) as file:
@@ -291,8 +292,7 @@ def _svg(x: Any, q: Any) -> str:
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     style: dict[Any, Any] = dict.fromkeys(inked, INK) | {"svg.fonttype": "none", "font.family": "sans-serif"}
     with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(2, 2, figsize=(12, 10), layout="constrained")
-        fastq.plot.errors(x, q, ax=axes)
+        figure = fastq.plot.errors(x, q)[0].figure
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True)
         pyplot.close(figure)

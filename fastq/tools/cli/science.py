@@ -126,8 +126,7 @@ def _convert(
         print_table(entries, ("variable", "dtype", *told))
     else:
         click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
-    before, after = _nbytes(source), _nbytes(out)
-    click.echo(f"{count_text(len(names), 'variable')}: {before:,} -> {after:,} bytes, {before / after:.2f} x")
+    click.echo(f"{count_text(len(names), 'variable')}: {files.sizes_text(source, out)}")
 
 
 def _put(made: Path, out: Path, replaced: Path) -> None:
@@ -206,7 +205,3 @@ def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> No
     noted = {name: {key: each for key, each in ds[name].encoding.items() if key in kept} for name in names}
     unlimited = set(ds.encoding.get("unlimited_dims", ())) & set(ds.dims)  # xarray warns of one without variables
     ds.to_netcdf(out, unlimited_dims=unlimited, encoding={name: encoding | packed for name, encoding in noted.items()})
-
-
-def _nbytes(path: Path) -> int:
-    return sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -50,6 +51,8 @@ DISPENSABLE = (
     *("_FillValue", "add_offset", "scale_factor", "max_abs_error", "bytes", "nan", "lo", "hi", "shape"),
 )
 LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
+# a scheme up to its axis and block size, which are kept even where the rest is cut off
+GRANULARITY = re.compile(r".*?axis=\S+(?: blocks of \d+)?")
 
 
 def title_of(column: str) -> str:
@@ -65,11 +68,16 @@ def cell_text(column: str, value: Any) -> str:
     if value is None or (column in COUNTS and not value) or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if column == "outliers":
-        more = ", ..." if len(value) > OUTLIERS_SHOWN else ""
-        return f"{len(value)}: {', '.join(map(str, value[:OUTLIERS_SHOWN]))}{more}"
+        return "; ".join(f"axis {axis}: {_indices(channels)}" for axis, channels in value.items())
     if isinstance(value, tuple):
         return shape_text(value)
     return printable(value) if isinstance(value, str) else format(value, STYLES.get(column, ","))
+
+
+def _indices(channels: Sequence[int]) -> str:
+    """Return the first indices of channels, and the number of the others."""
+    more = len(channels) - OUTLIERS_SHOWN
+    return ", ".join(map(str, channels[:OUTLIERS_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def printable(text: str) -> str:
@@ -183,15 +191,22 @@ def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
     }
     empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
     order = iter([*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)])
-    while _table_width(least := {column: min(fitted, _least(column)) for column, fitted in wide.items()}) > width:
+    while (
+        _table_width(least := {column: min(fitted, _least(column, cells[column])) for column, fitted in wide.items()})
+        > width
+    ):
         if (left := next(order, None)) is None:
             break
         del wide[left]
     return _shrunk(wide, least, width)
 
 
-def _least(column: str) -> int:
-    return LEAST_NAME if column in ("name", "key") else LEAST_TEXT if column in TEXT else UNLIMITED
+def _least(column: str, texts: Sequence[str]) -> int:
+    """Return the width that a column keeps while there are columns to omit: schemes are whole."""
+    if column in ("name", "key"):
+        return LEAST_NAME
+    whole = max((cell_len(text) for text in texts if GRANULARITY.match(text)), default=0)
+    return max(LEAST_TEXT, whole) if column in TEXT else UNLIMITED
 
 
 def _shrunk(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
@@ -211,9 +226,12 @@ def _table_width(widths: dict[str, int]) -> int:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text that fits; a name with dots loses as many parts in the middle as necessary."""
+    """Return a text that fits: a name with dots loses parts in its middle, a scheme what follows its block size."""
     if cell_len(text) <= width:
         return text
+    found = GRANULARITY.match(text)
+    if found and cell_len(found[0]) + 4 <= width:
+        return f"{found[0]} ..."
     first, *middle, last = text.split(".") if text.count(".") > 1 else (text, "")
     for letters in range(max(map(len, middle), default=0), 0, -1):
         cut = ".".join([first, *(part if part.isdecimal() else part[:letters] for part in middle), last])

@@ -105,11 +105,10 @@ class Converted:
 
 
 def total_of(rows: Sequence[Converted]) -> Converted:
-    """Return the total: the sums, and the largest error."""
-    errors = None
-    for row in rows:
-        if row.errors is not None:
-            errors = row.errors if errors is None else errors.with_more(row.errors)
+    """Return the total: the sums of the tensors that have an error, as copied ones have none, and the largest error."""
+    measured = [row.errors for row in rows if row.errors is not None]
+    wrong = [each for each in measured if each.noise]
+    errors = reduce(Errors.with_more, wrong or measured) if measured else None
     before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
     return Converted(count_text(len(rows), "tensor"), None, before, after, "", "total", errors, size=size)
 

@@ -34,6 +34,7 @@ from fastq.tools.plot.axes import (
     finished,
     legend_below,
 )
+from fastq.tools.plot.outliers import NAMED, largest_of_channels, outlier_text, outliers_by_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,6 @@ EMPTY = 0.5  # elements at the base of bars on a logarithmic axis, which has no 
 TICKS = 256  # most codes that are drawn one by one: more would touch each other
 SAMPLE = 1 << 18  # most elements whose errors are computed
 BINS = 512  # most channels that are drawn: fewer than the pixels of a default figure
-NAMED = 3  # most outliers that are labelled
 WIDE = 256  # most bars of a calibrator's histogram, on either side of 0
 # colours and dashes of methods; dashes keep lines visible that overlap
 _LINES = {
@@ -160,7 +160,8 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     q : QuantizedArray, optional
         Codes of x. Errors are computed for at most 262,144 random elements, at the same places in each channel.
     axis : int, optional
-        The channel axis; by default that of q if it has a single one, else the first.
+        The channel axis. By default, of the axes with outliers, the one whose outlier is the most times larger than the
+        median; without outliers that of q if it has a single one, else the first.
     ax : Axes, optional
         Axes to draw in; by default those of a new figure.
 
@@ -169,7 +170,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     Axes
         Axes with magnitudes over channels, logarithmic. If there are more than 512 channels, neighbours are joined, and
         the largest is drawn. Channels whose largest magnitude is at least 6 times the median are marked, three of them
-        by number.
+        by number. The title has the axis and, if it was not given, the outliers of other axes.
 
     Raises
     ------
@@ -182,10 +183,10 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     --------
     >>> import numpy as np, fastq
     >>> x = np.ones((8, 100), np.float32)
-    >>> x[5] *= 40
+    >>> x[:, 5] *= 40
     >>> ax = fastq.plot.channels(x, fastq.quantize(x, "int8"))
     >>> ax.get_title()
-    '8 channels of axis 0, 1 outlier'
+    '100 channels of axis 1, 1 outlier'
     """
     check_axis(ax)
     x = as_input(x)
@@ -193,14 +194,14 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
     if q is not None and q.shape != x.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
-    if axis is None:
-        own = None if q is None or q.block_size else q.axis
-        axis = own if isinstance(own, int) else 0
-    along = within_array((as_int(axis, "axis"),), x.ndim, "x")[0]
+    along = within_array((0 if axis is None else as_int(axis, "axis"),), x.ndim, "x")[0]
     if not x.size:
         raise ValueError(f"x has shape {x.shape}: there is no channel to draw")
-    lo, hi = (np.asarray(end, np.float64) for end in minmax(x, axis=along))
-    largest = np.maximum(-lo, hi)
+    minmax(x)  # refuses NaN
+    others = outliers_by_axis(x) if axis is None else {}
+    if axis is None:
+        along = _axis_to_draw(x, q, others)
+    largest = largest_of_channels(x, along)
     errors = None if q is None else _errors(x, q, along)
     together, outliers = math.ceil(largest.size / BINS), outliers_of(largest)
 
@@ -213,12 +214,14 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
             shown_heights = np.where(binned > 0, binned, np.nan)  # 0 has no place on a logarithmic axis
             edges = np.arange(binned.size + 1) * together - 0.5
             a.stairs(shown_heights, edges, baseline=None, color=colour, linewidth=1.5, label=label)
-    _mark(a, largest, outliers)
+    _mark(a, along, largest, outliers)
     a.set_yscale("log")
     a.margins(x=0.01)
     a.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     found = f"{outliers.size or 'no'} outlier{'s' * (outliers.size != 1)}"
-    finished(a, f"{largest.size:,} channels of axis {along}, {found}", counted, "magnitude")
+    elsewhere = [f"outliers of {outlier_text(k, channels)}" for k, channels in others.items() if k != along]
+    title = "\n".join([f"{largest.size:,} channels of axis {along}, {found}", *elsewhere])
+    finished(a, title, counted, "magnitude")
     return legend_below(a, 3)
 
 
@@ -232,11 +235,27 @@ def _errors(x: Array, q: QuantizedArray, along: int) -> Array:
     return np.asarray(np.sqrt(np.mean(errors**2, axis=1)))
 
 
-def _mark(a: Axes, largest: Array, outliers: Array) -> None:
+def _axis_to_draw(x: Array, q: QuantizedArray | None, outliers: dict[int, Array]) -> int:
+    """Return the axis with the farthest outlier; without one that of the scales, or the first."""
+    own = None if q is None or q.block_size else q.axis
+    if not outliers:
+        return own % x.ndim if isinstance(own, int) else 0
+    largest = {axis: largest_of_channels(x, axis) for axis in outliers}
+    return max(outliers, key=lambda axis: float(largest[axis].max() / np.median(largest[axis])))
+
+
+def _mark(a: Axes, along: int, largest: Array, outliers: Array) -> None:
     if not outliers.size:
         return
     a.axhline(FAR * np.median(largest), color=GREY, linestyle=(0, (4, 3)), linewidth=1, label=f"{FAR:g} x the median")
-    a.plot(outliers, largest[outliers], "o", color=VERMILLION, markersize=5, label="outliers")
+    a.plot(
+        outliers,
+        largest[outliers],
+        "o",
+        color=VERMILLION,
+        markersize=5,
+        label=f"outliers, {outlier_text(along, outliers)}",
+    )
     for channel in outliers[np.argsort(largest[outliers])[::-1][:NAMED]].tolist():
         near = (channel, largest[channel])
         a.annotate(f"{channel}", near, xytext=(5, -3), textcoords="offset points", fontsize="small")

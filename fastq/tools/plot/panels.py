@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from fastq.results.elements import code_ends, codes_at
 from fastq.system.arguments import as_array, is_a
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import require_matplotlib
+from fastq.tools.plot.outliers import outlier_text, outliers_by_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +29,8 @@ Rows = QuantizedArray | Array  # a matrix with rows to slice
 
 CELLS = 256  # most cells per side: fewer than the pixels of a panel of the default figure, so that each is visible
 STACKED = 4  # from this ratio of width to height on, panels are below each other
+ABREAST = 2  # from this ratio of height to width on, panels are in one row
+PICTURE, LINE, BELOW = 3.4, 0.2, 1.2  # inches: the longer side of a picture, a line of a title, and ticks and a bar
 # elements decoded together, and searched together; they bound the temporaries. The latter stay in cache
 BAND, AT_ONCE = 1 << 20, 1 << 18
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
@@ -42,7 +45,8 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     Arrays of more than 256 rows or columns (of more than 64 rows, if wide and low) are drawn in cells of several
     elements. A cell shows the element with the largest magnitude, its code and its decoded value, and in the last panel
     the largest error, so that no outlier is lost. In small arrays numbers are written into the cells. Colours follow
-    the inverse hyperbolic sine if the largest magnitude is more than 50 times the median.
+    the inverse hyperbolic sine if the largest magnitude is more than 50 times the median; the bar says so. The first
+    title names outlier channels, whose largest magnitude is at least 6 times the median of those of their axis.
 
     Parameters
     ----------
@@ -54,7 +58,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         panel has no codes.
     ax : array_like of four Axes, optional
         Axes to draw in; use a figure with ``layout="constrained"`` to make room for titles and colour bars. By default
-        those of a new figure, with the panels below each other if x is wide and low.
+        those of a new figure that fits the shape of x: two by two, below each other, or in one row.
 
     Returns
     -------
@@ -88,17 +92,18 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     measured = compare(x, q)
     cells = _cells_of(x, q)
+    titles = _titles(x, q, measured, cells.step)
     if given is None:
         from matplotlib import pyplot
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-        engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
-        rows, columns, size = (4, 1, (10.0, 7.0)) if _is_stacked(cells.shape) else (2, 2, (8.0, 8.4))
+        engine = ConstrainedLayoutEngine(rect=(0.0, 0.02, 1.0, 0.98))
+        rows, columns, size = _arrangement(cells.shape, max(title.count("\n") + 1 for title in titles))
         given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object).ravel()
     axes = given
 
     _draw_panels(axes, cells, q)
-    for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
+    for a, title in zip(axes, titles, strict=True):
         a.set_title(title, fontsize="medium")
     return axes
 
@@ -110,6 +115,8 @@ def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step:
     of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
     shape = " x ".join(map(str, x.shape)) or "one number"
     matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_folded(x).shape)
+    far = "; ".join(outlier_text(*each) for each in outliers_by_axis(x).items()) if x.ndim > 1 else ""
+    outliers = f"\noutliers: {far}" if far else ""
     scheme = "none: q is an array of values"
     if is_a(q, QuantizedArray) and q.scale.size == 1:
         zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
@@ -117,7 +124,7 @@ def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step:
     elif is_a(q, QuantizedArray):
         scheme = f"{q.dtype}, axis={q.axis}" + (f", block_size={q.block_size}" if q.block_size else "")
     return (
-        f"original\n{shape} {x.dtype}{matrix}{of_cells}",
+        f"original\n{shape} {x.dtype}{matrix}{of_cells}{outliers}",
         f"codes\n{scheme}",
         f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
         f"error\nat most {measured.max_abs_error:.3g}{of_cells}",
@@ -171,17 +178,25 @@ def _draw(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize,
 
 
 def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
-    """Put the bar next to or below the picture, which keeps its size."""
+    """Put the bar next to the picture, or below its ticks; its distance and width are in points."""
     from matplotlib.colors import AsinhNorm
     from matplotlib.ticker import MaxNLocator
+    from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
-    where = (1.01, 0.0, 0.015, 1.0) if vertical else (0.0, -0.16, 1.0, 0.05)
-    bar = ax.figure.colorbar(image, cax=ax.inset_axes(where), orientation="vertical" if vertical else "horizontal")
+    points, place = Affine2D().scale(1 / 72) + ax.figure.dpi_scale_trans, cast("Affine2D", ax.transAxes)
+    if vertical:
+        beside = blended_transform_factory(points + ScaledTranslation(1, 0, place), place)
+        room = ax.inset_axes((6, 0, 8, 1), transform=beside)
+    else:
+        below = blended_transform_factory(place, points + ScaledTranslation(0, 0, place))
+        room = ax.inset_axes((0, -34, 1, 8), transform=below)
+    bar = ax.figure.colorbar(image, cax=room, orientation="vertical" if vertical else "horizontal")
     bar.ax.tick_params(labelsize="small")
     if isinstance(image.norm, AsinhNorm):
         ticks = [float(tick) for tick in image.norm.inverse(np.linspace(0.0, 1.0, 5))]
         bar.set_ticks(ticks, labels=[f"{float(f'{tick:.2g}'):g}" for tick in ticks])
         bar.minorticks_off()
+        bar.set_label("asinh scale" if vertical else "asinh scale, not linear", size="small")
     else:
         bar.locator = MaxNLocator(4)
         bar.update_ticks()
@@ -263,6 +278,17 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
 def _is_stacked(shape: Pair) -> bool:
     """Return whether panels are drawn below each other."""
     return shape[1] >= STACKED * shape[0]
+
+
+def _arrangement(shape: Pair, lines: int) -> tuple[int, int, tuple[float, float]]:
+    """Return rows and columns of panels, and the size of a figure without empty room, for titles of some lines."""
+    height, width = shape
+    if _is_stacked(shape):
+        return 4, 1, (10.0, 6.0 + 4 * LINE * lines)
+    if _is_square(shape) and height >= ABREAST * width:
+        return 1, 4, (9.0, PICTURE + BELOW + LINE * lines)
+    picture = PICTURE * min(height / width, 1.0) if _is_square(shape) else PICTURE
+    return 2, 2, (8.0, 2 * (picture + BELOW + LINE * lines))
 
 
 def _is_square(shape: Pair) -> bool:

@@ -24,6 +24,7 @@ from fastq.system.lazy import cached_property
 from fastq.tools.plot.axes import (
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
     PINK,
     SKY,
@@ -42,21 +43,25 @@ Arguments = Mapping[str, Any]  # arguments of `fastq.quantize`
 SAMPLE = 1 << 16  # most elements of a sample
 PIECE = 4096  # elements in a row of the sample of a one-dimensional array
 
+INTEGERS = tuple(f"int{bits}" for bits in range(2, 9))
+
 _ARRAY: Arguments = {}
-_CHANNELS: Arguments = {"axis": 0}
+_ROWS: Arguments = {"axis": 0}
+_COLUMNS: Arguments = {"axis": -1}
 _BLOCKS: Arguments = {"axis": -1, "block_size": 32}
 # families of schemes: the arguments that their formats share, and the formats
 FAMILIES: dict[str, tuple[Arguments, tuple[str, ...]]] = {
-    "one scale": (_ARRAY, ("int2", "int3", "int4", "int5", "int6", "int8")),
-    "a scale for each row": (_CHANNELS, ("int2", "int3", "int4", "int5", "int6", "int8")),
-    "blocks of 32": (_BLOCKS, ("int2", "int3", "int4", "int5", "int6", "int8")),
-    "float8, a scale for each row": (_CHANNELS, ("float8_e4m3fn", "float8_e5m2")),
+    "one scale": (_ARRAY, INTEGERS),
+    "a scale for each row": (_ROWS, INTEGERS),
+    "a scale for each column": (_COLUMNS, INTEGERS),
+    "blocks of 32": (_BLOCKS, INTEGERS),
+    "float8, a scale for each row": (_ROWS, ("float8_e4m3fn", "float8_e5m2")),
     "MX": (_ARRAY, ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8")),
     "NVFP4": (_ARRAY, ("nvfp4",)),
 }
 MEASURED = 1 << 26  # about the most elements that `compare` measures; in larger arrays it measures whole rows
 
-_MARKS = tuple(zip((BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY), "osD^vP", strict=True))
+_MARKS = tuple(zip((BLUE, VERMILLION, GREY, GREEN, ORANGE, PINK, SKY), "osXD^vP", strict=True))
 
 
 class Measured(NamedTuple):
@@ -129,8 +134,8 @@ def sqnr(
         empty.
     schemes : mapping of str to sequence of mapping, optional
         Arguments of `fastq.quantize` by the names in the legend; each is a point: ``{"rows": [{"dtype": "int4", "axis":
-        0}, {"dtype": "int8", "axis": 0}]}``. By default integers of 2 to 8 bits with one scale, a scale for each row
-        and blocks of 32; float8, MX formats and NVFP4.
+        0}, {"dtype": "int8", "axis": 0}]}``. By default integers of 2 to 8 bits with one scale, a scale for each index
+        on the first or on the last axis, and blocks of 32; float8, MX formats and NVFP4.
     ax : Axes, optional
         Axes to draw in; by default those of a new figure.
 

@@ -351,7 +351,7 @@ def test_refused(call, error, match):
 
 def test_without_dask_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.array", None)
-    spec = importlib.util.find_spec("fastq.dask")
+    spec = importlib.util.find_spec("fastq.adapters.dask")
     with pytest.raises(ImportError, match=r"pip install 'dask\[array\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import sys
+import time
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -46,7 +48,7 @@ def _folder(here):
 
 def test_a_file_is_inspected():
     output = run("inspect", "in.safetensors")
-    assert re.search(rf"layer\.weight +96 x 64 +F32 +24,576 +{W.min():.4g} +{W.max():.4g} +- +- +1: 5", output)
+    assert re.search(rf"layer\.weight +96 x 64 +F32 +24,576 +{W.min():.4g} +{W.max():.4g} +- +- +axis 0: 5", output)
     assert re.search(r"layer\.bias +8 +F32 +32 .* 1 +1 +-", output)
     assert re.search(r"3 tensors, 24,648 bytes", output)
     assert "min" not in run("inspect", "in.safetensors", "--header")
@@ -57,7 +59,7 @@ def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
     (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))["tensors"]
     values = reference.dequantize(reference.quantize(W, "int8", symmetric=True))
     assert (entry["name"], entry["shape"], entry["scheme"]) == ("w", [96, 64], "int8 symmetric")
-    assert (entry["lo"], entry["hi"], entry["nan"], entry["outliers"]) == (values.min(), values.max(), 0, [5])
+    assert (entry["lo"], entry["hi"], entry["nan"], entry["outliers"]) == (values.min(), values.max(), 0, {"0": [5]})
     assert entry["bytes"] == 96 * 64 + 4
 
 
@@ -146,6 +148,44 @@ def test_extents_of_pieces(monkeypatch, piece, shape, spoiled):
     assert max(seen) <= piece
 
 
+def outlier_channels(x):
+    """Of each axis, without NaN and infinities."""
+    found, size = {}, np.where(np.isfinite(x), np.abs(x.astype(np.float64)), np.nan)
+    for axis in range(x.ndim):
+        with warnings.catch_warnings():  # of channels without finite numbers
+            warnings.simplefilter("ignore")
+            largest = np.nanmax(size, axis=tuple(k for k in range(x.ndim) if k != axis))
+            middle = np.nanmedian(largest)
+        far = np.flatnonzero(largest >= 6 * middle) if middle else ()
+        found |= {axis: tuple(far)} if len(far) else {}
+    return found
+
+
+@pytest.mark.parametrize("spoiled", [0.0, np.nan, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int16"])
+@pytest.mark.parametrize("piece", [7, 100, 1 << 20])
+@pytest.mark.parametrize("shape", [(12, 9), (1, 40), (40, 1), (5, 7, 6), (4, 3, 5, 6)])
+def test_outlier_channels_of_every_axis_are_named(monkeypatch, shape, piece, dtype, spoiled):
+    monkeypatch.setattr("fastq.tools.tensors.tensors.PIECE", piece)
+    if dtype == "int16":
+        spoiled = 0
+    for axis in range(len(shape)):
+        x = np.random.default_rng(axis).uniform(5, 9, shape).astype(dtype)
+        if shape[axis] > 3:
+            np.moveaxis(x, axis, 0)[2] *= 100
+        x.flat[:: x.size // 3] = spoiled
+        np.moveaxis(x, axis, 0)[0] = spoiled  # a channel without finite numbers
+        expected = outlier_channels(x)
+        assert (shape[axis] > 3) == (axis in expected)
+        for order in "CF":
+            assert extent_of(np.array(x, order=order)).outliers == expected
+
+
+def test_a_stored_matrix_names_its_outlier_column():
+    save_file({"w": np.where(np.arange(64) == 7, 40, 1) * RNG.uniform(1, 2, (96, 64)).astype("f4")}, "c.safetensors")
+    assert re.search(r"w +96 x 64 .* axis 1: 7 *\n", run("inspect", "c.safetensors"))
+
+
 @pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8), (2, 3, 2, 4)])
 def test_extents_in_fortran_order_are_not_copied(monkeypatch, shape):
     x = np.asfortranarray(W[:6, :8].reshape(-1)[: np.prod(shape)].reshape(shape))
@@ -158,8 +198,7 @@ def test_extents_in_fortran_order_are_not_copied(monkeypatch, shape):
     assert shared
     assert all(shared)
     assert (extent.lo, extent.hi) == (x.min(), x.max())
-    largest = np.abs(x).max(axis=tuple(range(1, x.ndim)))
-    assert extent.outliers == tuple(np.flatnonzero(largest >= 6 * np.median(largest)))
+    assert extent.outliers == outlier_channels(x)
 
 
 def test_extents_without_numbers():
@@ -222,6 +261,25 @@ def test_integers_are_not_in_the_sum():
     assert re.search(r"ids +512 +I64 +I64 +equal", output)
     assert f", 1 compared: {W.nbytes + 4096:,}" in output
     assert f"{reference.compare(W, W + np.float32(0.25)).sqnr_db:.2f} dB, worst" in output.splitlines()[-1]
+
+
+def test_a_file_and_what_it_is_dequantized_to_have_the_same_total():
+    """Also beside large tensors that are copied."""
+    save_file(
+        {"w": W, "near": W + 1, "bias": np.full(999, 1e4, "f4"), "zeros": np.zeros((4, 64), "f4")}, "a.safetensors"
+    )
+    run("quantize", "a.safetensors", "q.safetensors")
+    run("dequantize", "q.safetensors", "back.safetensors")
+    totals = [
+        json.loads(run("compare", "a.safetensors", name, "--json")) for name in ("q.safetensors", "back.safetensors")
+    ]
+    noise, signal = 0.0, 0.0
+    for x in (W, W + 1):
+        errors = x.astype(np.float64) - reference.dequantize(reference.quantize(x, "int8", axis=0, symmetric=True))
+        noise += np.sum(errors**2)
+        signal += np.sum(x.astype(np.float64) ** 2)
+    for total in totals:
+        assert total["sqnr_db"] == pytest.approx(10 * np.log10(signal / noise), abs=1e-6)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
@@ -303,6 +361,14 @@ def test_a_page_stands_alone(tmp_path):
     table = Table((tmp_path / "page.html").read_text())
     assert table.links == []
     assert table.cells[:4] == ["w", "96 x 64", "F32", "F32"]
+
+
+def test_a_page_that_takes_long_says_so(monkeypatch):
+    monkeypatch.setattr("fastq.tools.cli.files.SILENT", 0.0)
+    monkeypatch.setattr("fastq.tools.cli.files.is_watched", lambda: True)
+    monkeypatch.setattr("fastq.tools.cli.report.page", lambda *given: time.sleep(0.3) or page(*given))
+    result = invoke("compare", "w.npy", "near.npy", "--report", "page.html")
+    assert result.stderr == "drawing the pictures of page.html\n"
 
 
 def test_a_page_shows_names_as_text():

@@ -240,7 +240,8 @@ CASES = [
     # what was left out, or not reached
     ("suggest in.safetensors --sqnr 9", 0, "left out: 1 (I64), 1 (vectors)"),
     ("suggest less.safetensors --sqnr 90", TOO_FAR, "no scheme reaches 90 dB: a.weight ("),
-    ("suggest v.npy", 1, "1 (vectors)"),
+    ("suggest v.npy --sqnr 25", 0, "fastq quantize --like FILE takes them"),
+    ("suggest vectors.safetensors", 1, "1 (vectors)"),
     ("suggest vectors.safetensors", 1, "no tensor of two axes or more of F64, F32, F16, BF16; left out: 1 (I64)"),
     ("suggest q.safetensors", 1, "1 (quantized already)"),
     ("inspect folder", 0, "not read in folder: a.gguf, b.gguf; give a .gguf file itself"),

@@ -56,6 +56,20 @@ def test_files_and_stores(source):
     assert opened(source.with_name("b.nc")).encoding["unlimited_dims"] == {"time"}
 
 
+def test_a_comparison_with_a_rounded_file_has_the_bytes_on_disk(source):
+    """Its variables have as many bytes as before; those of the file are what rounding is for."""
+    for name in ("b.nc", "b.zarr"):
+        out = source.with_name(name)
+        run("bitround", source, out, "--digits", 3)
+        sizes = [
+            sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())
+            for path in (source, out)
+        ]
+        expected = f"{sizes[0]:,} -> {sizes[1]:,} bytes, {sizes[0] / sizes[1]:.2f} x"
+        assert run("compare", source, out).splitlines()[-1].endswith(expected)
+        assert "on disk" not in run("compare", source, out, "--json")
+
+
 @pytest.mark.parametrize("command", [("bitround", "--keepbits", 1), ("pack",)])
 @pytest.mark.parametrize("name", ["b.nc", "b.zarr"])
 @pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")

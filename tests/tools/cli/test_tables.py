@@ -39,6 +39,15 @@ def test_a_table_stays_a_table_and_tells_names_apart(capsys, width):
     assert (f"this terminal has {width} columns" in told) == (width < 133)
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("columns", [COLUMNS, ("name", "shape", "a", "b", "sqnr_db", "max_abs_error", "bytes")])
+def test_usual_terminals_have_axis_and_block_size(capsys, width, columns):
+    scheme = "float8_e4m3fn axis=-1 blocks of 32 symmetric"
+    lines = printed(capsys, [entry(name, scheme=scheme, a="F32", b=scheme) for name in NAMES], width, columns)
+    assert max(map(len, lines)) <= width
+    assert sum("float8_e4m3fn axis=-1 blocks of 32" in line for line in lines) == len(NAMES)
+
+
 @pytest.mark.parametrize("width", [1, 8, 20, 40])
 def test_the_narrowest_terminal_has_names_and_ratios(capsys, width):
     lines = printed(capsys, [entry(name) for name in NAMES], width)
@@ -84,6 +93,9 @@ def test_a_pipe_gets_all(capsys, monkeypatch):
         ("encoder.layer.10.attention.output.dense.weight", 25, "encoder.l.10.a.o.d.weight"),
         ("encoder.layer.10.attention.output.dense.weight", 15, "encode...weight"),
         ("int8 axis=0 symmetric", 12, "int8...etric"),
+        ("int4 axis=-1 blocks of 32 symmetric mse", 34, "int4 axis=-1 blocks of 32 ..."),
+        ("int4 axis=-1 blocks of 32 symmetric", 29, "int4 axis=-1 blocks of 32 ..."),
+        ("int4 axis=-1 blocks of 32", 25, "int4 axis=-1 blocks of 32"),
         ("general.name", 2, ".."),
         ("漢字仮名交じり文の名前", 13, "漢字 ... 名前"),
     ],

@@ -381,3 +381,37 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
 def test_importing_the_module_imports_neither_matplotlib_nor_numba():
     code = "import sys, fastq; fastq.plot.errors; print(*({'matplotlib', 'numba'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+# Room
+
+
+@pytest.mark.parametrize("shape", [(256, 512), (64, 200), (100, 100), (300, 120), (40, 400), (1, 30), (3, 3), (200, 3)])
+def test_nothing_covers_anything_and_no_half_is_empty(shape):
+    x = normal(*shape)
+    if min(shape) > 3:
+        x[:, 7] *= 400  # a scale that is not linear, and a longer title
+    axes = fastq.plot.errors(x, reference.quantize(x, "int8", axis=0, symmetric=True))
+    figure = axes[0].figure
+    figure.canvas.draw()
+    boxes = []
+    for ax in axes:
+        (bar,) = ax.child_axes
+        left, right = ax.get_xlim()
+        ticks = [
+            label.get_window_extent() for label in ax.get_xticklabels() if left <= label.get_position()[0] <= right
+        ]
+        boxes += [ax.get_window_extent(), ax.title.get_window_extent(), bar.get_tightbbox(), *ticks]
+        assert (bar.get_xlabel() or bar.get_ylabel()).startswith("asinh") == isinstance(ax.images[0].norm, AsinhNorm)
+    for k, box in enumerate(boxes):
+        assert figure.bbox.y0 <= box.y0
+        assert box.y1 <= figure.bbox.y1 + 1
+        for other in boxes[:k]:
+            width = min(box.x1, other.x1) - max(box.x0, other.x0)
+            height = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert min(width, height) < 1, (box, other)
+    used = max(box.y1 for box in boxes) - min(box.y0 for box in boxes)
+    gaps = sorted((box.y0, box.y1) for box in boxes)
+    widest = max(low - max(high for _, high in gaps[: k + 1]) for k, (low, _) in enumerate(gaps[1:]))
+    assert used > 0.85 * figure.bbox.height
+    assert widest < 0.15 * figure.bbox.height

@@ -106,6 +106,30 @@ def test_channels_are_those_of_numpy():
     assert [text.get_text() for text in ax.texts] == ["7"]
 
 
+@pytest.mark.parametrize("shape", [(12, 20), (6, 12, 7), (5, 6, 7, 8)])
+def test_the_axis_with_the_outlier_is_drawn_and_others_are_named(shape):
+    q = reference.quantize(np.ones(shape, np.float32), "int8", axis=0)
+    for axis in range(len(shape)):
+        x = np.random.default_rng(axis).uniform(1, 2, shape).astype(np.float32)
+        np.moveaxis(x, axis, 0)[3] *= 40
+        ax = fastq.plot.channels(x, q)
+        assert ax.get_title() == f"{shape[axis]} channels of axis {axis}, 1 outlier"
+        labels = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert f"outliers, axis {axis}: 3" in labels
+        other = (axis + 1) % len(shape)
+        np.moveaxis(x, other, 0)[1] *= 20
+        assert fastq.plot.channels(x).get_title().splitlines()[1:] == [f"outliers of axis {other}: 1"]
+        assert fastq.plot.errors(x, x)[0].get_title().splitlines()[-1] == "outliers: " + "; ".join(
+            f"axis {k}: {channel}" for k, channel in sorted([(axis, 3), (other, 1)])
+        )
+
+
+def test_without_outliers_the_axis_of_the_scales_is_drawn():
+    x = np.random.default_rng(0).uniform(1, 2, (8, 9)).astype(np.float32)
+    assert fastq.plot.channels(x).get_title() == "8 channels of axis 0, no outliers"
+    assert fastq.plot.channels(x, reference.quantize(x, "int8", axis=-1)).get_title().startswith("9 channels of axis 1")
+
+
 def test_many_channels_are_drawn_by_the_largest():
     wide = np.ones((3, 2000), np.float32)
     wide[1, 1234] = 50
@@ -122,7 +146,7 @@ def test_ratios_are_those_of_the_reference():
     line = fastq.plot.sqnr(X, {"rows": schemes}).lines[0]
     assert line.get_ydata().tolist() == [reference.compare(X, reference.quantize(X, **s)).sqnr_db for s in schemes]
     assert line.get_xdata().tolist() == [4 + 40 / 64, 8 + 40 / 64]
-    assert len(fastq.plot.sqnr(X).lines) == 6
+    assert len(fastq.plot.sqnr(X).lines) == 7
 
 
 def test_a_scale_for_all_is_that_of_the_whole_array():

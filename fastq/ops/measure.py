@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from fastq.plan.cache import call
 from fastq.results import Axis, Comparison, QuantizedArray
 from fastq.results.measures import Totals
-from fastq.system.arguments import as_array, is_a, is_lazy
+from fastq.system import lazy
+from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
 from fastq.system.dtypes import Array
 
 
@@ -89,7 +91,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     x : array_like
         Array of dtype float16, bfloat16, float32, float64 or an integer dtype.
     q : QuantizedArray or array_like
-        The approximation: codes of x, or an array of floats of x's shape.
+        The approximation: codes of x, or an array of floats of x's shape. If both have labels, as DataArrays of
+        xarray, these decide which elements belong together: dimensions may be in another order, coordinates must agree.
 
     Returns
     -------
@@ -99,7 +102,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     Raises
     ------
     TypeError, ValueError
-        If shapes differ, x is empty or has NaN, or a dtype is not as described.
+        If shapes or labels differ, x is empty or has NaN, or a dtype is not as described.
 
     Examples
     --------
@@ -108,6 +111,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     >>> fastq.compare(x, np.array([0.0, 0.25, 1.0], np.float32)).max_abs_error
     0.25
     """
+    if type(x) is not ndarray and has_named_dimensions(x):
+        x, q = lazy.module("fastq.adapters.xarray.labelled").matched(x, q)
     if not is_a(q, QuantizedArray):
         result: Comparison = call("compare_values", x, q if is_lazy(x) else as_array(q, "q"), None, None, None, ())
         return result

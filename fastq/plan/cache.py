@@ -33,6 +33,7 @@ BoundCall = Callable[..., Any]
 _HOLDERS = {
     ("dask.array", "Array"): "fastq.adapters.dask.graphs",
     ("xarray", "DataArray"): "fastq.adapters.xarray.labelled",
+    ("xarray", "Variable"): "fastq.adapters.xarray.labelled",
 }
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
 _C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape

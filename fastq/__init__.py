@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fastq.plan import foreign
@@ -125,20 +125,21 @@ _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear", "requantiz
 _MODULES = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 
 
-def _graphs_of_dask() -> Callable[..., Any]:
+def _graphs_of_dask() -> ModuleType:
     from fastq.adapters.dask import graphs
 
-    return graphs.call
+    return graphs
 
 
-def _labels_of_xarray() -> Callable[..., Any]:
+def _labels_of_xarray() -> ModuleType:
     from fastq.adapters.xarray import labelled
 
-    return labelled.call
+    return labelled
 
 
 foreign.register("dask.array", "Array", _graphs_of_dask)
 foreign.register("xarray", "DataArray", _labels_of_xarray)
+foreign.register("xarray", "Variable", _labels_of_xarray)
 
 
 def __getattr__(name: str) -> Any:

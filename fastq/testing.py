@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, is_a, native, shown
+from fastq.system.arguments import as_array, has_named_dimensions, is_a, native, shown
+from fastq.system.labels import check_coordinates
 
 
 def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
@@ -20,9 +21,9 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
     Parameters
     ----------
     actual, desired : QuantizedArray
-        Arrays to compare: shape, format, granularity, scheme and convention, then the bytes of codes, scale, zero point
-        and, in formats with two levels of scales, the scale of the array. Memory and byte order may differ; -0.0 and
-        0.0 are different.
+        Arrays to compare: shape, format, granularity, scheme and convention, labels where both have them, then the
+        bytes of codes, scale, zero point and, in formats with two levels of scales, the scale of the array. Memory and
+        byte order may differ; -0.0 and 0.0 are different.
 
     Raises
     ------
@@ -47,6 +48,8 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
             raise TypeError(f"{name} must be a QuantizedArray, not {shown(q)}")
     ours, wanted = _described(actual), _described(desired)
     different = [f"{name}: {_unlike(ours[name], wanted[name])}" for name in ours if ours[name] != wanted[name]]
+    if not different and has_named_dimensions(actual.codes) and has_named_dimensions(desired.codes):
+        different = _unlike_labels(actual.codes, desired.codes)
     if not different:
         pairs = zip(_arrays(actual).items(), _arrays(desired).values(), strict=True)
         different = [f"{name}: {text}" for (name, a), b in pairs if (text := _difference(a, b))]
@@ -74,6 +77,17 @@ def _unlike(ours: Any, wanted: Any) -> str:
         return f"{ours.name}, not {wanted.name}"
     pairs = ((field.name, getattr(ours, field.name), getattr(wanted, field.name)) for field in fields(ours))
     return ", ".join(f"{name} of {ours.name} {a!r}, not {b!r}" for name, a, b in pairs if a != b)
+
+
+def _unlike_labels(ours: Any, wanted: Any) -> list[str]:
+    """Return a text on the labels in which two arrays of codes differ."""
+    if ours.dims != wanted.dims:
+        return [f"dimensions: {ours.dims}, not {wanted.dims}"]
+    try:
+        check_coordinates(ours, wanted, "actual.codes", "desired.codes")
+    except ValueError as error:
+        return [f"coordinates: {error}"]
+    return []
 
 
 def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "layouts": "tools.layouts",
     "plot": "tools.plot",
     "tools.layouts": "ops requests results formats system",
-    "tools.plot": "ops reference requests results formats system",
+    "tools.plot": "adapters.xarray ops reference requests results formats system",
     "tools": "",
     "dask": "adapters.dask",
     "xarray": "adapters.xarray",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ from fastq.system.arguments import as_axis, as_block_size, shown
 
 Axis = int | tuple[int, ...] | None
 Shape = tuple[int, ...]
+_MOST_CHOICES = 1000  # of axes that a message looks at
 
 
 class Granularity(NamedTuple):
@@ -78,6 +81,25 @@ def granularity(axis: Axis, block_size: int, ndim: int, array: str = "x") -> Gra
     if axis is None:
         return ARRAY
     return Granularity(within_array(axis if isinstance(axis, tuple) else (axis,), ndim, array), block_size)
+
+
+def axes_that_fit(parameters: Shape, shape: Shape, array: str) -> str:
+    """Return the end of an error message: which axes of an array have the lengths of its parameters."""
+    if any(map(math.isnan, shape)):  # to dask
+        return f"name it with axis; {array} has chunks of unknown sizes: call {array}.compute_chunk_sizes() first"
+    if math.comb(len(shape), len(parameters)) > _MOST_CHOICES:
+        return f"name the axes of {array}, of shape {shape}, that have such lengths"
+    choices = itertools.combinations(range(len(shape)), len(parameters))
+    found = [axes for axes in choices if _have(axes, shape, parameters)]
+    named = [f"axis={axes[0] if len(axes) == 1 else axes}" for axes in found]
+    if not named:
+        return f"no axes of {array}, of shape {shape}, have such lengths"
+    lengths = " and ".join(map(str, parameters))
+    return f"pass {' or '.join(named)}, of length {lengths} in {array}, of shape {shape}"
+
+
+def _have(axes: tuple[int, ...], shape: Shape, lengths: Shape) -> bool:
+    return all(shape[axis] == length for axis, length in zip(axes, lengths, strict=True))
 
 
 def kind_of(axis: object, block_size: int) -> str:

@@ -23,7 +23,7 @@ from fastq.ops.file_parts import convention_entry, convention_of, qtype_entry, q
 from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
 from fastq.system import atomic
-from fastq.system.arguments import MOST_AXES, as_shape, is_lazy, native, shown, without_duplicates
+from fastq.system.arguments import MOST_AXES, as_array, as_shape, is_lazy, native, shown, without_duplicates
 from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY, VERSION = "fastq", 1
@@ -47,7 +47,7 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
         _check(content.qparams, content.codes, content.shape)
     else:
         rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
-    stored = {name: _stored(array) for name, array in arrays.items() if array is not None}
+    stored = {name: _stored(as_array(array, name)) for name, array in arrays.items() if array is not None}
     stored = dict(sorted(stored.items(), key=lambda item: -item[1][1].itemsize))  # so that all are aligned
     with atomic.replacing(path) as file:
         tensors = {name: (dtype, array.shape, array.nbytes) for name, (dtype, array) in stored.items()}
@@ -77,7 +77,6 @@ def _stored(array: Array) -> tuple[str, Array]:
 
     Zero points of the small integers of ml_dtypes become those of a byte, which a file can name.
     """
-    array = np.asarray(array)
     if (small := array.dtype.name.rstrip("0123456789")) in ("int", "uint") and array.dtype.kind == "V":
         array = array.astype(f"{small}8")
     for name, dtype in NUMPY.items():

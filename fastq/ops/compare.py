@@ -15,6 +15,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
+from fastq.plan import foreign
 from fastq.plan.arrange import View
 from fastq.plan.by_parameters import given_by
 from fastq.plan.cache import Call, call
@@ -30,7 +31,7 @@ from fastq.requests.parameters import Parameters, planned_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
-from fastq.system.arguments import as_array, is_a, is_lazy
+from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
 from fastq.system.dtypes import Array
 
 
@@ -42,7 +43,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     x : array_like
         Array of dtype float16, bfloat16, float32, float64 or an integer dtype.
     q : QuantizedArray or array_like
-        The approximation: codes of x, or an array of floats of x's shape.
+        The approximation: codes of x, or an array of floats of x's shape. If both have labels, as DataArrays of
+        xarray, these decide which elements belong together: dimensions may be in another order, coordinates must agree.
 
     Returns
     -------
@@ -52,7 +54,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     Raises
     ------
     TypeError, ValueError
-        If shapes differ, x is empty or has NaN, or a dtype is not as described.
+        If shapes or labels differ, x is empty or has NaN, or a dtype is not as described.
 
     Examples
     --------
@@ -61,6 +63,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     >>> fastq.compare(x, np.array([0.0, 0.25, 1.0], np.float32)).max_abs_error
     0.25
     """
+    if type(x) is not np.ndarray and has_named_dimensions(x):
+        x, q = foreign.matched(x, q)
     if not is_a(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result

@@ -27,7 +27,7 @@ def dequantize_linear(
     zero_point: ArrayLike | None = None,
     *,
     dtype: DTypeLike | None = None,
-    axis: Axis = 1,
+    axis: Axis = None,
     block_size: int = 0,
     out: Array | None = None,
     convention: str | Convention = "onnx",

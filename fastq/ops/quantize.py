@@ -205,7 +205,7 @@ def quantize_linear(
     zero_point: ArrayLike | None = None,
     dtype: str | QType | DTypeLike | None = None,
     *,
-    axis: Axis = 1,
+    axis: Axis = None,
     block_size: int = 0,
     convention: str | Convention = "onnx",
     nan: str = "raise",
@@ -224,14 +224,15 @@ def quantize_linear(
         Positive and finite; powers of two in float8_e8m0fnu and int32 are accepted, too. One number of any shape for
         the whole array, else shape (C,) for a channel axis, or the kept dimensions for a tuple of axes. Or the rank of
         x: with ``ceil(D / block_size)`` on the block axis, or with 1 on axes without their own scales; `axis` is then
-        ignored.
+        ignored. More than one number needs its `axis`, unless scale has the rank of x or both are DataArrays.
     zero_point : array_like of int, optional
         Codes of 0.0, in the shape of the scale or one number; None for zero.
     dtype : str, QType or dtype, optional
         The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX. "bfloat16" and
         "float16" are casts, usually with the scale 1.
     axis : int, tuple of int or None
-        As in `quantize`; ignored if scale is one number.
+        The axis or axes that scales belong to, or along which blocks run; ignored if scale is one number. ONNX's
+        operator has axis 1 where none is given.
     block_size : int
         As in `quantize`.
     convention, nan, saturate, out, rounding, rng

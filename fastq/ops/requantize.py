@@ -40,7 +40,7 @@ from fastq.requests import requantization as requests
 from fastq.requests.options import RequantizeOptions
 from fastq.requests.requantization import SUMS, RequantizeRequest, as_clamp
 from fastq.results import Axis
-from fastq.system.arguments import as_array
+from fastq.system.arguments import as_array, has_named_dimensions
 from fastq.system.dtypes import Array
 
 
@@ -109,7 +109,8 @@ def requantize(
            [ -1,  -1, 127]], dtype=int8)
     """
     key: Any = None
-    if bias is not None:
+    # a labelled bias is brought into the order of acc first
+    if bias is not None and not (has_named_dimensions(acc) and has_named_dimensions(bias)):
         bias = as_array(bias, "bias")
         key = bias.dtype, bias.shape, bias.strides, bias.flags.num
     clamp = clamp if clamp is None else as_clamp(clamp)

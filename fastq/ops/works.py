@@ -93,7 +93,7 @@ class Names(dict[str, Any]):
         self.filled = filled
         self.quantized = quantized
         super().__init__(_NAMES, n=shape[0], m=shape[-1], q=self._q, given=self._given, fake_given=self._fake_given)
-        self |= {"decoded": self._decoded, "compared": self._compared}
+        self |= {"decoded": self._decoded, "compared": self._compared, "below": self._below}
 
     def __missing__(self, name: str) -> Any:
         n, m = self.shape[0], self.shape[-1]
@@ -120,6 +120,10 @@ class Names(dict[str, Any]):
 
     def _decoded(self, x: Array, dtype: str, **scheme: Any) -> object:
         return self.quantized(x, dtype, **scheme).dequantize()
+
+    def _below(self, codes: Array, bound: int) -> Array:
+        """Return codes below a bound; those of plans, which are zeros, as they are."""
+        return codes if self.filled is np.zeros else codes % bound
 
     def _compared(self, x: Array, dtype: str, **scheme: Any) -> object:
         return compare(x, self.quantized(x, dtype, **scheme))

@@ -98,7 +98,8 @@ def call(
     """
     if type(x) is not ndarray:
         if (adapter := foreign.adapter_of(x)) is not None:
-            return adapter(Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise))
+            asked = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
+            return adapter.call(asked)
         x = as_array(x, operation.operands[0])
     recent = plans.recent
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from fastq.system.lazy import undisturbed
@@ -19,19 +20,20 @@ class ForeignArray(NamedTuple):
 
     library: str  # the module that has the class; if nobody has imported it, no such array exists
     class_name: str
-    load: Callable[[], Callable[..., Any]]  # imports the adapter, and returns its function of a `cache.Call`
+    # imports the adapter: a module with `call`, which takes a `cache.Call`, and `matched`, if its arrays have labels
+    load: Callable[[], ModuleType]
 
 
 _registered: list[ForeignArray] = []
 
 
-def register(library: str, class_name: str, load: Callable[[], Callable[..., Any]]) -> None:
+def register(library: str, class_name: str, load: Callable[[], ModuleType]) -> None:
     """Let an adapter take the calls whose first operand is an array of a class."""
     _registered.append(ForeignArray(library, class_name, load))
 
 
-def adapter_of(x: Any) -> Callable[..., Any] | None:
-    """Return the function that takes calls on an array of another library; None for all other objects."""
+def adapter_of(x: Any) -> ModuleType | None:
+    """Return the adapter that takes calls on an array of another library; None for all other objects."""
     from fastq.system.arguments import is_a  # imports NumPy, for which `import fastq` does not wait
 
     for array in _registered:
@@ -41,7 +43,16 @@ def adapter_of(x: Any) -> Callable[..., Any] | None:
     return None
 
 
+def matched(x: Any, other: Any) -> tuple[Any, Any]:
+    """Return two arrays whose elements belong together by their labels, if the first one has labels."""
+    adapter = adapter_of(x)
+    if adapter is None or not hasattr(adapter, "matched"):
+        return x, other
+    pair: tuple[Any, Any] = adapter.matched(x, other)
+    return pair
+
+
 @functools.cache
-def _loaded(load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def _loaded(load: Callable[[], ModuleType]) -> ModuleType:
     with undisturbed():
         return load()

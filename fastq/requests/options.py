@@ -36,7 +36,7 @@ class QuantizeOptions(NamedTuple):
 class LinearOptions(NamedTuple):
     """Options of `fastq.quantize_linear`."""
 
-    axis: Axis = 1
+    axis: Axis = None
     block_size: int = 0
     saturate: bool = True
     dtype: object = None
@@ -58,7 +58,7 @@ class RequantizeOptions(NamedTuple):
 class ValuesOptions(NamedTuple):
     """Options of `fastq.dequantize_linear`."""
 
-    axis: Axis = 1
+    axis: Axis = None
     block_size: int = 0
     dtype: object = None
     convention: str | Convention = "onnx"

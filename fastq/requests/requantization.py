@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.conventions import CONVENTIONS, DEFAULT
 from fastq.formats.floats import is_real
-from fastq.formats.granularity import ARRAY, Granularity, granularity
+from fastq.formats.granularity import ARRAY, Granularity, axes_that_fit, granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.formats.requantization import Requantization, as_requantization
 from fastq.requests.options import RequantizeOptions
@@ -32,6 +32,7 @@ class RequantizeRequest(NamedTuple):
     qtype: QType  # the code format
     row: Requantization  # the convention
     where: Granularity  # the elements that share a multiplier and a bias; the array, if there is one of each
+    acc: Shape  # shape of the accumulators
     shape: Shape  # shape of multipliers and biases that are not one number
     codes: tuple[int, int]  # the first and the last code in use
     bias: np.dtype[Any] | None  # the dtype in which biases are added, None without biases
@@ -56,7 +57,12 @@ class RequantizeRequest(NamedTuple):
         if numbers.size == 1:
             return np.full(self.shape, numbers.reshape(()))
         if numbers.shape != self.shape:
-            raise ValueError(f"{name} has shape {numbers.shape}, but acc and axis need {self.shape} or one number")
+            fitting = axes_that_fit(numbers.shape, self.acc, "acc")
+            if self.where is not ARRAY:
+                raise ValueError(
+                    f"{name} has shape {numbers.shape}, but acc and axis need {self.shape} or one number; {fitting}"
+                )
+            raise ValueError(f"{name} has shape {numbers.shape}, so it needs an axis: {fitting}")
         return numbers
 
     def refuse(self, multiplier: Any) -> None:
@@ -77,7 +83,7 @@ def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *
     if all(math.prod(each) == 1 for each in numbers):
         where, wanted = ARRAY, ()
     bias = None if options.key is None else _bias_dtype(options.key[0], row)
-    return RequantizeRequest(qtype, row, where, wanted, _clamped(options.clamp, qtype), bias)
+    return RequantizeRequest(qtype, row, where, shape, wanted, _clamped(options.clamp, qtype), bias)
 
 
 def _clamped(clamp: object, qtype: QType) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from fastq.formats import conventions
 from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, checked_coding, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
-from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
+from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, axes_that_fit, granularity, kind_of
 from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
 from fastq.requests.noise import STOCHASTIC
@@ -200,9 +200,11 @@ class Request(NamedTuple):
             axis = tuple([a for a, n in enumerate(scale) if n != 1])
             where = Granularity(axis)
         else:
+            if axis is None:
+                raise ValueError(f"scale has shape {scale}, so it needs an axis: {axes_that_fit(scale, shape, name)}")
             where = granularity(axis, block_size, len(shape), name)
             if is_known and scale != where.parameter_shape(shape):
-                raise ValueError(_misfit(scale, shape, axis, where))
+                raise ValueError(_misfit(scale, shape, axis, where, name))
         row = as_convention(self.convention)
         coding = coding_of(row, self.qtype, False, where.axes, where.block_size, self.coding.compute)
         return self._replace(axis=axis, granularity=where, coding=coding)
@@ -212,12 +214,12 @@ def _spreads(n: int, size: int) -> bool:
     return n in (1, size)
 
 
-def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity) -> str:
-    """Return why raw scales do not fit an array of a shape, and the axis for which they would."""
-    default, blocks = " (default)" * (axis == LinearOptions().axis), f" and block_size={where.block_size}"
-    needed = f"axis={axis}{default}{blocks * bool(where.block_size)} needs {where.parameter_shape(shape)}"
-    others = [f"; axis={a} needs {scale}" for a, n in enumerate(shape) if (n,) == scale and not where.block_size]
-    return f"scale has shape {scale}, but {needed}{''.join(others)}"
+def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity, name: str) -> str:
+    """Return why raw scales do not fit an array of a shape, and the axes for which they would."""
+    blocks = f" and block_size={where.block_size}" if where.block_size else ""
+    needed = f"axis={axis}{blocks} needs {where.parameter_shape(shape)}"
+    fitting = "" if where.block_size else f"; {axes_that_fit(scale, shape, name)}"
+    return f"scale has shape {scale}, but {needed}{fitting}"
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------

@@ -14,7 +14,18 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import arguments, lazy
-from fastq.system.arguments import as_array, as_axis, as_block_size, as_bool, as_dtype, between, is_lazy, native, shown
+from fastq.system.arguments import (
+    as_array,
+    as_axis,
+    as_block_size,
+    as_bool,
+    as_dtype,
+    between,
+    is_lazy,
+    native,
+    refuse_mask,
+    shown,
+)
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
@@ -136,8 +147,12 @@ class QParams:
         Returns
         -------
         QParams
-            Unchecked.
+            Unchecked, except that arrays with a mask are a `TypeError`.
         """
+        if type(scale) is not np.ndarray:
+            refuse_mask(scale, "scale")
+        if type(zero_point) is not np.ndarray:
+            refuse_mask(zero_point, "zero_point")
         params = object.__new__(type(self))
         values = params.__dict__
         values.update(self.__dict__)

@@ -11,9 +11,12 @@ import math
 import operator
 import reprlib
 import sys
-from collections.abc import Callable, Collection, Mapping
+import warnings
+from array import array as PythonArray
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
+from operator import countOf
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -218,11 +221,9 @@ def is_lazy(x: Any) -> bool:
 
 
 def as_array(x: Any, name: str) -> NDArray[Any]:
-    """Return x as a plain ndarray."""
+    """Return x as a plain ndarray, unless that would lose which of its elements are missing."""
     if type(x) is np.ndarray:
         return x
-    if is_a(x, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
     if is_a(x, getattr(sys.modules.get("xarray"), "Dataset", ())):
         raise TypeError(
             f"{name} is a Dataset: pass a variable of it, as {name}['t']; fastq.xarray has what takes Datasets"
@@ -232,9 +233,24 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
             f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask for "
             "functions that work chunk by chunk"
         )
+    if has_named_dimensions(x):
+        return as_array(_converted(x, name, _without_names), f"{name}.data")
+    refuse_mask(x, name)
     _check_device(x, name)
+    array: NDArray[Any] = _converted(_with_arrays(x, (name,)), name, _imported)
+    if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
+        raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
+    _warn_of_unit(x, name)
+    if type(array) is np.ndarray:
+        return array
+    refuse_mask(array, name, f"numpy.asanyarray({name})")
+    return array.view(np.ndarray)
+
+
+def _converted(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:
+    """Return what a function makes of a caller's object, whose errors become errors that name the argument."""
     try:
-        array = _imported(x)
+        return convert(x)
     except MemoryError:
         raise
     except Exception as error:
@@ -242,9 +258,121 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         raise kind(
             f"{name} must be an object that NumPy can turn into an array; {type(x).__name__}: {reason(error)}"
         ) from error
-    if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
-        raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
-    return array
+
+
+# --- masks, units and names -------------------------------------------------------------------------------------------
+
+
+def has_mask(x: Any) -> bool:
+    """Return whether this is an array that has a mask, also one of another library.
+
+    A netCDF4.Variable has a `mask`, too, which says whether it makes masked arrays; so a mask must have the shape of x.
+    """
+    return is_a(x, np.ma.MaskedArray) or _is_mask(_attribute(x, "mask"), x)
+
+
+def refuse_mask(x: Any, name: str, written: str = "") -> None:
+    """Raise TypeError for an array that has a mask; `written` is how the caller can get at it."""
+    if not has_mask(x):
+        return
+    written = written or name
+    filled = f"{written}.filled(value)"
+    if not callable(_attribute(x, "filled")):
+        filled = f"numpy.where({written}.mask, value, {written})"
+    raise TypeError(
+        f"{name} is a masked array, whose mask would be lost; pass {filled}, or numpy.asarray({name}) to ignore the "
+        "mask"
+    )
+
+
+def _is_mask(mask: Any, x: Any) -> bool:
+    """Return whether this is an array of bools in the shape of another array."""
+    try:
+        return mask.dtype == np.bool_ and tuple(mask.shape) == tuple(x.shape)
+    except Exception:  # not an array, or one of strange dtypes
+        return False
+
+
+def _warn_of_unit(x: Any, name: str) -> None:
+    """Warn of the unit of an array of astropy, unyt or the like, which results will not have; pint warns by itself."""
+    unit = _attribute(x, "unit")
+    if unit is None and is_a(x, np.ndarray):
+        unit = _attribute(x, "units")
+    # not a column of a table, nor a label, which attributes of pandas may be
+    if unit is None or is_a(unit, (str, int, float)) or callable(unit) or _attribute(unit, "dtype") is not None:
+        return
+    try:
+        text = str(unit)
+    except Exception:
+        return
+    if text not in ("", "dimensionless"):
+        warnings.warn(f"{name} has the unit {text}, which results will not have", UserWarning, stacklevel=5)
+
+
+def has_named_dimensions(x: Any) -> bool:
+    """Return whether this is a DataArray or a Variable of xarray."""
+    xarray = sys.modules.get("xarray")
+    return any(is_a(x, getattr(xarray, kind, ())) for kind in ("DataArray", "Variable"))
+
+
+def _without_names(x: Any) -> Any:
+    """Return the array inside an object of xarray."""
+    return x.data
+
+
+def _attribute(x: Any, name: str) -> Any:
+    """Return an attribute of a caller's object; None if it has no such attribute, or raises any other error."""
+    try:
+        return getattr(x, name, None)
+    except Exception:
+        return None
+
+
+# --- sequences --------------------------------------------------------------------------------------------------------
+
+_TEXTS = (str, bytes, bytearray, memoryview)
+_NUMBERS = (int, float, complex, np.generic, type(None), *_TEXTS)
+_PLAIN = frozenset((int, float, complex, bool, type(None), str, bytes, np.float32, np.float64, np.int64))
+_PROTOCOLS = "__array__", "__array_interface__", "__array_struct__", "__dlpack__"
+
+
+def _with_arrays(x: Any, path: tuple[Any, ...]) -> Any:
+    """Return nested sequences with arrays in place of what becomes an array in them.
+
+    NumPy itself would take the elements of a masked array out of a list, without their mask. `path` has the name of the
+    argument and the indices of x in it.
+    """
+    if len(path) > MOST_AXES or not _is_sequence(x):
+        return x
+    try:
+        items = x if type(x) is list or type(x) is tuple else list(x)
+        first = type(items[0]) if items else float
+        if first in _PLAIN and countOf(map(type, items), first) == len(items):  # less time than a set takes
+            return x
+        if set(map(type, items)) <= _PLAIN:
+            return x
+    except Exception:  # NumPy tells why
+        return x
+    return [_element(each, (*path, k)) for k, each in enumerate(items)]
+
+
+def _element(x: Any, path: tuple[Any, ...]) -> Any:
+    """Return an element of a sequence: an array if it becomes one, or a sequence of arrays."""
+    if type(x) is list or type(x) is tuple:
+        return _with_arrays(x, path)
+    if is_a(x, _NUMBERS):
+        return x
+    if any(_attribute(x, protocol) is not None for protocol in _PROTOCOLS):
+        name, *indices = path
+        return as_array(x, name + "".join(f"[{k}]" for k in indices))
+    return _with_arrays(x, path)
+
+
+def _is_sequence(x: Any) -> bool:
+    """Return whether NumPy looks at the elements of this one by one."""
+    if type(x) is list or type(x) is tuple:
+        return True
+    return is_a(x, Sequence) and not is_a(x, (*_TEXTS, range, PythonArray))
 
 
 def _check_device(x: Any, name: str) -> None:
@@ -268,7 +396,7 @@ def _imported(x: Any) -> NDArray[Any]:
         return np.asarray(x.view(integers)).view(_dtype_named(_name_of(x.dtype)))
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__") and not hasattr(x, "__buffer__"):
         return np.from_dlpack(x)
-    return np.asarray(x)
+    return np.asanyarray(x)
 
 
 def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
@@ -348,7 +476,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def is_out(out: object) -> TypeGuard[NDArray[Any]]:
     """Return whether a result can be written to this: an ndarray that is neither masked nor a matrix."""
-    return type(out) is np.ndarray or (is_a(out, np.ndarray) and not is_a(out, (np.ma.MaskedArray, np.matrix)))
+    return type(out) is np.ndarray or (is_a(out, np.ndarray) and not (is_a(out, np.matrix) or has_mask(out)))
 
 
 def reason(error: Exception) -> str:

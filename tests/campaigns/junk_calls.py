@@ -156,6 +156,8 @@ JUNK = {text: functools.partial(eval, text, {"np": np}) for text in TEXTS.split(
     "array of float8": lambda: np.zeros((3, 4), ml_dtypes.float8_e4m3fn),
     "read-only array": lambda: np.broadcast_to(np.float32(1), (3, 4)),
     "masked array": masked,
+    "list of masked rows": lambda: list(masked()),
+    "__array__ of a masked array": lambda: having(__array__=lambda self, dtype=None, copy=None: masked()),
     "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
     "requires a gradient": RequiresGradient,
     "__array__ of a string": lambda: having(__array__=lambda self, dtype=None, copy=None: "no array"),
@@ -265,7 +267,7 @@ def same_codes(actual, desired):
         fastq.testing.assert_same_codes(actual, desired)
 
 
-ONE_CALL = {"int8": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+ONE_CALL = {"int8": {"weights": 'quantize(x, "int8")'}}
 
 
 def made_ready(names, native):

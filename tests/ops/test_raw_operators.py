@@ -1,5 +1,7 @@
 """Raw operators on every pair of dtypes that ONNX lists: codes, scales, zero points and where they belong to."""
 
+import inspect
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from catalogue import same_bytes
 
 import fastq
 from fastq import reference
+from fastq.requests import options as named
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 ML_CODES = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"]
@@ -59,7 +62,7 @@ PLACES = {  # the shape of scales, the options, and how NumPy spreads them
     "one of a vector": ((1,), {}, lambda s: s.reshape(())),
     "one of all axes": ((1, 1), {}, lambda s: s.reshape(())),
     "channels": ((3,), {"axis": 0}, lambda s: s[:, None]),
-    "channels, by default": ((6,), {}, lambda s: s),
+    "channels of the last axis": ((6,), {"axis": 1}, lambda s: s),
     "channels from the end": ((3,), {"axis": -2}, lambda s: s[:, None]),
     "all axes": ((3, 1), {}, lambda s: s),
     "all axes, the other": ((1, 6), {"axis": 0}, lambda s: s),
@@ -97,12 +100,14 @@ def test_scales_and_zero_points_belong_where_numpy_spreads_them(api, place, zero
 
 @APIS
 def test_each_element_of_a_vector_may_have_its_scale(api):
-    """A vector does not have the default axis, 1."""
+    """A vector needs no axis, since its scales have all axes that it has."""
     codes, scale = np.arange(-2, 3, dtype=np.int8), np.linspace(0.5, 2, 5, dtype=np.float32)
     same_bytes(api.dequantize_linear(codes, scale), codes * scale)
     same_bytes(api.quantize_linear(codes * scale, scale, dtype="int8"), codes)
-    with pytest.raises(np.exceptions.AxisError, match="axis of codes"):
+    with pytest.raises(ValueError, match=r"^scale has shape \(3,\), so it needs an axis: no axes of codes"):
         api.dequantize_linear(codes, scale[:3])
+    with pytest.raises(np.exceptions.AxisError, match="axis of codes"):
+        api.dequantize_linear(codes, scale[:3], axis=1)
 
 
 @APIS
@@ -110,12 +115,13 @@ def test_scales_of_0_and_of_powers_of_two(api):
     # contract 14.2
     codes = np.arange(-2, 4, dtype=np.int8).reshape(1, 6)
     scale = np.array([0.0, 2.0**-149, 2.0**-127, -0.0, 1.0, 2.0**126], np.float32)
-    same_bytes(api.dequantize_linear(codes, scale), codes * scale)
+    same_bytes(api.dequantize_linear(codes, scale, axis=1), codes * scale)
     same_bytes(api.dequantize_linear(codes, np.zeros(1, np.float16)), (codes * np.float32(0)).astype(np.float16))
     powers = np.array([0, 1, 127, 128, 253, 255], np.uint8).view(E8M0)
-    same_bytes(api.dequantize_linear(codes, powers), codes * powers.astype(np.float32))
+    same_bytes(api.dequantize_linear(codes, powers, axis=1), codes * powers.astype(np.float32))
     x = np.array([[2.0**-126, 1e-38, 2.5, 2.5, 1.9e38, 1]], np.float32)
-    same_bytes(api.quantize_linear(x, powers[:5][[0, 1, 2, 3, 4, 2]]), np.array([[2, 1, 2, 1, 2, 1]], np.uint8))
+    codes = api.quantize_linear(x, powers[:5][[0, 1, 2, 3, 4, 2]], axis=1)
+    same_bytes(codes, np.array([[2, 1, 2, 1, 2, 1]], np.uint8))
     for scale in (0.0, powers[5:]):
         with pytest.raises(ValueError, match="scale must be positive and finite"):
             api.quantize_linear(x, scale)
@@ -137,7 +143,7 @@ def test_two_axes_of_blocks_have_powers_of_two(api):
 def test_integers_divide_integers(api):
     x, scale = np.array([[7, -7, 10**9, 5]], np.int32), np.array([2, 2, 3, 10], np.int32)
     wanted = np.clip(np.rint(x / scale) + 1, -(2**15), 2**15 - 1).astype(np.int16)
-    same_bytes(api.quantize_linear(x, scale, np.int16(1)), wanted)
+    same_bytes(api.quantize_linear(x, scale, np.int16(1), axis=1), wanted)
 
 
 @APIS
@@ -162,3 +168,87 @@ def test_dask_takes_what_numpy_does():
     same_bytes(fastq.quantize_linear(values, scale[:, None], 3, "int8").compute(), wanted)
     powers = scales_of(E8M0)
     same_bytes(fastq.dequantize_linear(lazy, powers, axis=0).compute(), product(codes, powers[:, None]))
+
+
+# --- several parameters need their axis -------------------------------------------------------------------------------
+
+SQUARE = np.linspace(-4, 3, 16, dtype=np.float32).reshape(4, 4)
+SUMS = np.arange(16, dtype=np.int32).reshape(4, 4)
+OF_SEVERAL = {
+    "quantize_linear": lambda api, scale, **where: api.quantize_linear(SQUARE, scale, **where),
+    "dequantize_linear": lambda api, scale, **where: api.dequantize_linear(SQUARE.astype("i1"), scale, **where),
+    "requantize": lambda api, scale, **where: api.requantize(SUMS, scale, 0, "int8", **where),
+    "requantize bias": lambda api, scale, **where: api.requantize(
+        SUMS, 0.5, 0, "int8", bias=(scale * 8).astype("i4"), **where
+    ),
+}
+
+
+@APIS
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_several_parameters_need_their_axis(api, name):
+    # contract 3.4
+    call, scale = OF_SEVERAL[name], scales_of("float32", 4)
+    argument, array = {"requantize": ("multiplier", "acc"), "requantize bias": ("bias", "acc")}.get(
+        name, ("scale", "codes" if name == "dequantize_linear" else "x")
+    )
+    several = rf"^{argument} has shape \(4,\), so it needs an axis: pass axis=0 or axis=1, of length 4 in {array}, of"
+    none_fits = rf"^{argument} has shape \(3,\).* no axes of {array}, of shape \(4, 4\), have such lengths$"
+    for where in ({}, {"axis": None}):
+        with pytest.raises(ValueError, match=several):
+            call(api, scale, **where)
+    with pytest.raises(ValueError, match=none_fits):
+        call(api, scale[:3])
+    with pytest.raises(ValueError, match=none_fits):
+        call(api, scale[:3], axis=1)
+    call(api, scale[:1])
+    call(api, scale[0])
+
+
+@pytest.mark.parametrize("name", [name for name in OF_SEVERAL if name != "requantize bias"])
+def test_several_parameters_of_dask_need_their_axis(name):
+    da = pytest.importorskip("dask.array", reason="no dask")
+
+    class Lazy:
+        """The functions, given the array as one of dask."""
+
+        @staticmethod
+        def of(function):
+            return lambda x, *numbers, **options: function(da.from_array(x, chunks=2), *numbers, **options)
+
+        quantize_linear = of(fastq.quantize_linear)
+        dequantize_linear = of(fastq.dequantize_linear)
+        requantize = of(fastq.requantize)
+
+    scale = scales_of("float32", 4)
+    for numbers in (scale, da.from_array(scale, chunks=2)):
+        with pytest.raises(ValueError, match=r"so it needs an axis: pass axis=0 or axis=1, of length 4 in"):
+            OF_SEVERAL[name](Lazy, numbers)
+
+
+@APIS
+def test_axes_that_fit_are_named(api):
+    x = np.ones((2, 3, 2, 5), np.float32)
+    with pytest.raises(ValueError, match=r"pass axis=\(0, 3\) or axis=\(2, 3\), of length 2 and 5 in x, of shape"):
+        api.quantize_linear(x, np.ones((2, 5), np.float32))
+    with pytest.raises(ValueError, match=r"^scale has shape \(5, 2\), so it needs an axis: no axes of x, of shape"):
+        api.quantize_linear(x, np.ones((5, 2), np.float32))
+    with pytest.raises(ValueError, match=r"name the axes of x, of shape .*, that have such lengths$"):
+        api.quantize_linear(np.ones((1,) * 40), np.ones((1,) * 19 + (2,), np.float32))
+    with pytest.raises(TypeError, match=r"^block_size=2 needs axis to be the one int along which blocks run, not None"):
+        api.quantize_linear(x, np.ones((2, 3, 2, 3), np.float32), block_size=2)
+
+
+def test_no_axis_has_a_default_that_chooses_one():
+    """Parameters belong to the whole array, and neighbours are along the last axis, unless an axis is named."""
+    functions = {name: getattr(module, name) for module in (fastq.dask, fastq.plot, fastq) for name in module.__all__}
+    defaults = {}
+    for name, function in functions.items():
+        if callable(function):
+            parameter = inspect.signature(function).parameters.get("axis")
+            defaults[name] = inspect.Parameter.empty if parameter is None else parameter.default
+    along_neighbours = {name for name, default in defaults.items() if default == -1}
+    assert along_neighbours == {"binarize", "bit_information", "pack", "unpack"}
+    assert {default for default in defaults.values() if default != -1} == {None, inspect.Parameter.empty}
+    rows = [row for row in vars(named).values() if hasattr(row, "_field_defaults")]
+    assert {row._field_defaults["axis"] for row in rows if "axis" in row._field_defaults} == {None, -1}

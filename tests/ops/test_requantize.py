@@ -242,7 +242,7 @@ WRONG = {
         "axis": 1,
         "convention": "torch",
     },
-    r"multiplier has shape \(3,\), but acc and axis need \(\) or one number": {"multiplier": np.ones(3)},
+    r"multiplier has shape \(3,\), so it needs an axis: pass axis=1, of length 3 in acc": {"multiplier": np.ones(3)},
     r"multiplier has shape \(2,\), but acc and axis need \(3,\) or one number": {"multiplier": np.ones(2), "axis": 1},
     "zero_point must be from -128 to 127 for int8, not 128": {"zero_point": 128},
     "zero_point must be of an integer dtype, not float64": {"zero_point": 0.0},

@@ -39,12 +39,12 @@ def test_zero_points_of_small_integers_of_ml_dtypes(name, form):
     for value, each in itertools.product((0, 1), (False, True)):
         many, scale = np.full(4, value, dtype), np.full(4, 0.5, np.float32) if each else np.float32(0.5)
         for given in [many] if each else [dtype(value), many[:1], many[0, ...]]:
-            quantized = both(lambda i, z=given, s=scale: i.quantize_linear(X, s, z, form))
+            quantized = both(lambda i, z=given, s=scale: i.quantize_linear(X, s, z, form, axis=1))
             if form == "float8_e4m3fn":  # which has no zero point but 0
                 assert (quantized is ValueError) == (value == 1)
                 continue
             codes = np.arange(12).reshape(3, 4).astype(getattr(ml_dtypes, form or name, form)) & 1
-            values = both(lambda i, c=codes, z=given, s=scale: i.dequantize_linear(c, s, z))
+            values = both(lambda i, c=codes, z=given, s=scale: i.dequantize_linear(c, s, z, axis=1))
             same_bytes(values, (codes.astype(np.float32) - np.float32(value)) * np.float32(0.5))
 
 

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import tasks
-from fastq.adapters.dask.parts import Parts, blockwise, dtype_in
+from fastq.adapters.dask.parts import Parts, blockwise, dtype_in, unmasked
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call
@@ -34,6 +34,7 @@ def bitround(call: Call, x: da.Array) -> da.Array:
 
 
 def _largest(x: Array) -> Array:
+    x = unmasked(x, "x")
     return np.full((1,) * x.ndim, in_own_thread(largest, x))
 
 
@@ -58,12 +59,14 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
 
 
 def _first(x: Array, axis: int) -> Array:
-    return x.take([0], axis)
+    first: Array = unmasked(x, "x").take([0], axis)
+    return first
 
 
 def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
     asked = Call(BIT_INFORMATION, tasks.NOTHING, None, BitPairOptions(axis), (int,), None)
+    x = unmasked(x, "x")
     found: BitInformation = tasks.computed(x, asked=asked)
     if edge is None:
         return found

@@ -12,13 +12,14 @@ from dask.core import flatten
 from dask.delayed import delayed
 
 from fastq.adapters.dask import tasks
-from fastq.adapters.dask.parts import Parts, blockwise
+from fastq.adapters.dask.parts import Parts, blockwise, refuse_masked_meta
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.ops.calibrate import Calibrator, side_by_side
 
 
 def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int | None) -> Any:
     """Return the graph of `fastq.dask.calibrate`."""
+    refuse_masked_meta(x, "x")
     make = functools.partial(Calibrator, dtype, **options)
     axis = make().axis
     parts = Parts(x.chunks, granularity(axis, 0, x.ndim))

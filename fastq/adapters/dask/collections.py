@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import dask.array as da
-import numpy as np
 from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from fastq import results
+from fastq.adapters.dask.parts import refuse_masked_meta
 from fastq.formats.qtypes import check_stored_codes
 from fastq.results import without_checks
-from fastq.system.arguments import as_shape, is_a, is_lazy, shown
+from fastq.system.arguments import as_array, as_shape, is_a, is_lazy, shown
 
 NUMBERS = "scale", "zero_point", "tensor_scale"
 
@@ -127,8 +127,12 @@ def filled(
 def in_memory(like: results.QParams, scale: Any, zero_point: Any, tensor_scale: Any = None) -> results.QParams:
     """Return a copy of parameters with numbers in memory."""
     params = object.__new__(results.QParams)
-    tensor = None if tensor_scale is None else np.asarray(tensor_scale)
-    numbers = {"scale": np.asarray(scale), "zero_point": np.asarray(zero_point), "tensor_scale": tensor}
+    tensor = None if tensor_scale is None else as_array(tensor_scale, "tensor_scale")
+    numbers = {
+        "scale": as_array(scale, "scale"),
+        "zero_point": as_array(zero_point, "zero_point"),
+        "tensor_scale": tensor,
+    }
     params.__dict__.update(vars(like), **numbers)
     return params
 
@@ -163,6 +167,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
     def __init__(self, codes: da.Array, qparams: results.QParams, shape: tuple[int, ...]) -> None:
         if not is_a(codes, da.Array):
             raise TypeError(f"codes must be a dask array, not {shown(codes)}; see fastq.QuantizedArray for others")
+        refuse_masked_meta(codes, "codes")
         if not is_a(qparams, results.QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
         sizes = as_shape(shape)

@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 
 from fastq.adapters.dask import bitround, given, measured, ranged
+from fastq.adapters.dask.parts import refuse_masked_meta
 from fastq.ops.bitround import BIT_INFORMATION, BITROUND
 from fastq.ops.compare import COMPARE_CODES, COMPARE_VALUES
 from fastq.ops.dequantize import DEQUANTIZE, DEQUANTIZE_LINEAR
@@ -23,6 +24,7 @@ from fastq.ops.quantize import (
 from fastq.ops.requantize import REQUANTIZE
 from fastq.plan.cache import Call
 from fastq.plan.operation import Operation
+from fastq.system.arguments import is_a
 
 # the function that makes tasks of a call, for each operation that can work chunk by chunk
 GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
@@ -56,4 +58,7 @@ def call(asked: Call) -> Any:
     has_output = operation.operands[1:2] != ("q",)  # the second operand of compare is an input
     if has_output and asked.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write the result, for example with dask.array.store")
+    for operand, name in zip(asked.operands, operation.operands, strict=False):
+        if is_a(operand, da.Array):
+            refuse_masked_meta(operand, name)
     return graph(asked, asked.operands[0])

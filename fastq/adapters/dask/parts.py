@@ -14,7 +14,7 @@ from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, packed_length, stored_as
 from fastq.plan.cache import Call
 from fastq.requests.noise import steps_of
-from fastq.system.arguments import as_array, dtype_of, is_a
+from fastq.system.arguments import as_array, dtype_of, has_mask, is_a
 
 Index = tuple[int, ...]
 Chunks = tuple[tuple[int, ...], ...]
@@ -110,6 +110,28 @@ def with_noise(call: Call, chunks: Chunks) -> tuple[Call, list[Any]]:
         first = step * np.cumsum((0, *each[:-1]), dtype=np.int64)
         places += [da.from_array(first, chunks=1), (axis,)]
     return call._replace(noise=call.noise._replace(steps=steps)), places
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def refuse_masked_meta(x: da.Array, name: str) -> None:
+    """Raise TypeError for an array of dask that is known to have masked chunks."""
+    if has_mask(x._meta):
+        raise TypeError(_masked(name))
+
+
+def unmasked(chunk: Any, name: str) -> Any:
+    """Return a chunk as an ndarray, or raise TypeError if it has a mask, which dask need not know before; or None."""
+    if chunk is None or type(chunk) is np.ndarray:
+        return chunk
+    if has_mask(chunk):
+        raise TypeError(_masked(name))
+    return as_array(chunk, name)
+
+
+def _masked(name: str) -> str:
+    return f"{name} has masked chunks, whose masks would be lost; pass dask.array.ma.filled({name}, value)"
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from fastq.requests.importance import check_importance, weighed_axis
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
-from fastq.system.arguments import native
+from fastq.system.arguments import as_array, is_a, native
 
 _PAIR = -1  # the index of the axis of minima and maxima
 
@@ -64,7 +64,7 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
     importance = call.operands[2]
     request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
-        weights = da.asarray(importance)
+        weights = _as_dask(importance)
         check_importance(weights.dtype, weights.shape, x.shape, request)
     return request, Parts(x.chunks, request.granularity)
 
@@ -82,10 +82,15 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
     """Return the importance of elements in the chunks of x, and its axes; an empty tuple without importance."""
     if call.operands[2] is None:
         return ()
-    weights, axes = da.asarray(call.operands[2]), parts.all_axes
+    weights, axes = _as_dask(call.operands[2]), parts.all_axes
     if weights.shape != parts.shape:
         axes = (weighed_axis(len(axes), parts.granularity),)
     return weights.rechunk(tuple(parts.chunks[axis] for axis in axes)), axes
+
+
+def _as_dask(importance: Any) -> da.Array:
+    """Return the importance of elements as an array of dask."""
+    return importance if is_a(importance, da.Array) else da.asarray(as_array(importance, "importance"))
 
 
 def _second_pass(call: Call, params: QParams) -> Call:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fastq.adapters.dask.parts import unmasked
 from fastq.formats.granularity import Granularity
 from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
@@ -42,6 +43,10 @@ def computed(
 
     `places` add up to the position of its first element, which selects its random numbers.
     """
+    named = asked.operation.operands
+    x = unmasked(x, named[0])
+    scale = unmasked(scale, named[2] if len(named) > 2 else "scale")
+    zero_point = unmasked(zero_point, "zero_point")
     if asked.noise is not None:
         asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
@@ -60,6 +65,9 @@ def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: 
 
 def requantized(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
     """Return the codes of a chunk of accumulators."""
+    acc = unmasked(acc, "acc")
+    multiplier = unmasked(multiplier, "multiplier")
+    bias = unmasked(bias, "bias")
     key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
     options = asked.options._replace(key=key)
     asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
@@ -71,6 +79,8 @@ def totals(
 ) -> Totals:
     """Return the totals of the errors of a chunk, by codes and parameters or by values."""
     has_codes = template is not None
+    x = unmasked(x, "x")
+    q = unmasked(q, "q")
     if not x.size:
         return Totals.of_nothing(has_codes)
     if template is None:
@@ -89,8 +99,8 @@ def totals(
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
     """Return a copy of parameters with other numbers."""
-    params = template.with_values(np.asarray(scale), np.asarray(zero_point))
-    vars(params)["tensor_scale"] = None if tensor_scale is None else np.asarray(tensor_scale)
+    params = template.with_values(unmasked(scale, "scale"), unmasked(zero_point, "zero_point"))
+    vars(params)["tensor_scale"] = unmasked(tensor_scale, "tensor_scale")
     return params
 
 
@@ -106,6 +116,7 @@ def field(results: Any, *, attribute: str) -> Array:
 
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
+    x = unmasked(x, "x")
     shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
@@ -148,6 +159,7 @@ def params_of(pairs: Array, *, scheme: Any) -> QParams:
 
 def seen(x: Array, *, make: functools.partial[Any]) -> Any:
     """Return a calibrator of a chunk."""
+    x = unmasked(x, "x")
     calibrator = make()
     in_own_thread(calibrator.update, x)
     return calibrator

@@ -120,10 +120,16 @@ def pack(
     missing = {name: cf.missing(name, each) for name, each in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
     chunked = [name for name in needed if data[name].chunks is not None]
-    found = dict(zip(chunked, _extremes_of([(data[name].data, missing[name]) for name in chunked]), strict=True))
+    found = dict(
+        zip(
+            chunked,
+            _extremes_of([(datasets.values_of(name, data[name]), missing[name]) for name in chunked]),
+            strict=True,
+        )
+    )
     packed = {}
     for name, each in data.items():
-        values = each.data  # once: without a cache each look reads the file
+        values = datasets.values_of(name, each)
         if name in needed and name not in found:
             found |= {name: _extremes_of([(values, missing[name])])[0]}
         extremes, bound = found.get(name), bounds.get(name)
@@ -279,9 +285,9 @@ def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]
 def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
     """Return the ranges of the parts of an array; for a dask array they are lazy."""
     if not hasattr(data, "to_delayed"):
-        return [_extremes(np.asarray(data), missing)]
-    delayed = importlib.import_module("dask").delayed(_extremes)
-    return [delayed(block, missing) for block in data.to_delayed().ravel()]
+        return [_extremes(data, missing)]
+    delayed = importlib.import_module("dask").delayed(datasets.of_chunk)
+    return [delayed(_extremes, block, missing) for block in data.to_delayed().ravel()]
 
 
 @in_standard_mode

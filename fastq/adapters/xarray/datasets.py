@@ -11,7 +11,7 @@ import numpy as np
 
 from fastq.formats.floats import FLOATS
 from fastq.plan.callers import in_own_thread
-from fastq.system.arguments import did_you_mean, is_a, native, shown
+from fastq.system.arguments import as_array, did_you_mean, has_mask, is_a, native, shown
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -31,12 +31,27 @@ def library(function: str, **given: Any) -> Any:
     return xarray
 
 
+def values_of(name: Any, variable: Variable) -> Any:
+    """Return the values of a variable of ds: an ndarray without a mask, or an array of dask."""
+    data = variable.data  # once: without a cache each look reads the file
+    return data if hasattr(data, "map_blocks") else as_array(data, f"ds[{name!r}].data")
+
+
+def of_chunk(function: Callable[..., Any], chunk: Any, *arguments: Any) -> Any:
+    """Return the result of a function of a chunk, in the thread of a task; raise TypeError for a chunk with a mask."""
+    if has_mask(chunk):
+        raise TypeError(
+            "ds has masked chunks, whose masks would be lost; dask.array.ma.filled fills those of an array with a value"
+        )
+    return in_own_thread(function, as_array(chunk, "a chunk of ds"), *arguments)
+
+
 def by_chunks(function: Callable[..., Any], data: Any, *arguments: Any, dtype: Any) -> Array:
     """Return the result of a function, in the shape of its array: lazily if that is lazy, in the thread of a task."""
     if not hasattr(data, "map_blocks"):
-        return np.asarray(function(np.asarray(data), *arguments))
-    meta, of_chunk = np.empty((0,) * data.ndim, dtype), functools.partial(in_own_thread, function)
-    lazy: Array = data.map_blocks(of_chunk, *arguments, dtype=dtype, meta=meta)
+        return np.asarray(function(as_array(data, "ds"), *arguments))
+    meta = np.empty((0,) * data.ndim, dtype)
+    lazy: Array = data.map_blocks(functools.partial(of_chunk, function), *arguments, dtype=dtype, meta=meta)
     return lazy
 
 

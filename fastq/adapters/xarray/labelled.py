@@ -1,4 +1,8 @@
-"""Calls on DataArrays of xarray: they go on with the arrays inside, and results get back coordinates and names."""
+"""Calls on arrays of xarray: they go on with the arrays inside, and results for DataArrays get back their labels.
+
+Where two arrays have labels, these decide which elements belong together: dimensions are brought into one order by
+their names, and coordinates must agree.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,150 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from fastq.formats.granularity import as_granularity
+from fastq.formats.granularity import as_granularity, granularity, within_array
 from fastq.plan import cache
 from fastq.requests.options import MinMaxOptions
-from fastq.results import QuantizedArray
-from fastq.system.arguments import is_a, is_lazy, shown
+from fastq.results import QParams, QuantizedArray
+from fastq.system import labels
+from fastq.system.arguments import as_array, as_axis, has_named_dimensions, is_a, shown
 
 
 def call(given: cache.Call) -> Any:
-    """Make a call on the array in a DataArray, in memory or of dask, and label what it returns."""
-    x, *others = given.operands
+    """Make a call on the array in a DataArray or Variable, in memory or of dask, and label what it returns."""
     _refuse_names(given)
-    result = given._replace(operands=(x.data, *map(_unlabelled, others))).made()
-    label = given.operation.labels
+    x = given.operands[0]
+    given = _by_labels(given)
+    operands = (x.data, *map(_unlabelled, given.operands[1:]))
+    result = given._replace(operands=operands, qparams=_unlabelled(given.qparams)).made()
+    label = given.operation.labels if hasattr(x, "coords") else ""
     return LABELS[label](x, result, given.options) if label else result
+
+
+# --- arrays that belong together --------------------------------------------------------------------------------------
+
+
+def matched(x: Any, q: Any) -> tuple[Any, Any]:
+    """Return an array and its approximation with dimensions in one order, if both have labels; these must agree.
+
+    Codes stay as they are, since their parameters belong to axes.
+    """
+    if not has_named_dimensions(x):
+        return x, q
+    if is_a(q, QuantizedArray):
+        if not has_named_dimensions(q.codes):
+            return x, q
+        return labels.aligned(x, q.codes, "x", "q.dequantize()"), q
+    return (x, labels.aligned(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
+
+
+def _by_labels(given: cache.Call) -> cache.Call:
+    """Return a call with numbers in the order of the dimensions of its array, and the axis that their names say."""
+    names = given.operation.operands
+    if is_a(given.qparams, QParams):
+        _check_qparams(given.operands[0], given.qparams, names[0])
+        return given
+    if "importance" in names:
+        return _with_importance(given)
+    if "imatrix" in names:
+        return _with_imatrix(given)
+    if names[2:3] in (("scale",), ("multiplier",)) and hasattr(given.options, "axis"):
+        return _with_parameters(given, names)
+    return given
+
+
+def _has_labels(numbers: Any) -> bool:
+    """Return whether several numbers have labels; one number serves all elements."""
+    return has_named_dimensions(numbers) and numbers.size != 1
+
+
+def _with_importance(given: cache.Call) -> cache.Call:
+    """Return a call with importance for each element of x, if that has labels."""
+    x, out, importance, _ = given.operands
+    if not _has_labels(importance):
+        return given
+    labels.axes_of(importance, x, "importance", "x")
+    labels.check_coordinates(importance, x, "importance", "x")
+    for dim in importance.dims:
+        n, size = importance.sizes[dim], x.sizes[dim]
+        if n != size:
+            raise ValueError(f"importance has {n} elements along {dim!r}, but x has {size}")
+    spread = importance.variable if hasattr(importance, "coords") else importance
+    weights = spread.set_dims(dict(zip(x.dims, x.shape, strict=True))).data
+    return given._replace(operands=(x, out, weights, None))
+
+
+def _with_imatrix(given: cache.Call) -> cache.Call:
+    """Return a call of `fastq.gguf.quantize` with importance of columns in the order of the dimensions of its data."""
+    data, out, imatrix, _ = given.operands
+    if not _has_labels(imatrix):
+        return given
+    axes = labels.axes_of(imatrix, data, "imatrix", "data")
+    if axes[-1] != data.ndim - 1:
+        raise ValueError(f"imatrix has the dimensions {imatrix.dims}, but columns are along {data.dims[-1]!r} of data")
+    labels.check_coordinates(imatrix, data, "imatrix", "data")
+    in_order = imatrix.transpose(*(data.dims[axis] for axis in axes))
+    return given._replace(operands=(data, out, in_order, None))
+
+
+def _with_parameters(given: cache.Call, names: tuple[str, ...]) -> cache.Call:
+    """Return a call with raw parameters along the axes of their dimensions."""
+    x, out, scale, zero_point = given.operands
+    numbers = {names[2]: scale, "zero_point": zero_point, "bias": given.qparams}
+    block_size = getattr(given.options, "block_size", 0)
+    axis = given.options.axis
+    found: tuple[int, ...] | None = None
+    for name, each in numbers.items():
+        if not _has_labels(each):
+            continue
+        axes = labels.axes_of(each, x, name, names[0])
+        blocks = {x.dims[k]: block_size for k in _block_axes(axis, block_size, x.ndim)}
+        labels.check_coordinates(each, x, name, names[0], blocks)
+        numbers[name] = each.transpose(*(x.dims[k] for k in axes))
+        if len(axes) == x.ndim:
+            continue  # parameters that have all axes say by their lengths which ones they belong to
+        if axis is not None and axes != granularity(as_axis(axis), 0, x.ndim, names[0]).kept:
+            dims = ", ".join(repr(x.dims[k]) for k in axes)
+            raise ValueError(
+                f"{name} has the dimensions {dims} of {names[0]}, axis {axes}, not axis={shown(axis)}: leave out axis, "
+                f"or pass {name}.data"
+            )
+        if found not in (None, axes):
+            raise ValueError(f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {found}")
+        found = axes
+    if found is not None:
+        axis = found[0] if len(found) == 1 else found
+    given = given._replace(
+        operands=(x, out, numbers[names[2]], numbers["zero_point"]),
+        options=given.options._replace(axis=axis),
+        types=(type(axis), *given.types[1:]),
+    )
+    return given if given.qparams is None else _with_bias(given, as_array(numbers["bias"], "bias"))
+
+
+def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axis along which blocks run; what is wrong with it is told later."""
+    is_valid = type(axis) is int and -ndim <= axis < ndim and type(block_size) is int and block_size > 0
+    return within_array((axis,), ndim, "x") if is_valid else ()
+
+
+def _with_bias(given: cache.Call, bias: Any) -> cache.Call:
+    """Return a call with a bias in place of labelled one, and the part of it on which a plan may depend."""
+    key = bias.dtype, bias.shape, bias.strides, bias.flags.num
+    return given._replace(qparams=bias, options=given.options._replace(key=key))
+
+
+def _check_qparams(x: Any, p: Any, of: str) -> None:
+    """Raise ValueError unless numbers with labels in QParams, as of `with_values`, have the dimensions of its axes."""
+    where = granularity(p.axis, p.block_size, x.ndim, of)
+    wanted = tuple(x.dims[axis] for axis in where.parameter_axes(x.ndim))
+    blocks = {x.dims[axis]: p.block_size for axis in where.kept} if p.block_size else None
+    for name in ("scale", "zero_point"):
+        numbers = getattr(p, name)
+        if not _has_labels(numbers):
+            continue
+        if numbers.dims != wanted:
+            raise ValueError(f"qparams.{name} has the dimensions {numbers.dims}, but its axes are {wanted} of {of}")
+        labels.check_coordinates(numbers, x, f"qparams.{name}", of, blocks)
 
 
 def _refuse_names(given: cache.Call) -> None:
@@ -31,8 +165,8 @@ def _refuse_names(given: cache.Call) -> None:
 
 
 def _unlabelled(operand: Any) -> Any:
-    """Return the dask array in a DataArray; others become arrays where they are needed."""
-    return operand.data if is_lazy(operand) and hasattr(operand, "dims") else operand
+    """Return the array in a DataArray; other objects become arrays where they are needed."""
+    return operand.data if has_named_dimensions(operand) else operand
 
 
 def _like(x: Any, data: Any) -> Any:

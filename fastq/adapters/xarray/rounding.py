@@ -14,7 +14,7 @@ from fastq.adapters.xarray import cf, datasets
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.ops.bitround import bit_information, largest
 from fastq.ops.bitround import bitround as round_array
-from fastq.plan.callers import in_own_thread, in_standard_mode
+from fastq.plan.callers import in_standard_mode
 from fastq.requests import bitrounding
 from fastq.requests.options import BitRoundOptions
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, native, shown
@@ -96,7 +96,7 @@ def bitround(
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
     rounded = {}
     for name, (way, number) in _choices(ways, data, kept).items():
-        values = data[name].data  # once: without a cache each look reads the file
+        values = datasets.values_of(name, data[name])
         option, bits = _kept_of(name, data[name], values, way, number, dim)
         rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
         del values  # before the next ones are read
@@ -166,15 +166,15 @@ def _largest(values: Any) -> float:
     if not hasattr(values, "to_delayed"):
         return largest(values)
     dask = importlib.import_module("dask")
-    of_blocks = [dask.delayed(in_own_thread)(largest, block) for block in values.to_delayed().ravel()]
+    of_blocks = [dask.delayed(datasets.of_chunk)(largest, block) for block in values.to_delayed().ravel()]
     return float(max(dask.compute(of_blocks)[0]))
 
 
 def _masked(data: Any, missing: cf.Missing | None) -> Any:
     """Return an array with NaN for missing values, lazily if it is lazy."""
     if not hasattr(data, "map_blocks"):
-        return np.asarray(data) if missing is None else missing.masked(np.asarray(data))
-    return data if missing is None else data.map_blocks(missing.masked, dtype=data.dtype)
+        return data if missing is None else missing.masked(data)
+    return data if missing is None else datasets.by_chunks(missing.masked, data, dtype=data.dtype)
 
 
 def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:

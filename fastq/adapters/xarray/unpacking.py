@@ -15,7 +15,7 @@ from xarray.core import indexing
 from fastq.adapters.xarray.cf import OF_GAPS, OF_SCALE
 from fastq.adapters.xarray.datasets import by_chunks
 from fastq.ops.cast import TARGETS, unpack_integers
-from fastq.system.arguments import is_a, native
+from fastq.system.arguments import as_array, is_a, native
 from fastq.system.dtypes import Array
 
 _NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
@@ -50,7 +50,7 @@ class _Unpacked(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
 
     def _part(self, key: tuple[Any, ...]) -> Array:
-        return self.unpacking.values(self.packed[key].values)
+        return self.unpacking.values(as_array(self.packed[key], "ds"))
 
 
 def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:

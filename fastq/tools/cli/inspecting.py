@@ -15,6 +15,7 @@ import fastq
 from fastq.ops.compare import totals as totals_of
 from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
+from fastq.system import labels
 from fastq.tools.cli import files, report
 from fastq.tools.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.tools.cli.quantizing import inspect_gguf
@@ -190,13 +191,14 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
     model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
     matrix is one tensor, with its codes, scales and zero points. Variables of netCDF files and zarr stores are
-    decoded, and compared part by part where neither side has a missing value; a last line has the bytes on disk, since
+    decoded, and compared part by part where neither side has a missing value. Their dimensions may be in another order;
+    where coordinates of a dimension disagree, its variables are not measured. A last line has the bytes on disk, since
     rounded values only compress better.
 
     Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
     the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
-    --at-least is not reached; 4 if one side lacks tensors, if bytes that can't be measured differ, or if no quantized
-    tensor of A or B was compared.
+    --at-least is not reached; 4 if one side lacks tensors, if coordinates disagree, if bytes that can't be measured
+    differ, or if no quantized tensor of A or B was compared.
     """
     shown = Shown.taken(given)
     if shown.report is not None:
@@ -208,6 +210,7 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
         code = IN_PART if at_least is None else TOO_FAR
         common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]
         pairs = [pair for pair in common if _is_measured(*pair, a, b, code) and 0 not in pair[0].shape]
+        pairs = [pair for pair in pairs if _agree(*pair, a, b, code)]
         quantized = any(tensor.is_quantized for tensor in (*ours.values(), *theirs.values()))
         if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
             note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
@@ -244,9 +247,14 @@ def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]
         for name in [*sorted(only)[:NAMED], *([f"{len(only) - NAMED:,} more"] if len(only) > NAMED else [])]:
             note(f"{name}: only in {called(source)}{_hint(name)}", code)
     for name in common:
-        x, y = ours[name].shape, theirs[name].shape
-        if x != y:
-            raise in_one_line(called(b), f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {called(a)}")
+        x, y = ours[name], theirs[name]
+        if x.dims and y.dims and set(x.dims) != set(y.dims):
+            dims = f"has the dimensions {', '.join(y.dims)}, but {', '.join(x.dims)} in {called(a)}"
+            raise in_one_line(called(b), f"{name} {dims}: rename those of one")
+        to_y, _ = _orders(x.dims, y.dims)
+        if y.shape != (tuple(x.shape[axis] for axis in to_y) if to_y else x.shape):
+            shapes = f"has shape {shape_text(y.shape)}, but {shape_text(x.shape)} in {called(a)}"
+            raise in_one_line(called(b), f"{name} {shapes}")
     return common
 
 
@@ -273,6 +281,18 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
     return False
 
 
+def _agree(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
+    """Return whether the labels of two variables agree; otherwise report it: their elements do not belong together."""
+    theirs = y.labels()
+    ours = x.labels() if theirs else {}
+    for dim in theirs:
+        if dim in ours and not labels.agree(theirs[dim], ours[dim]):
+            how = f"along {dim} {labels.disagreement(theirs[dim], ours[dim], called(b), called(a))}"
+            note(f"{x.name}: not measured: {how}; bring both to the same labels, as sel of xarray does", code)
+            return False
+    return True
+
+
 # What is measured
 
 
@@ -297,13 +317,25 @@ def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, 
     return numbers.dtype.kind, measured, sums_of(measured, values)
 
 
+def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes by which the dimensions of one variable come into the order of another one, and the way back.
+
+    Both are empty where the order is the same, or one of the variables has no names of dimensions.
+    """
+    if not ours or not theirs or ours == theirs:
+        return (), ()
+    return tuple(ours.index(dim) for dim in theirs), tuple(theirs.index(dim) for dim in ours)
+
+
 def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
     kind, totals, apart = "f", [Totals.of_nothing(has_codes=False)], 0
+    to_y, to_x = _orders(x.dims, y.dims)
     with x.opened() as read_x, y.opened() as read_y:
         for part in x.parts():
             numbers = read_x(part)
-            kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, read_y(part))]
+            others = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)
+            kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, others)]
             gaps = [np.isnan(values) for values in pair]
             apart += int(np.count_nonzero(gaps[0] != gaps[1]))
             there = ~(gaps[0] | gaps[1])

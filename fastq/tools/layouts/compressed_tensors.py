@@ -21,6 +21,7 @@ from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length
 from fastq.ops.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
+from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 from fastq.tools.layouts import tensors as shared
 from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
@@ -249,7 +250,7 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
         return q
     signed = as_qtype(q.dtype.name[1:])
     codes = (q.codes ^ _shift(q.shape[1], signed)).view(np.uint8 if signed.packed else signed.storage)
-    zero_point = (np.asarray(q.zero_point).astype(np.int16) + signed.qmin).astype(signed.storage)
+    zero_point = (as_array(q.zero_point, "q.zero_point").astype(np.int16) + signed.qmin).astype(signed.storage)
     params = replace(q.qparams, dtype=signed, zero_point=zero_point, symmetric=not zero_point.any())
     return QuantizedArray(codes, params, q.shape)
 
@@ -285,7 +286,9 @@ def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
     if not scheme.weights.block:
         return q.shape
     rows, height, columns, width = q.shape
-    last_row, last_column = np.asarray(q.codes)[-1, -1], np.asarray(q.codes)[:, :, -1, -1]
+    codes = as_array(q.codes, "q.codes")
+    last_row = codes[-1, -1]
+    last_column = codes[:, :, -1, -1]
     if not (last_row.astype(np.float32).any() and last_column.astype(np.float32).any()):
         what = f"{name} ends with a row or column of zeros, which may be the padding of its last block"
         raise ValueError(f"{what}: {_AS_A_WHOLE}")
@@ -311,7 +314,8 @@ def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
     """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change."""
-    form, scale = form_of(scheme, _matrix_shape(q, scheme, name), dtype), np.asarray(q.scale)
+    form = form_of(scheme, _matrix_shape(q, scheme, name), dtype)
+    scale = as_array(q.scale, "q.scale")
     factor = np.float32(1)
     if scheme.weights.scale_dtype == E8M0:
         scale = scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False)

@@ -17,7 +17,7 @@ from fastq.ops.nesting import NestedScale
 from fastq.ops.packing import pack, unpack
 from fastq.requests.parameters import checked_qparams
 from fastq.results import QParams, QuantizedArray
-from fastq.system.arguments import native
+from fastq.system.arguments import as_array, native
 from fastq.system.dtypes import Array
 
 
@@ -126,7 +126,7 @@ def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
     The values are the same as ``(code - zero_point) * 0``. Groups of zeros have such scales, and experts that
     calibration never met. Raise ValueError, with the name of the scales, if other scales are not positive and finite.
     """
-    scale = np.asarray(q.scale, np.float32)
+    scale = as_array(q.scale, "q.scale").astype(np.float32, copy=False)
     size = np.abs(scale) if as_convention(q.convention).signed_scale else scale
     bad = scale[~((size >= 0) & (size < np.inf))]
     if bad.size:

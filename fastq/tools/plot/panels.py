@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastq.adapters.xarray.labelled import matched
 from fastq.formats.conventions import as_convention
 from fastq.ops.compare import compare
 from fastq.requests.values import as_input
@@ -81,7 +82,10 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     ['original', 'codes', 'decoded', 'error']
     """
     require_matplotlib()
+    x, q = matched(x, q)
     x = as_input(x)
+    if is_a(q, QuantizedArray):
+        q = QuantizedArray(as_array(q.codes, "q.codes"), q.qparams, q.shape)  # without names of dimensions
     from matplotlib.axes import Axes
 
     given = None if ax is None else as_array(ax, "ax").ravel()

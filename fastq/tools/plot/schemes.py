@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike
 
 from fastq import reference
+from fastq.adapters.xarray.labelled import matched
 from fastq.formats.qtypes import as_qtype
 from fastq.ops import compare as errors
 from fastq.ops.minmax import minmax
@@ -187,6 +188,15 @@ def sqnr(
     return legend_below(a, 3)
 
 
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the name of a scheme before the message of an error."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"schemes has {name!r}: {error}") from error
+
+
 def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, ax: Axes | None = None) -> Axes:
     """Draw several approximations of one array side by side, the best first.
 
@@ -222,21 +232,26 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     ['int8', 'int4']
     """
     check_axis(ax)
-    x = as_input(x)
     if not is_a(schemes, Mapping) or not schemes:
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
-    given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
-    part: list[Any] = [x, *given.values()]
+    values = as_input(x)
+    pairs: dict[str, tuple[Array, Any]] = {}
+    for name, q in schemes.items():
+        with _naming(name):
+            original, approximation = matched(x, q)
+        given = approximation if is_a(approximation, QuantizedArray) else as_array(approximation, "schemes")
+        pairs[name] = (values if original is x else as_input(original)), given
+    x = values
+    part: list[tuple[Any, Any]] = list(pairs.values())
     every, wanted = 1, math.ceil(x.size / MEASURED)  # in large arrays every n-th row is measured
-    if wanted > 1 and x.ndim > 1 and len(x) >= wanted and all(q.shape == x.shape for q in given.values()):
+    if wanted > 1 and all(len(each) >= wanted and each.ndim > 1 and q.shape == each.shape for each, q in part):
         with contextlib.suppress(ValueError):  # blocks have several rows
-            part, every = [each[::wanted] for each in part], wanted
+            part = [(each[::wanted], q[::wanted]) for each, q in part]
+            every = wanted
     rows: list[tuple[str, Comparison, float]] = []
-    for (name, q), rows_of_q in zip(given.items(), part[1:], strict=True):
-        try:
-            measured = errors.compare(part[0], rows_of_q)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"schemes has {name!r}: {error}") from error
+    for (name, (_, q)), (rows_of_x, rows_of_q) in zip(pairs.items(), part, strict=True):
+        with _naming(name):
+            measured = errors.compare(rows_of_x, rows_of_q)
         rows.append((name, measured, 8 * q.nbytes / max(q.size, 1)))
     rows.sort(key=lambda row: -row[1].sqnr_db)
     lengths = [row.sqnr_db for _, row, _ in rows]

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from fastq.system.dtypes import Array
 if TYPE_CHECKING:
     from xarray import Variable
 
+Labels = Callable[[], Mapping[str, Any]]
 Reader = Callable[[], contextlib.AbstractContextManager[Callable[[Any], Array]]]
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
@@ -62,12 +63,16 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
     return groups
 
 
-def variables_of(path: Path) -> Iterator[tuple[str, Variable, Reader]]:
-    """Yield the variables of all groups of a file or a store, decoded except for times, and what reads their values."""
+def variables_of(path: Path) -> Iterator[tuple[str, Variable, Reader, Labels]]:
+    """Yield the variables of all groups of a file or a store, decoded except for times.
+
+    With each comes what reads its values, and what reads the coordinates of its dimensions.
+    """
     for group, ds in groups_of(path, **_DECODED).items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
         for name, variable in ((name, variable) for name, variable in ds.variables.items() if name not in descriptions):
-            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_opened, path, group, name)
+            labels = functools.partial(labels_of, path, group, () if variable.dims == (name,) else variable.dims)
+            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_opened, path, group, name), labels
         ds.close()
 
 
@@ -80,6 +85,30 @@ def _opened(path: Path, group: str, name: str) -> Iterator[Callable[[Any], Array
     with library().open_dataset(path, group=group, **_DECODED, **way_to(path)) as ds:
         variable = ds.variables[name]
         yield lambda index: np.asarray(variable[index].values)
+
+
+def labels_of(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variable]:
+    """Return the coordinates of dimensions, those of times decoded: of the group, or of the nearest one around it."""
+    xarray = library()
+    found: dict[str, Variable] = {}
+    names = group.strip("/").split("/")
+    for depth in range(len(names), -1, -1):
+        with xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **way_to(path)) as ds:
+            for dim in dims:
+                if dim in ds.variables and ds.variables[dim].dims == (dim,) and dim not in found:
+                    found[dim] = _decoded_times(ds[[dim]]).variables[dim].load()
+        if not names[0]:
+            break
+    return found
+
+
+def _decoded_times(ds: Any) -> Any:
+    """Return a Dataset of a coordinate with its times decoded, or as it is if they can't be."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return library().decode_cf(ds)
+    except (ValueError, OverflowError):
+        return ds
 
 
 def described(variable: Variable) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from fastq.tools.files.pipeline import Progress, count_text, listed, naming
 from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.tools.gguf_files.container import GgufSource, GgufTensor, has_values, open_gguf
 from fastq.tools.layouts.tensors import without_zero_scales
-from fastq.tools.tensors.stores import ROUNDED, Reader, described, is_packed, is_store, variables_of
+from fastq.tools.tensors.stores import ROUNDED, Labels, Reader, described, is_packed, is_store, variables_of
 
 SUFFIXES = *SOURCES, ".gguf"
 # ends of names of the stored tensors of a quantized matrix
@@ -60,6 +60,8 @@ class Tensor:
     reader: Reader | None = None  # opens what returns the values at indices, if all may not fit in memory
     chunks: tuple[int, ...] = ()  # those of its storage, by which parts are aligned
     about: Mapping[str, Any] = field(default_factory=dict)  # its packing or rounding in netCDF
+    dims: tuple[str, ...] = ()  # names of its dimensions, if they have names
+    labels: Labels = dict  # returns the coordinates of its dimensions, by their names
 
     def values(self) -> Array:
         """Return the values."""
@@ -222,7 +224,7 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
-def _variable(name: str, variable: Any, reader: Reader) -> Tensor:
+def _variable(name: str, variable: Any, reader: Reader, labels: Labels) -> Tensor:
     """Return a variable of a netCDF file or a zarr store, which a function opens, as a tensor."""
     stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
     scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
@@ -237,7 +239,10 @@ def _variable(name: str, variable: Any, reader: Reader) -> Tensor:
     sizes, is_number = (variable.shape, scheme, variable.size * stored.itemsize), variable.dtype.kind in "fiu"
     preferred = variable.encoding.get("preferred_chunks", {})
     chunks = tuple(preferred.get(dim, 1) for dim in variable.dims)
-    return Tensor(name, *sizes, is_number, load, "F32", bool(about), raw, reader=reader, chunks=chunks, about=about)
+    named = {"dims": variable.dims, "labels": labels}
+    return Tensor(
+        name, *sizes, is_number, load, "F32", bool(about), raw, reader=reader, chunks=chunks, about=about, **named
+    )
 
 
 def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:

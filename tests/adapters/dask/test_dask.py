@@ -147,11 +147,11 @@ def test_numbers_of_python_as_parameters():
     x = chunked()
     same_bytes(fastq.quantize_linear(x, 0.5, 3, "int8").compute(), reference.quantize_linear(X, 0.5, 3, "int8"))
     scale = [0.5] * SHAPE[1]
-    same_bytes(fastq.quantize_linear(x, scale).compute(), reference.quantize_linear(X, scale))
-    codes = reference.quantize_linear(X, scale)
-    values = fastq.dequantize_linear(chunked(codes), scale)
+    codes = reference.quantize_linear(X, scale, axis=1)
+    same_bytes(fastq.quantize_linear(x, scale, axis=1).compute(), codes)
+    values = fastq.dequantize_linear(chunked(codes), scale, axis=1)
     assert values.dtype == np.float32
-    same_bytes(values.compute(), reference.dequantize_linear(codes, scale))
+    same_bytes(values.compute(), reference.dequantize_linear(codes, scale, axis=1))
 
 
 def test_unknown_sizes_and_empty_chunks():
@@ -334,7 +334,7 @@ REFUSED = [
     (lambda: fastq.quantize(chunked(X > 0), "int8"), TypeError, "x must be float16"),
     (lambda: fastq.dequantize_linear(chunked(X.astype("i1")), np.ones(7), axis=5), np.exceptions.AxisError, "of codes"),
     (lambda: fastq.quantize_linear(chunked(), -1.0), ValueError, "scale must be positive"),
-    (lambda: fastq.quantize_linear(chunked(), np.ones(7)), ValueError, r"scale has shape \(7,\), .*\(160,\)"),
+    (lambda: fastq.quantize_linear(chunked(), np.ones(7), axis=1), ValueError, r"scale has shape \(7,\), .*\(160,\)"),
     (lambda: fastq.quantize_linear(chunked(), 1.0, 300), ValueError, "zero_point must be from 0 to 255"),
     (lambda: fastq.quantize(chunked(X * np.nan), "int8").compute(), ValueError, "NaN; pass nan='zero'"),
     (lambda: fastq.quantize(chunked(X / 0), "int8").compute(), ValueError, "infinite values"),

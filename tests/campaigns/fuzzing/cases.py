@@ -490,7 +490,7 @@ class _Drawing:
             zero = np.concatenate([zero.reshape(-1), zero.reshape(-1)])
         self.noted["scale dtype"] = self.of.scale_dtype
         options = {"convention": self.of.convention}
-        if g.axis != 1 or random.random() < 0.5:
+        if g.axis is not None or random.random() < 0.5:
             options["axis"] = g.axis
         if g.block_size:
             options["block_size"] = g.block_size

@@ -34,7 +34,8 @@ import multiprocessing
 import runpy
 multiprocessing.set_start_method("spawn")  # as on macOS
 from fastq.ops import works
-works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+works.SHAPES = {"one": [[64, 64]]}
+works.WORKS = {"one": {"one": 'quantize(x, "int8")'}}
 runpy.run_path("hatch_build.py", run_name="__main__")
 """
 
@@ -183,7 +184,8 @@ def test_code_for_this_very_cpu_is_made_on_purpose_and_used_first(package):
     from fastq.ops import works
     from fastq.engine.code import level
     before = level()
-    works.WORKS = {"one": (works.Calls((works.quantize,), "float32", "int8", ({},), ((64, 64),)),)}
+    works.SHAPES = {"one": [[64, 64]]}
+    works.WORKS = {"one": {"one": 'quantize(x, "int8")'}}
     fastq.warmup("one", native=True)
     print(before, repr(level()))
     q = fastq.quantize(x, "int8")
@@ -202,7 +204,8 @@ def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
     """Nothing is compiled behind the back of a user who had other works made for this CPU."""
     code = """
     from fastq.ops import works
-    works.WORKS = {"one": (works.Calls((works.minmax,), "float32", "-", ({},), ((64, 64),)),)}
+    works.SHAPES = {"one": [[64, 64]]}
+    works.WORKS = {"one": {"one": 'minmax(x)'}}
     fastq.warmup("one", native=True)
     """
     written = package.parent / "compiled"
@@ -394,8 +397,8 @@ build["aim"](platform)
 from fastq.engine.code import shipped
 from fastq.ops import works
 found = shipped.record()
-plan = works.Calls((works.minmax,), "float32", "-", ({},), ((64, 64),))
-works.WORKS = {"one": (plan,)}
+works.SHAPES = {"one": [[64, 64]]}
+works.WORKS = {"one": {"one": 'minmax(x)'}}
 works.plan(["one"])
 build["compile_part"](platform, sorted(found.items())[:1], sys.argv[2])
 """

@@ -1,0 +1,153 @@
+"""Labels of arrays of xarray: names of dimensions and coordinates, by which elements of two arrays belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastq.system.arguments import is_lazy, shown
+
+
+def aligned(other: Any, x: Any, name: str, of: str) -> Any:
+    """Return an array in the order of the dimensions of x; raise ValueError if the labels of the two disagree.
+
+    `name` and `of` are the arguments that the array and x come from.
+    """
+    if set(other.dims) != set(x.dims):
+        by_position = f", or by position {name}.data" if other.shape == x.shape else ""
+        raise ValueError(
+            f"{name} has the dimensions {_listed(other.dims)}, but {of} has {_listed(x.dims)}: pass one with the same "
+            f"dimensions, as {name}.rename gives them other names{by_position}"
+        )
+    check_coordinates(other, x, name, of)
+    return other if other.dims == x.dims else other.transpose(*x.dims)
+
+
+def axes_of(parameters: Any, x: Any, name: str, of: str) -> tuple[int, ...]:
+    """Return the axes of x that have the dimensions of parameters, in order; raise ValueError without any such axis."""
+    unknown = [dim for dim in parameters.dims if dim not in x.dims]
+    if unknown:
+        raise ValueError(
+            f"{name} has the dimension {unknown[0]!r}, but {of} has {_listed(x.dims)}: {name}.rename gives it another "
+            f"name, and {name}.data with axis= has none"
+        )
+    return tuple(sorted(x.dims.index(dim) for dim in parameters.dims))
+
+
+def check_coordinates(other: Any, x: Any, name: str, of: str, blocks: Mapping[Any, int] | None = None) -> None:
+    """Raise ValueError if two arrays have other coordinates along a dimension of both.
+
+    `blocks` has the sizes of blocks along dimensions of which the other array has one index for each block.
+    """
+    for dim in other.dims:
+        ours = labels_along(x, dim)
+        theirs = labels_along(other, dim)
+        if ours is None or theirs is None:
+            _check_other_coordinates(other, x, dim, name, of)
+        elif blocks and dim in blocks:
+            _check_blocks(theirs.values, ours.values, dim, blocks[dim], name, of)
+        elif not agree(theirs, ours):
+            raise ValueError(f"{name} and {of} disagree along {dim!r}: {_with_advice(theirs, ours, dim, name, of)}")
+
+
+def labels_along(x: Any, dim: Any) -> Any:
+    """Return the coordinate of a dimension as a Variable, or None without one, as in a Variable."""
+    coords = getattr(x, "coords", {})
+    return coords[dim].variable if dim in coords else None
+
+
+def agree(theirs: Any, ours: Any) -> bool:
+    """Return whether two coordinates have the same labels; of floats, in the dtype of the fewer digits."""
+    if theirs.equals(ours):
+        return True
+    if theirs.shape != ours.shape or not theirs.dtype.kind == ours.dtype.kind == "f":
+        return False
+    fewer = min(theirs.dtype, ours.dtype, key=lambda dtype: dtype.itemsize)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array_equal(theirs.values.astype(fewer), ours.values.astype(fewer), equal_nan=True)
+
+
+def _check_other_coordinates(other: Any, x: Any, dim: Any, name: str, of: str) -> None:
+    """Raise ValueError if coordinates along a dimension without labels of its own disagree, as those of two axes."""
+    for key, theirs, ours in _in_both(other, x):
+        is_known = dim in theirs.dims and set(theirs.dims) == set(ours.dims) and key not in other.dims
+        if is_known and not agree(theirs.transpose(*ours.dims), ours):
+            raise ValueError(
+                f"{name} has other values of the coordinate {key!r}, along {dim!r}, than {of}: pass arrays of the same "
+                f"places, or by position {name}.drop_vars({key!r})"
+            )
+
+
+def _in_both(other: Any, x: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield names and Variables of coordinates that two arrays have in memory."""
+    ours = getattr(x, "coords", {})
+    for key, coordinate in getattr(other, "coords", {}).items():
+        if key in ours and not is_lazy(coordinate) and not is_lazy(ours[key]):
+            yield key, coordinate.variable, ours[key].variable
+
+
+def _check_blocks(theirs: Any, ours: Any, dim: Any, size: int, name: str, of: str) -> None:
+    """Raise ValueError if the label of a block is not among those of its elements, or between them."""
+    starts = np.arange(0, len(ours), size)
+    if len(starts) != len(theirs) or not (theirs.dtype.kind in "iufmM" and ours.dtype.kind in "iufmM"):
+        return  # other sizes are refused as such
+    lowest = np.minimum.reduceat(ours, starts)
+    highest = np.maximum.reduceat(ours, starts)
+    outside = ~((lowest <= theirs) & (theirs <= highest))
+    if outside.any():
+        k = int(np.argmax(outside))
+        raise ValueError(
+            f"{name} has the label {_text(theirs[k])} along {dim!r} for a block of {of} from {_text(lowest[k])} to "
+            f"{_text(highest[k])}: bring both in one order, or by position pass {name}.drop_vars({dim!r})"
+        )
+
+
+def disagreement(theirs: Any, ours: Any, name: str, of: str) -> str:
+    """Return how two coordinates of a dimension disagree, which belong to what `name` and `of` say."""
+    a, b = _as_set(theirs), _as_set(ours)
+    if not _have_each_once(theirs, ours) or not a & b:
+        return f"{name} has {_first(theirs.values)} where {of} has {_first(ours.values)}"
+    if a == b:
+        return f"{name} has the labels of {of} in another order"
+    if a < b:
+        return f"{name} has {len(a)} of the {len(b)} labels of {of}"
+    if b < a:
+        return f"{name} has {len(a)} labels, among them all {len(b)} of {of}"
+    return f"{name} has {len(a & b)} of the {len(b)} labels of {of}, and {len(a - b)} others"
+
+
+def _with_advice(theirs: Any, ours: Any, dim: Any, name: str, of: str) -> str:
+    """Return how two coordinates disagree, and what to pass instead of the arrays that have them."""
+    how = disagreement(theirs, ours, name, of)
+    a, b = _as_set(theirs), _as_set(ours)
+    if not _have_each_once(theirs, ours) or not a & b:
+        return f"{how}; by position pass {name}.drop_vars({dim!r})" if len(theirs) == len(ours) else how
+    if b <= a:
+        return f"{how}; pass {name}.sel({{{dim!r}: {of}[{dim!r}]}})"
+    if a < b:
+        return f"{how}; pass {of}.sel({{{dim!r}: {name}[{dim!r}]}})"
+    return f"{how}; pass what xarray.align({of}, {name}) returns"
+
+
+def _have_each_once(theirs: Any, ours: Any) -> bool:
+    return len(_as_set(theirs)) == len(theirs) and len(_as_set(ours)) == len(ours)
+
+
+def _as_set(coordinate: Any) -> set[Any]:
+    return set(coordinate.values.tolist())
+
+
+def _first(labels: Any) -> str:
+    """Return the first labels as text."""
+    texts = [_text(label) for label in labels[:3]]
+    return ", ".join(texts) + (", .." if len(labels) > 3 else "") if texts else "no labels"
+
+
+def _text(label: Any) -> str:
+    return str(label) if isinstance(label, np.generic) else shown(label)
+
+
+def _listed(dims: Any) -> str:
+    return f"({', '.join(map(str, dims))})"

@@ -14,6 +14,7 @@ import fastq
 from fastq import reference
 from fastq.formats.gguf import WRITTEN, BlockFormat
 from fastq.system.dtypes import Array, numpy_dtype
+from fastq.tools.checkpoints.finding import check_floats
 from fastq.tools.checkpoints.folder import CONFIG, ModelFolder
 from fastq.tools.checkpoints.rules import Rules, make_plan, read_as_one
 from fastq.tools.files.records import Scheme
@@ -48,6 +49,8 @@ def schemes_for(source: Path) -> Trials:
         return Trials(_schemes_of)
     try:
         model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
+        if not model.quantization:
+            check_floats(model)
         plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return Trials(_schemes_of)

@@ -11,7 +11,7 @@ from fastq.tools.layouts.schemes import PRESETS
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 SIZES = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
 # what transformers 5.23 reads for experts: it leaves out their zero points, global scales and scales of blocks, and
@@ -90,6 +90,47 @@ def test_transformers_loads_it(models, tmp_path, model, name, options):
     theirs = load(tmp_path / "theirs", quantization_config=as_floats())
     assert noise(plain, original) <= 1.003 * noise(theirs, original)  # 0.01 dB, which NVFP4 loses
     assert error(plain, original) <= CHANCE * error(theirs, original)
+
+
+def stacked(path, out, parts):
+    """Write a mixture with the matrices of its experts in tensors of three axes, of the parts that are named."""
+    tensors = {name: value for file in sorted(path.glob("*.safetensors")) for name, value in load_file(file).items()}
+    experts = {name: tensors.pop(name) for name in sorted(tensors) if ".experts." in name}
+    for layer in sorted({name.partition(".experts.")[0] for name in experts}):
+        for stack, names in parts.items():
+            rows = [
+                torch.cat([experts[f"{layer}.experts.{expert}.{name}.weight"] for name in names]) for expert in range(4)
+            ]
+            tensors[f"{layer}.experts.{stack}"] = torch.stack(rows)
+    out.mkdir()
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    (out / "config.json").write_bytes((path / "config.json").read_bytes())
+    return out
+
+
+STACKS = {
+    "two": {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)},
+    "three": {name: (name,) for name in ("gate_proj", "up_proj", "down_proj")},
+}
+
+
+@pytest.mark.parametrize("name", ["W4A16", "FP8_DYNAMIC"])
+@pytest.mark.parametrize("stacks", STACKS)
+def test_experts_of_tensors_are_those_of_matrices(models, tmp_path, stacks, name):
+    """However a mixture has its experts, transformers reads the same values of what is written of it."""
+    convert(models / "moe", tmp_path / "expected", "--scheme", name)
+    convert(stacked(models / "moe", tmp_path / "m", STACKS[stacks]), tmp_path / "q", "--scheme", name)
+    expected = load(tmp_path / "expected", quantization_config=as_floats()).state_dict()
+    found = load(tmp_path / "q", quantization_config=as_floats()).state_dict()
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        assert torch.equal(value, found[key]), key
+    convert(tmp_path / "q", tmp_path / "plain", "--dequantize")
+    names = load_file(tmp_path / "plain" / "model.safetensors").keys()
+    assert names == load_file(tmp_path / "m" / "model.safetensors").keys()
+    if stacks == "two":  # which are its own names
+        for key, value in load(tmp_path / "plain").state_dict().items():
+            assert torch.equal(value, expected[key]), key
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if PRESETS[name].weights.symmetric])

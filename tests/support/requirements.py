@@ -108,7 +108,7 @@ PRIVATE = (
     ),
     Private(
         "numba",
-        "fastq, engine/jit, engine/runtime/threadpool.py, dispatch/compiled.py, system/tuning.py",
+        "fastq, engine/jit, engine/runtime/threadpool.py, ops/numba_overloads.py, system/tuning.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
         _of(
             core__compiler_lock="global_compiler_lock.is_locked",
@@ -118,7 +118,7 @@ PRIVATE = (
     ),
     Private(
         "numba",
-        "engine, kernels, dispatch/compiled.py",
+        "engine, kernels, ops/numba_overloads.py",
         "types the functions and lowers the types and operators that are ours",
         _of(
             core__cgutils="alloca_once get_or_insert_function",
@@ -130,7 +130,7 @@ PRIVATE = (
     ),
     Private(
         "numba",
-        "dispatch/compiled.py",
+        "ops/numba_overloads.py",
         "has compiled functions of others call the public ones, with global constants of our types",
         _of(
             core__errors="TypingError",

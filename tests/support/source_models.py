@@ -10,6 +10,7 @@ from numpy import float32 as f32
 E4M3, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
 NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
 NAMES |= {"float8_e8m0fnu": "F8_E8M0", "int8": "I8", "uint8": "U8", "int16": "I16", "int32": "I32", "int64": "I64"}
+NAMES |= {"uint32": "U32"}
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], f32)
 
 

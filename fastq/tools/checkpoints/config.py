@@ -8,8 +8,8 @@ from typing import Any
 
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
-from fastq.tools.checkpoints.names import EXPERT, fused_with, kind_of, matches
-from fastq.tools.checkpoints.rules import Plan, Rules
+from fastq.tools.checkpoints.names import EXPERT, fused_with, matches
+from fastq.tools.checkpoints.rules import EMBEDDING, HEAD, Plan, Rules
 from fastq.tools.files.containers import TensorSpec
 from fastq.tools.files.patterns import check_pattern
 from fastq.tools.layouts import schemes
@@ -25,6 +25,7 @@ def quantized_config(
 ) -> dict[str, Any]:
     """Return config.json of the quantized model."""
     targets: dict[LayerScheme, list[str]] = {}
+    by_name = {matrix.module for matrix in plan.matrices if matrix.kind in (HEAD, EMBEDDING)}
     for matrix in plan.matrices:
         targets.setdefault(matrix.scheme, []).append(matrix.module)
     main = targets.pop(rules.scheme, [])
@@ -36,7 +37,7 @@ def quantized_config(
     if any(fused_with(module) != module for module in named):
         general = [*[EXPERTS] * experts, *(each for each in main if not EXPERT.fullmatch(each))]
     else:
-        others = [module for module in main if kind_of(module) in ("output head", "embedding")]
+        others = [module for module in main if module in by_name]
         general = [LINEAR, *[EXPERTS] * bool(groups and experts), *others]
     groups += [(general, rules.scheme)] if main else []
     ignored = plan.ignored(tensors)

@@ -44,6 +44,9 @@ class Conversion(Protocol):
     def tasks(self, shard: str) -> Iterable[list[Task]]:
         """Yield the task for each tensor of a shard of the model."""
 
+    def metadata(self, shard: str) -> dict[str, str]:
+        """Return the metadata of a shard of the result."""
+
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
 
@@ -72,11 +75,10 @@ def convert(
     something else.
     """
     source = conversion.source
-    headers = {name: header_of(conversion.tasks(name), shard.metadata) for name, shard in source.shards.items()}
+    headers = {name: header_of(conversion.tasks(name), conversion.metadata(name)) for name in source.shards}
     check_names(tensor for header in headers.values() for tensor in header.specs)
     config = conversion.config()
-    inner, lines = companions(source.path, out)
-    copies = [*(path.relative_to(source.path) for path in source.other_files()), *inner]
+    copies, lines = companions(source, out)
     journal = _prepared(conversion, out, [*map(Path, headers), *copies], force, notice)
     for line in lines:
         notice(f"{source.path}: {line}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +17,8 @@ from fastq.system.dtypes import Array
 from fastq.tools.checkpoints import encoding
 from fastq.tools.checkpoints.config import METHOD, StoredSchemes, check_undone
 from fastq.tools.checkpoints.encoding import ORDER, POWERS, RECIPROCAL, SCALES, SUFFIXES, ZERO_POINT, StoredWeight
-from fastq.tools.checkpoints.folder import KEY, ModelFolder
+from fastq.tools.checkpoints.folder import KEY, MLX, ModelFolder
+from fastq.tools.files.codes import QuantizedElsewhere, parts_of_weights, quantized_elsewhere, told_of
 from fastq.tools.files.containers import TensorSpec, spec_of
 from fastq.tools.files.pipeline import naming
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
@@ -33,6 +36,14 @@ CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that plain matrices do not have
 OF_WEIGHT = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
 OF_EXPERTS = ("_scale_inv", "_scale")
 ADVICE = "if transformers loads it and model.dequantize() works, convert the result of save_pretrained"
+# entries that have one meaning for the tensors that they describe; those of GPTQ and AWQ have several
+UNAMBIGUOUS: tuple[Entry, ...] = (
+    {"quant_method": "fp8"},
+    {"quant_method": "mxfp4"},
+    {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+)
+RENAMED = f"rename {KEY} in config.json to quantization, then "  # which mlx_lm 0.32 reads
+OF_MLX = "mlx_lm.convert --hf-path {} --mlx-path OUT --dequantize writes floats, which fastq convert reads"
 
 
 class Method(NamedTuple):
@@ -59,9 +70,13 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
     entry = source.quantization
     if not entry:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
-    method = str(entry.get("quant_method") or (METHOD if "config_groups" in entry else "no quant_method"))
+    method = _method_of(source, entry)
     if method not in METHODS:
-        raise ValueError(f"its {KEY} is of {shown(method)}; known are {', '.join(METHODS)}: {ADVICE}")
+        advice = ADVICE
+        if method == MLX:
+            renamed = "" if "quantization" in source.config else RENAMED
+            advice = f"{renamed}{OF_MLX.format(shlex.quote(str(source.path)))}"
+        raise ValueError(f"its {KEY} is of {shown(method)}; known are {', '.join(METHODS)}: {advice}")
     check_undone(entry)
     row = METHODS[method]
     found = StoredWeights(_weights(source, row, row.options(entry)))
@@ -72,9 +87,43 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
             raise ValueError(f"{name} in {source.files[name]} is not part of a weight that fastq knows")
         if spec.dtype in CODES and len(spec.shape) > 1 and not name.endswith(OF_EXPERTS):
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
+    for weight in quantized_elsewhere(spec for name, spec in source.tensors.items() if name not in found.parts):
+        raise ValueError(f"{weight} in {source.files[weight.codes.name]} is not stored as {method} does")
     if not found and not entry.get("kv_cache_scheme"):
         raise ValueError(f"nothing in it is quantized, although it has a {KEY}: no tensor is named {row.parts[0]}")
     return found
+
+
+def check_floats(source: ModelFolder) -> None:
+    """Raise ValueError if weights of a model are codes that its config.json does not describe."""
+    elsewhere = quantized_elsewhere(source.tensors.values())
+    if not elsewhere:
+        return
+    entry = next((each for each in UNAMBIGUOUS if _describes(each, source, elsewhere)), None)
+    way = "the config.json of its makers has one"
+    if entry is not None:
+        way = f'"{KEY}": {json.dumps(entry)} in it would, as the names of its scales say'
+    raise ValueError(f"it has {told_of(elsewhere)}, and its config.json has no {KEY} that describes them; {way}")
+
+
+def _describes(entry: Entry, source: ModelFolder, elsewhere: list[QuantizedElsewhere]) -> bool:
+    """Return whether all codes of a model and their parameters are read by a quantization_config."""
+    row = METHODS[str(entry["quant_method"])]
+    try:
+        found = StoredWeights(_weights(source, row, row.options(entry)))
+    except ValueError:
+        return False
+    return parts_of_weights(elsewhere).keys() <= found.parts
+
+
+def _method_of(source: ModelFolder, entry: Entry) -> str:
+    """Return the quant_method of an entry; that of MLX names none, and has its own words of uint32."""
+    if named := entry.get("quant_method"):
+        return str(named)
+    if "config_groups" in entry:
+        return METHOD
+    of_mlx = any(each.codes.dtype == "U32" for each in quantized_elsewhere(source.tensors.values()))
+    return MLX if of_mlx else "no quant_method"
 
 
 def _weights(source: ModelFolder, row: Method, options: Any) -> Iterator[StoredWeight]:

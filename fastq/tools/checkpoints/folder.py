@@ -22,10 +22,19 @@ from fastq.tools.files.pipeline import naming
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
+MLX = "mlx"  # the name here of the quant_method of MLX, which names none
 # files of older writers with the contents of KEY, and the quant_method of those that do not name it
 SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
 NAMED = "transformers_weights"  # key of config.json: the file or index that transformers reads
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".msgpack", ".part")
+# ends of names of files of weights: of fastq, PyTorch, GGUF, ONNX and its data, TensorFlow, Flax, Rust, Core ML,
+# Paddle, NeMo, MLX, TensorRT, LiteRT, ExecuTorch, MNN, RKNN, OpenVINO, and of unfinished downloads
+WEIGHTS = re.compile(
+    r".*\.(safetensors|bin|pt|pt2|pth|ptl|ckpt|pkl|pickle|ggml|gguf|llamafile|onnx([._]data)?([._]\d+)?|ort|h5|hdf5|keras|pb|"
+    r"tflite|litertlm|task|msgpack|flax|ot|mlmodel|mlpackage|pdparams|pdiparams|pdmodel|nemo|npz|engine|plan|trt|pte|mnn|"
+    r"rknn|mar|safetensors\.index\.json|data-\d+-of-\d+|part|incomplete)",
+    re.IGNORECASE,
+)
+UNFINISHED = ".part", ".incomplete"
 ADAPTER = "adapter_model"  # names that readers add to the weights of a model
 # weights that fastq does not read, by the ends of their names, and what to do with them
 OTHER_WEIGHTS = {
@@ -165,9 +174,9 @@ class ModelFolder:
 
     def other_files(self) -> Iterable[Path]:
         """Return the files of a model that do not depend on its weights: tokenizer, code, licence."""
-        for path in sorted(each for each in self.path.iterdir() if each.is_file() and each.name[0] != "."):
-            of_weights = path.name.endswith((*WEIGHTS, ".index.json")) or path.name in (CONFIG, *SIDE_FILES)
-            if path.stem == ADAPTER or not of_weights:
+        for path in sorted(each for each in self.path.iterdir() if not each.is_dir() and each.name[0] != "."):
+            wanted = path.stem == ADAPTER or not (path.name in (CONFIG, *SIDE_FILES) or _stays(path))
+            if wanted and path.is_file():  # and no pipe
                 yield path
 
 
@@ -189,7 +198,7 @@ def parts_of(config: Mapping[str, Any], keys: Iterable[str] | None = None) -> li
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the quantization entry of config.json, empty without one."""
     if isinstance(config.get("quantization"), dict):  # MLX, regardless of other entries
-        return {"quant_method": "mlx"}
+        return {"quant_method": MLX}
     for part in parts_of(config, LANGUAGE):
         for key in (KEY, OLD_KEY):
             entry = part.get(key)
@@ -265,13 +274,33 @@ def modules_of(path: Path) -> list[str]:
         return []
 
 
-def companions(path: Path, out: Path) -> tuple[list[Path], list[str]]:
-    """Return the files in folders of a model to copy, relative to it, and lines about the others."""
+def _stays(file: Path) -> bool:
+    """Return whether a file of a model is not copied: one of weights or of their index, or a large one."""
+    return bool(WEIGHTS.fullmatch(file.name)) or file.name.endswith(".index.json") or _size(file) > LARGEST
+
+
+def _size(file: Path) -> int:
+    """Return the bytes of a file; raise ValueError if it is a link to nothing."""
+    if file.is_symlink() and not file.exists():
+        raise ValueError(f"{file} is a link to a file that is missing; fetch it again, or remove the link")
+    return file.stat().st_size
+
+
+def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
+    """Return the files of a model to copy, relative to it, and lines about the others.
+
+    Raise ValueError if a file is a link to nothing, as in a cache of the hub that lacks a blob.
+    """
+    path, copied = model.path, [*model.other_files()]
+    read = {CONFIG, *SIDE_FILES, *model.shards}
     named = modules_of(path)
-    files: list[Path] = []
-    ends = set(WEIGHTS) - {".safetensors", ".part"}  # weights that fastq does not read
+    files = [file.relative_to(path) for file in copied]
     seen = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
-    behind = [file.name for file in seen if file.suffix in ends and file.is_file()]
+    behind = []
+    for file in seen:
+        is_other = file.name not in read and not file.name.endswith((".index.json", *UNFINISHED))
+        if is_other and file not in copied and not file.is_dir() and _stays(file):
+            behind.append(file.name)
     for folder in filter(Path.is_dir, seen):
         if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
             continue
@@ -299,9 +328,11 @@ def _found(folder: Path, most: float) -> list[Path] | None:
         folders[:] = sorted(name for name in folders if name[0] != ".")
         found += [link for name in folders if (link := Path(place, name)).is_symlink()]
         for file in (Path(place, name) for name in sorted(names) if name[0] != "."):
+            if WEIGHTS.fullmatch(file.name) and most < math.inf:
+                return None
+            total += _size(file)
+            if total > most:
+                return None
             if file.is_file():
                 found.append(file)
-                total += math.inf if file.suffix in WEIGHTS else file.stat().st_size
-                if total > most:
-                    return None
     return found

@@ -34,7 +34,13 @@ OTHER_LAYERS = {
     ),
     "ibert": "layers with their own integer arithmetic",
 }
-STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}  # the contents of a tensor of experts
+# the matrices of each expert in a tensor of experts: gate and up one below the other, or each in a tensor of its own
+STACKED = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "gate_proj": ("gate_proj",),
+    "up_proj": ("up_proj",),
+    "down_proj": ("down_proj",),
+}
 # modules of one parent that vLLM and SGLang read as one matrix: they share a scheme, and a global scale
 FUSED = (
     ("q_proj", "k_proj", "v_proj"),
@@ -49,6 +55,7 @@ FUSED = (
     ("key_proj", "value_proj"),
 )
 EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these share a scheme
+EXPERTS = re.compile(r"(.*\.)?experts")  # modules whose tensors readers find as matrices of each expert, too
 
 # Heads are not part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
 _WORDS = (

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype
-from fastq.tools.checkpoints import encoding
+from fastq.tools.checkpoints import encoding, stacks
 from fastq.tools.checkpoints.config import plain_config, quantized_config
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, StoredWeight, encode, row_chunks
-from fastq.tools.checkpoints.finding import stored_weights
+from fastq.tools.checkpoints.finding import check_floats, stored_weights
 from fastq.tools.checkpoints.folder import HALVES, ModelFolder
 from fastq.tools.checkpoints.names import fused_with
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
+from fastq.tools.checkpoints.stacks import Stack
 from fastq.tools.files.containers import SafetensorsSource, TensorSpec, bytes_of, spec_of
 from fastq.tools.files.pipeline import Piece, Task, copied, errors_of, naming
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
@@ -47,6 +48,7 @@ class Dequantization:
         modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
         self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
+        self.stacks = {name: self._stacks(shard) for name, shard in source.shards.items()}
         self.key: dict[str, Any] = {"dtype": self.dtype}
 
     def _is_of_activations(self, name: str) -> bool:
@@ -60,15 +62,36 @@ class Dequantization:
             if weight in self.weights
         )
 
+    def _stacks(self, shard: SafetensorsSource) -> dict[str, Stack]:
+        """Return the tensors of experts that were split in a shard, by the codes of their matrices."""
+        found: dict[str, Stack] = {}
+        for stack in stacks.from_metadata(shard.metadata):
+            if stack.shape[0] * len(stack.parts) > len(self.weights):  # metadata can say anything
+                continue
+            weights = [self.weights.get(module) for module, *_ in stack.modules()]
+            shape = stack.rows, stack.shape[2]
+            if all(each and each.codes.name in shard.tensors and each.shape == shape for each in weights):
+                found |= {each.codes.name: stack for each in weights if each}
+        return found
+
+    def metadata(self, shard: str) -> dict[str, str]:
+        """Return the metadata of a shard of the result."""
+        return {key: each for key, each in self.source.shards[shard].metadata.items() if key != stacks.SPLIT}
+
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
         return plain_config(self.source.config, HALVES[self.dtype])
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
         """Yield the task for each tensor of a shard: weights replace their codes, and are read with them."""
+        begun = set()
         for spec in self.source.shards[shard].tensors.values():
             about, weight = (spec.name, spec.shape, spec.nbytes), self.weights.by_codes.get(spec.name)
-            if weight is not None:
+            stack = self.stacks[shard].get(spec.name)
+            if stack is not None:
+                yield [self._stacked(stack)] if stack not in begun else []
+                begun.add(stack)
+            elif weight is not None:
                 work = [partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
                 made = spec_of(weight.name, self.dtype, weight.shape)
                 yield [Task(weight.name, weight.shape, weight.nbytes, weight.label, work, [made])]
@@ -81,6 +104,17 @@ class Dequantization:
                 yield [Task(*about, f"{spec.dtype} to {self.dtype}", [partial(self._cast, spec)], [made])]
             else:
                 yield [copied(spec, self.source.raw)]
+
+    def _stacked(self, stack: Stack) -> Task:
+        """Return the task that restores a tensor of experts from their matrices, one below the other."""
+        weights = [self.weights[module] for module, *_ in stack.modules()]
+        work = [
+            partial(self._values, weight, start, stop, stack.name)
+            for weight in weights
+            for start, stop in weight.chunks()
+        ]
+        nbytes, made = sum(weight.nbytes for weight in weights), spec_of(stack.name, self.dtype, stack.shape)
+        return Task(stack.name, stack.shape, nbytes, weights[0].label, work, [made])
 
     def _cast(self, spec: TensorSpec) -> Piece:
         values = self.source.load(spec.name)
@@ -97,12 +131,15 @@ class Dequantization:
         if (infinite if values is None else infinite & ~np.isinf(values)).any():
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
-    def _values(self, weight: StoredWeight, start: int, stop: int) -> Piece:
-        """Decode some rows of a weight; its last rows count all its stored bytes as done."""
+    def _values(self, weight: StoredWeight, start: int, stop: int, name: str = "") -> Piece:
+        """Decode some rows of a weight, those of `name` if it is of a tensor of experts.
+
+        Its last rows count all its stored bytes as done.
+        """
         with np.errstate(over="ignore"):  # refused below
             values = weight.values(start, stop).astype(numpy_dtype(self.dtype), copy=False)
         self._check(weight.name, values)
-        return Piece({weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)
+        return Piece({name or weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)
 
 
 class _PlainShard(SafetensorsSource):
@@ -110,7 +147,7 @@ class _PlainShard(SafetensorsSource):
 
     def __init__(self, made: Dequantization, name: str) -> None:
         self._stored = made.source.shards[name]
-        self.path, self.metadata = self._stored.path, self._stored.metadata
+        self.path, self.metadata = self._stored.path, made.metadata(name)
         tasks = [task for each in made.tasks(name) for task in each if task.specs]
         self.tensors, self._tasks = {task.name: task.specs[0] for task in tasks}, {task.name: task for task in tasks}
 
@@ -158,7 +195,10 @@ class Quantization:
         method: str = "minmax",
         imatrix: Imatrix | None = None,
     ) -> None:
-        source = PlainFolder(source) if source.quantization else source
+        if source.quantization:
+            source = PlainFolder(source)
+        else:
+            check_floats(source)
         self.source, self.rules, self.tensors = source, rules, source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)
@@ -190,6 +230,15 @@ class Quantization:
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
         return quantized_config(self.source.config, self.plan, self.rules, self.tensors)
+
+    def metadata(self, shard: str) -> dict[str, str]:
+        """Return the metadata of a shard of the result: those of the source, and the tensors that are split."""
+        held = self.source.shards[shard]
+        split = (
+            name for name in held.tensors if any(each.expert is not None for each in self.plan.quantized.get(name, ()))
+        )
+        shapes = ((name, held.tensors[name].shape) for name in split)
+        return held.metadata | stacks.to_metadata(Stack(name, (shape[0], shape[1], shape[2])) for name, shape in shapes)
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
         """Yield the task for each tensor of a shard: copy it, or quantize its matrices."""

@@ -13,14 +13,23 @@ from typing import Any
 
 from fastq.tools.checkpoints import names as tables
 from fastq.tools.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
-from fastq.tools.checkpoints.names import EXPERT, STACKED, fused_with, ignored, kind_of, tail_of
+from fastq.tools.checkpoints.names import EXPERT, EXPERTS, STACKED, fused_with, ignored, kind_of, tail_of
+from fastq.tools.checkpoints.stacks import Stack, is_stack
 from fastq.tools.files.containers import TensorSpec
-from fastq.tools.files.patterns import check_patterns, is_for
+from fastq.tools.files.patterns import check_patterns, fits, is_for
+from fastq.tools.files.pipeline import some_of
 from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS, LayerScheme
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
-HEAD, EMBEDDING = "output head", "embedding"  # as `kind_of` calls them
+HEAD, EMBEDDING, ROUTER, NORM = "output head", "embedding", "router", "normalization"  # as `kind_of` calls them
+EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
+OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
+IGNORED = "ignored"  # why a matrix stays that an option names
+GATE = re.compile(r"gate(?!_proj)|router|switch|^wg$", re.IGNORECASE)  # parts of the names of routers
+NUMBERED = re.compile(r"(^|\.)\d+\.")  # names of modules within layers
+NOTABLE = 0.1  # share of the bytes of a model from which tensors of other shapes are told of
+CAUSAL = "AutoModelForCausalLM"
 MOST_NAMED = 3  # modules that a line names one by one
 INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes replace the weight: all models load them
 
@@ -36,14 +45,23 @@ class Rules:
     include: tuple[str, ...] = ()  # patterns of modules to quantize that are left alone by default: heads, embeddings
     unequal: bool = False  # whether matrices that readers fuse may have different schemes
 
-    def scheme_of(self, module: str) -> LayerScheme:
-        """Return the scheme of a module."""
-        return next((scheme for pattern, scheme in self.schemes if is_for(module, pattern)), self.scheme)
+    def scheme_of(self, module: str, stack: str = "") -> LayerScheme:
+        """Return the scheme of a module; `stack` is the tensor of experts that has its weight, if there is one."""
+        return next((scheme for pattern, scheme in self.schemes if _names(pattern, module, stack)), self.scheme)
 
-    def includes(self, module: str) -> bool:
+    def includes(self, module: str, stack: str = "") -> bool:
         """Return whether a module of any kind is quantized: it is included, or has a scheme by its name."""
         named = any(pattern == module for pattern, _ in self.schemes)
-        return named or any(is_for(module, pattern) for pattern in self.include)
+        return named or any(_names(pattern, module, stack) for pattern in self.include)
+
+    def ignores(self, module: str, stack: str = "") -> bool:
+        """Return whether a module is left alone by an option."""
+        return any(_names(pattern, module, stack) for pattern in self.ignore)
+
+
+def _names(pattern: str, module: str, stack: str) -> bool:
+    """Return whether a pattern is for a module, or for the tensor of experts that has its weight."""
+    return is_for(module, pattern) or (bool(stack) and fits(stack, pattern))
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,7 @@ class Matrix:
     tensor: str  # name of its tensor
     shape: tuple[int, int]
     scheme: LayerScheme
+    kind: str | None = None  # "output head", "embedding" or another kind that is left alone by default
     expert: int | None = None  # index of the matrix in the tensor; None: the tensor is the matrix
     first: int = 0  # first row in that matrix
 
@@ -97,9 +116,11 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
         raise ValueError("it is a model of diffusers, which does not read compressed-tensors")
     stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
     modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module", is_for)  # a head may be the embedding
+    # names of the tensors of experts, too; a head may be the embedding
+    whole = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", is_for)
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
-    matrices += [module for stacked in stacks.values() for module in stacked]
+    matrices += [*whole, *(module for stacked in stacks.values() for module in stacked)]
     check_patterns("--include", rules.include, matrices, "matrix", is_for)
     plan = Plan()
     for spec in tensors.values():
@@ -110,7 +131,9 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
             plan.left[spec.name] = reason
     if not plan.quantized:
         wanted = "a two-dimensional weight that is not an embedding, norm or output head"
-        raise ValueError(f"it has no matrix to quantize: {wanted}")
+        has_floats = any(spec.dtype in HALVES and len(spec.shape) > 1 and spec.size for spec in tensors.values())
+        way = "; fastq quantize takes its file, with tensors of any name" if has_floats else ""
+        raise ValueError(f"it has no matrix to quantize: {wanted}{way}")
     _check_schemes(plan, rules)
     modules = [matrix.module for matrix in plan.matrices]
     for name in (f"{module}.{end}" for module in modules for end in ("weight_scale", "weight_packed")):
@@ -130,8 +153,8 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
     stacked, reason = _stacked(spec, config, rules)
-    if any(is_for(matrix.module, pattern) for matrix in stacked for pattern in rules.ignore):
-        return [], "ignored"
+    if any(rules.ignores(matrix.module, spec.name) for matrix in stacked):
+        return [], IGNORED
     if stacked or reason:
         return stacked, reason
     module, _, parameter = spec.name.rpartition(".")
@@ -139,38 +162,60 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         return [], parameter or "no weight"
     if len(spec.shape) != 2 or not spec.size:
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
-    if any(is_for(module, pattern) for pattern in rules.ignore):
-        return [], "ignored"
-    known = None if rules.includes(module) else kind_of(module)
-    return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
+    if rules.ignores(module):
+        return [], IGNORED
+    kind = kind_of(module) or _kind_by_shape(module, spec.shape, config)
+    if kind and not rules.includes(module):
+        return [], kind
+    return [Matrix(module, spec.name, spec.shape, rules.scheme_of(module), kind)], ""
+
+
+def _kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> str | None:
+    """Return the kind of a matrix whose name is not known, by the sizes in config.json: embedding, router or None.
+
+    A matrix outside the layers with a row for each word, of which there are more than columns, is an embedding, or a
+    head, which stays as well. A module of a gate or of a router with a row for each expert is a router.
+    """
+    words, experts, others = (set[int]() for _ in range(3))
+    for part in parts_of(config):
+        for key, size in part.items():
+            if type(size) is not int:
+                continue
+            if key.endswith("vocab_size"):
+                words.add(size)
+            elif EXPERT_COUNT.search(key):
+                experts.add(size)
+            elif OTHER_SIZE.search(key):
+                others.add(size)
+    if shape[0] in words - others and shape[0] > shape[1] and not NUMBERED.search(module):
+        return EMBEDDING
+    is_gate = any(GATE.search(name) for name in module.split(".")[-2:])
+    return ROUTER if is_gate and shape[0] in experts else None
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
     """Return the matrices in a tensor of experts, or why they can't be quantized one by one; of others neither."""
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
-    if not _is_stack(spec):
+    if not is_stack(spec.name, spec.shape):
         return [], ""
-    (experts, rows, columns), parts, types = spec.shape, STACKED[name], model_types(config)
+    if not EXPERTS.fullmatch(parent):
+        return [], "experts that readers have in one tensor only"
+    experts, rows, columns = spec.shape
+    stack, types = Stack(spec.name, (experts, rows, columns)), model_types(config)
     if types & tables.TRANSPOSED:
         return [], "experts as (inputs, outputs)"
-    if types & tables.ONE_TENSOR and not rules.includes(f"{parent}.0.{parts[0]}"):
+    if types & tables.ONE_TENSOR and not rules.includes(f"{parent}.0.{stack.parts[0]}", spec.name):
         return [], "experts that are read from one tensor"
+    if not stack.is_even:
+        return [], f"experts with {rows} rows, which are not {len(stack.parts)} matrices"
     axis = 1 if name == "down_proj" else 2
     sizes = [size for part in parts_of(config, LANGUAGE) if type(size := part.get("hidden_size")) is int]
     if sizes and spec.shape[axis] not in sizes:
         return [], f"experts with axis {axis} not of hidden_size"
-    each, found = rows // len(parts), []
-    for expert in range(experts if each * len(parts) == rows else 0):
-        for index, part in enumerate(parts):
-            module = f"{parent}.{expert}.{part}"
-            scheme = rules.scheme_of(module)
-            found.append(Matrix(module, spec.name, (each, columns), scheme, expert, index * each))
-    return found, ""
-
-
-def _is_stack(spec: TensorSpec) -> bool:
-    name = spec.name.removesuffix(".weight").rpartition(".")[2]
-    return len(spec.shape) == 3 and spec.size > 0 and name in STACKED
+    return [
+        Matrix(module, spec.name, (stack.rows, columns), rules.scheme_of(module, spec.name), None, expert, first)
+        for module, expert, first in stack.modules()
+    ], ""
 
 
 def model_types(config: Mapping[str, Any]) -> set[str]:
@@ -184,20 +229,20 @@ def _is_matrix(spec: TensorSpec) -> bool:
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
     modules = [matrix.module for matrix in plan.matrices]
+    whole = [name.removesuffix(".weight") for name in plan.quantized]
     for pattern, scheme in rules.schemes:
         stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
-        if stay and not any(is_for(module, pattern) for module in modules):
+        if stay and not any(is_for(module, pattern) for module in (*modules, *whole)):
             reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
             way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices left alone by name"
             raise ValueError(f"{pattern} matches {stay[0]}, which is not quantized ({reason}) as {scheme.name}{way}")
-    check_patterns(
-        "--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized", is_for
-    )
+    patterns = [pattern for pattern, _ in rules.schemes]
+    check_patterns("--scheme-for", patterns, [*modules, *whole], "matrix that is quantized", is_for)
 
 
-def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
+def _is_tied(kind: str | None, config: Mapping[str, Any]) -> bool:
     """Whether a head or an embedding is, or may be, one matrix with another one: readers hold it as floats."""
-    flags, kind = [part.get("tie_word_embeddings") for part in parts_of(config)], kind_of(module)
+    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
     named = config.get("architectures")
     bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
     perhaps = True in flags or (kind == EMBEDDING and False not in flags)
@@ -206,19 +251,22 @@ def _is_tied(module: str, config: Mapping[str, Any]) -> bool:
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
     for matrix in matrices:
-        if _is_tied(matrix.module, config):
+        if _is_tied(matrix.kind, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
             raise ValueError(f"{matrix.module} stays as it is: {why}")
 
 
 def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
-    """Return lines on embeddings and heads that stay as they are, and on the options that quantize them."""
+    """Return lines on weights that stay as they are, and on the options that quantize them.
+
+    These are embeddings and heads, experts, and tensors of other shapes or names if they are a large part of the model.
+    """
     found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
     for name, why in plan.left.items():
         module, spec = name.removesuffix(".weight"), source.tensors[name]
         group = rules.scheme_of(module).weights.group_size
         if why in (HEAD, EMBEDDING) and _is_matrix(spec) and not (group and spec.shape[1] % group):
-            found[_is_tied(module, source.config)][module] = spec.nbytes
+            found[_is_tied(why, source.config)][module] = spec.nbytes
     lines = []
     for tied, sizes in found.items():
         names = [f"--include {module}" for module in sizes]
@@ -228,7 +276,35 @@ def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
         way = "embedding and output head are, or may be, one matrix" if tied else f"{' '.join(names)} quantizes them"
         told = f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {way}"
         lines += [told] * bool(sizes)
-    return lines
+    return [*lines, *_other_floats(plan, source)]
+
+
+def _other_floats(plan: Plan, source: ModelFolder) -> Iterator[str]:
+    """Yield lines on experts that stay as they are, and on other tensors of two or more axes."""
+    told: dict[str, list[str]] = {"experts": [], "other tensors of two or more axes": []}
+    experts, others = told.values()
+    for name, why in plan.left.items():
+        spec = source.tensors[name]
+        if spec.dtype in HALVES and len(spec.shape) > 1 and why not in (HEAD, EMBEDDING, ROUTER, NORM, IGNORED):
+            (experts if is_stack(name, spec.shape) or ".experts." in f".{name}" else others).append(name)
+    total = sum(spec.nbytes for spec in source.tensors.values())
+    for what, names in told.items():
+        nbytes = sum(source.tensors[name].nbytes for name in names)
+        if names and (names is experts or nbytes > NOTABLE * total):
+            reasons = ", ".join(dict.fromkeys(_reason_text(plan.left[name]) for name in names))
+            yield f"left as floats: {what}, {nbytes:,} bytes ({reasons}): {some_of(names)}"
+
+
+def _reason_text(reason: str) -> str:
+    """Return a reason for the table as one for a line: that of a parameter is its name, which is not weight."""
+    return reason if " " in reason else f"named {reason}"
+
+
+def code_of_its_own(plan: Plan, source: ModelFolder) -> Iterator[str]:
+    """Yield a line on matrices outside the layers, if the model has code that may use them as other than Linear."""
+    names = [matrix.module for matrix in plan.matrices if not (matrix.kind or NUMBERED.search(matrix.module))]
+    if names and isinstance(source.config.get("auto_map"), dict):
+        yield f"the model has code of its own: {some_of(names)} are taken for Linear layers; --ignore leaves others"
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
@@ -256,7 +332,7 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     for matrix in plan.matrices:
         groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
     for name in plan.left:
-        if _is_matrix(tensors[name]) or _is_stack(tensors[name]):
+        if _is_matrix(tensors[name]) or is_stack(name, tensors[name].shape):
             module = name.removesuffix(".weight")
             groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
     names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
@@ -321,7 +397,7 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
 
 
 def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
-    return any(kind_of(matrix.module) == EMBEDDING for matrix in matrices)
+    return any(matrix.kind == EMBEDDING for matrix in matrices)
 
 
 def _not_loaded(matrices: list[Matrix], source: ModelFolder, way: str) -> Iterable[str]:
@@ -345,10 +421,28 @@ def _not_loaded(matrices: list[Matrix], source: ModelFolder, way: str) -> Iterab
 def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:
     if sentences:
         inner = ", ".join(f'"{key}": {value}' for key, _, value in (option.partition("=") for option in options))
-        return f"SentenceTransformer({str(out)!r}" + (f", model_kwargs={{{inner}}})" if inner else ")")
+        arguments = [repr(str(out)), *[f"model_kwargs={{{inner}}}"] * bool(inner)]
+        arguments += ["trust_remote_code=True"] * isinstance(source.config.get("auto_map"), dict)
+        return f"SentenceTransformer({', '.join(arguments)})"
     names = source.config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
-    if isinstance(source.config.get("auto_map"), dict):
-        reader, options = "AutoModel", [*options, "trust_remote_code=True"]
+    if own := _class_of_own_code(source.config, reader):
+        reader, options = own, [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"
+
+
+def _class_of_own_code(config: Mapping[str, Any], architecture: str) -> str:
+    """Return the class of transformers that finds the model's class in code of its own; empty without such code.
+
+    auto_map names code for each class that finds models; that of the model's architecture counts, else one with a head.
+    """
+    entries = config.get("auto_map")
+    found = {}
+    for name, reference in entries.items() if isinstance(entries, dict) else ():
+        if name.startswith("AutoModel") and name.isidentifier():
+            found[name] = str(reference).rpartition(".")[2]
+    of_architecture = [name for name, model in found.items() if model == architecture]
+    headless = "AutoModel"
+    with_head = sorted((name for name in found if name != headless), key=lambda name: (name != CAUSAL, name))
+    return next(iter([*of_architecture, *with_head, *found]), "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,8 @@ import click
 
 from fastq.tools.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
 from fastq.tools.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.tools.checkpoints.names import STACKED
 from fastq.tools.checkpoints.quantizing import Dequantization, Quantization
-from fastq.tools.checkpoints.rules import Rules, left_as_floats, loading
+from fastq.tools.checkpoints.rules import Rules, code_of_its_own, left_as_floats, loading
 from fastq.tools.cli import files
 from fastq.tools.cli.files import in_one_line, is_given, note
 from fastq.tools.cli.report import Shown, show, table_options
@@ -46,15 +44,6 @@ def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> Lay
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
     pairs = files.pairs_of(texts, "PATTERN=SCHEME")
     return [(files.as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
-
-
-def _modules_of(tensor: str) -> str:
-    """Return a pattern of the modules whose weights a tensor has: its own, or those of a stack of experts."""
-    module = tensor.removesuffix(WEIGHT)
-    parent, _, name = module.rpartition(".")
-    if name not in STACKED:
-        return module
-    return rf"re:{re.escape(parent)}\.(\d+\.({'|'.join(STACKED[name])})|{name})$"  # an MLP has a down_proj, too
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
@@ -156,6 +145,7 @@ def convert_command(
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
         lines = left_as_floats(conversion.plan, conversion.source, rules)
+        lines += code_of_its_own(conversion.plan, conversion.source)
         for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)
 
@@ -174,7 +164,7 @@ def _suggested(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerSch
     """Return the scheme that most matrices of a suggestion have, and those of the others by the names of modules."""
     named = files.suggested(path, as_scheme)
     scheme = Counter(named.values()).most_common(1)[0][0] if named else None
-    return scheme, [(_modules_of(name), each) for name, each in named.items() if each != scheme]
+    return scheme, [(name.removesuffix(WEIGHT), each) for name, each in named.items() if each != scheme]
 
 
 def _quantization(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fastq.tools.cli.report import Shown, as_float, json_option, operands, print
 from fastq.tools.cli.suggesting import Suggestion, Trials, Way, cheapest, command, schemes_for
 from fastq.tools.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
 from fastq.tools.files import pipeline
+from fastq.tools.files.codes import parts_of_weights
 from fastq.tools.files.pipeline import (
     NAMED,
     Converted,
@@ -36,7 +38,16 @@ from fastq.tools.files.pipeline import (
 )
 from fastq.tools.files.records import FLOATS, Scheme
 from fastq.tools.tensors.stores import NETCDF
-from fastq.tools.tensors.tensors import PARTS, PIECE, SUFFIXES, Tensor, tensors_of
+from fastq.tools.tensors.tensors import (
+    PARTS,
+    PIECE,
+    SUFFIXES,
+    Tensor,
+    codes_read_as_stored,
+    elsewhere_in,
+    tensors_of,
+    with_experts_apart,
+)
 
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
@@ -74,6 +85,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
             except ValueError:
                 raise error from None
             note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        _note_codes(source, found)
         tensors = list(found.values())
         packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.about))
         entries: list[Entry] = []
@@ -112,9 +124,11 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     tensor.
     """
     with files.failures(called(source), source):
-        found = tensors_of(source, say=note).values()
+        opened = tensors_of(source, say=note)
+        _note_codes(source, opened)
+        found, parts = opened.values(), parts_of_weights(elsewhere_in(opened.values()))
         trials = schemes_for(source)
-        reasons = [_reason(tensor, vectors=trials.vectors) or trials.stays(tensor) for tensor in found]
+        reasons = [_reason(tensor, parts, vectors=trials.vectors) or trials.stays(tensor) for tensor in found]
         tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
         left = Counter(filter(None, reasons))
         chosen: dict[str, tuple[Scheme | str, int, float]] = {}
@@ -158,9 +172,15 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
 
-def _reason(tensor: Tensor, *, vectors: bool) -> str:
-    """Return why a tensor is left out, or an empty text if it is not."""
-    if tensor.is_quantized:
+def _note_codes(source: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a line on the weights that are codes without a description."""
+    if line := codes_read_as_stored(source, tensors.values()):
+        note(line)
+
+
+def _reason(tensor: Tensor, parts: Collection[str], *, vectors: bool) -> str:
+    """Return why a tensor is left out, or an empty text if it is not; `parts` are codes and scales."""
+    if tensor.is_quantized or tensor.name in parts:
         return "quantized already"
     if tensor.scheme not in FLOATS:
         return tensor.scheme
@@ -204,6 +224,7 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     if shown.report is not None:
         files.check_replaceable(shown.report, "--report", {"A": a, "B": b})
     ours, theirs = map(_opened, (a, b))
+    ours, theirs = with_experts_apart(ours, theirs), with_experts_apart(theirs, ours)
     with files.failures(called(a), a):
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
@@ -235,7 +256,9 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
 def _opened(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one side; an error is about its file."""
     with files.failures(called(path), path):
-        return tensors_of(path, say=note)
+        tensors = tensors_of(path, say=note)
+    _note_codes(path, tensors)
+    return tensors
 
 
 def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:

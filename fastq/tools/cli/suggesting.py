@@ -18,6 +18,7 @@ from fastq import reference
 from fastq.formats.gguf import WRITTEN, BlockFormat
 from fastq.formats.qtypes import as_qtype
 from fastq.system.dtypes import Array, numpy_dtype
+from fastq.tools.checkpoints.finding import check_floats
 from fastq.tools.checkpoints.folder import CONFIG, ModelFolder
 from fastq.tools.checkpoints.quantizing import Quantization
 from fastq.tools.checkpoints.rules import Matrix, Rules, make_plan, read_as_one
@@ -80,6 +81,8 @@ def schemes_for(source: Path) -> Trials:
         return Trials(_ways_of_file, vectors=source.suffix == ".npy")
     try:
         model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
+        if not model.quantization:
+            check_floats(model)
         plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return Trials(_ways_of_file)

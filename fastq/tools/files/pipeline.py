@@ -115,7 +115,8 @@ def total_of(rows: Sequence[Converted]) -> Converted:
 
 def count_text(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    plural = noun.removesuffix("ix") + "ices" if noun.endswith("ix") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def some_of(names: Sequence[str]) -> str:

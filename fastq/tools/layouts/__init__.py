@@ -81,6 +81,11 @@ def to_tensors(
     TypeError, ValueError
         If the layout does not support q; the message says what it supports.
 
+    Warns
+    -----
+    UserWarning
+        If scales are subnormal in their dtype, as those below 6.1e-5 are in float16: such scales have fewer bits.
+
     Examples
     --------
     >>> import numpy as np, fastq

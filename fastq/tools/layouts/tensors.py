@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -183,6 +184,14 @@ def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -
     if lost.any():
         found = f"{np.count_nonzero(lost)} scales overflow or underflow in {wanted}, for example {scale[lost][0]}"
         raise ValueError(f'{found}; pass scale_dtype="float32"')
+    least = float(np.finfo("float32" if wanted.name == "bfloat16" else wanted).tiny)  # bfloat16 has the same exponents
+    rough = (np.abs(stored.astype(np.float64)) < least) & (stored.astype(np.float64) != scale.astype(np.float64))
+    if rough.any():
+        found = f"{np.count_nonzero(rough)} scales are subnormal in {wanted}, for example {scale[rough][0]}"
+        warnings.warn(
+            f'{found}, and are rounded more than others: values become less precise; pass scale_dtype="float32"',
+            stacklevel=4,
+        )
     return stored
 
 

@@ -36,6 +36,12 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     TypeError, ValueError, OSError
         If path is not as described, can't be read, or has no tensors. A damaged tensor raises when it is read.
 
+    Warns
+    -----
+    UserWarning
+        If a file has codes of another program next to their scales, and no config.json that describes them: they are
+        read as they are stored.
+
     Examples
     --------
     >>> import pathlib, tempfile

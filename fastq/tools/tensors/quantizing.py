@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,28 @@ import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
+from fastq.tools.files.codes import QuantizedElsewhere, is_narrow, parts_of_weights, quantized_elsewhere, told_of
 from fastq.tools.files.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of, write_npy_header
 from fastq.tools.files.patterns import check_patterns, fits, nearest
-from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copied, errors_of, naming, write_file
+from fastq.tools.files.pipeline import (
+    Converted,
+    Piece,
+    Progress,
+    Task,
+    copied,
+    count_text,
+    errors_of,
+    naming,
+    some_of,
+    write_file,
+)
 from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
 from fastq.tools.gguf_files.container import GgufSource
 from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
 from fastq.tools.gguf_files.names import imatrix_names
-from fastq.tools.tensors.tensors import OF_MODEL, PIECE, Tensor, gguf_tensors, is_shard, tensors_in
+from fastq.tools.tensors.tensors import PIECE, Tensor, gguf_tensors, is_shard, tensors_in, way_back
 
+RESTORED = "the program that wrote them restores floats, which can be quantized"
 LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}
 
 
@@ -38,19 +51,28 @@ class Selection:
     # far more than their bytes
     vectors: bool = True
     like: Mapping[str, Scheme] | None = None  # schemes by name, instead of one for all: other tensors are left alone
+    # names of the codes to which tensors belong that another program quantized
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     def scheme_for(self, name: str, scheme: Scheme) -> Scheme:
         """Return the scheme of a tensor; `scheme` is the one for all."""
         return scheme if self.like is None else self.like.get(name, scheme)
 
+    def includes(self, name: str) -> bool:
+        """Return whether a name is not left out by the patterns."""
+        included = any(fits(name, pattern) for pattern in self.include)
+        return included and not any(fits(name, pattern) for pattern in self.exclude)
+
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
         """Return why a tensor is left alone, or an empty text if it is not."""
+        if spec.name in self.parts:
+            is_code = self.parts[spec.name] == spec.name
+            return "quantized already" if is_code else f"of {self.parts[spec.name]}, which is quantized already"
         if spec.dtype not in FLOATS:
             return spec.dtype
         if not spec.size:
             return "no elements"
-        included = any(fits(spec.name, pattern) for pattern in self.include)
-        if not included or any(fits(spec.name, pattern) for pattern in self.exclude):
+        if not self.includes(spec.name):
             return "by name"
         if self.like is not None and spec.name not in self.like:
             return "not suggested"
@@ -91,25 +113,31 @@ def quantize_file(
 ) -> list[Converted]:
     """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
 
-    The scheme is adapted to each tensor's number of dimensions; `say` is called with missing entries of `imatrix`.
-    After any error `out` is as it was.
+    The scheme is adapted to each tensor's number of dimensions; `say` is called with missing entries of `imatrix`, and
+    with lines on matrices that are left alone although they hold weights. After any error `out` is as it was.
     """
     if KEY in source.metadata or is_shard(source):
-        way = "fastq dequantize restores it" if KEY in source.metadata else OF_MODEL.format(source.path.parent)
+        way = "fastq dequantize restores it" if KEY in source.metadata else way_back(source.path.parent)
         raise ValueError(f"it is quantized already; {way}")
     selection.check_names(source.tensors)
     specs = source.tensors.values()
+    elsewhere = quantized_elsewhere(specs)
+    selection = replace(selection, parts=parts_of_weights(elsewhere))
     reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
     schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}
     importance = {} if imatrix is None else _weighed(source, schemes, imatrix, say)
     records = {
         name: _record(source, source.tensors[name], each, nan, importance.get(name)) for name, each in schemes.items()
     }
+    if not records and elsewhere:
+        raise ValueError(f"no tensor to quantize: it has {told_of(elsewhere)}; {RESTORED}")
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
         shaped = "" if selection.vectors else " and two dimensions or more (--all includes others)"
         raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
     selection.check_effect(source.tensors, scheme)
+    for line in (*_left(source, selection, elsewhere), *_cut_short(source, schemes)):
+        say(line)
     tasks = []
     for name, spec in source.tensors.items():
         if name in records:
@@ -121,6 +149,32 @@ def quantize_file(
         else:
             tasks.append([copied(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
     return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
+
+
+def _left(source: TensorSource, selection: Selection, elsewhere: list[QuantizedElsewhere]) -> Iterator[str]:
+    """Yield a line on weights that another program quantized, and one on floats that are too narrow to be quantized."""
+    if elsewhere:
+        yield f"copied with their scales as they are: {told_of(elsewhere)}; {RESTORED}"
+    narrow = [spec for spec in source.tensors.values() if is_narrow(spec) and len(spec.shape) > 1]
+    narrow = [spec for spec in narrow if spec.name not in selection.parts and selection.includes(spec.name)]
+    if narrow:
+        dtypes = ", ".join(sorted({spec.dtype for spec in narrow}))
+        counted, names = count_text(len(narrow), "matrix"), some_of([spec.name for spec in narrow])
+        yield f"copied as they are: {counted} of {dtypes}, not of {', '.join(FLOATS)}: {names}"
+
+
+def _cut_short(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[str]:
+    """Yield a line on tensors whose blocks are shorter than asked for, since the axis is, as kernels of 3 x 3 are."""
+    lengths: dict[str, int] = {}
+    for name, scheme in schemes.items():
+        shape, fitted = source.tensors[name].shape, scheme.fitted(len(source.tensors[name].shape))
+        if fitted.block_size and isinstance(fitted.axis, int) and shape[fitted.axis] < fitted.block_size:
+            lengths[name] = shape[fitted.axis]
+    if lengths:
+        size = max(schemes[name].block_size for name in lengths)
+        told = some_of([f"{name} ({length})" for name, length in lengths.items()])
+        why = "as their axis is, so that scales take more bytes"
+        yield f"blocks shorter than {size}, {why}: {told}; --exclude leaves them"
 
 
 def _weighed(
@@ -242,7 +296,7 @@ def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: P
 def _quantized_in(source: TensorSource) -> Iterator[Tensor]:
     """Return the tensors of a file that fastq quantized; raise ValueError for another one."""
     if is_shard(source):
-        raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
+        raise ValueError(f"it is of a quantized model; {way_back(source.path.parent)}")
     if KEY not in source.metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     return tensors_in(source)

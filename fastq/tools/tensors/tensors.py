@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 from fastq.tools.checkpoints.encoding import CompressedWeight, StoredWeight
 from fastq.tools.checkpoints.finding import StoredWeights, stored_weights
 from fastq.tools.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, folder_within, quantization_in, read_json
-from fastq.tools.files.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
-from fastq.tools.files.patterns import nearest
+from fastq.tools.checkpoints.stacks import Stack, is_stack
+from fastq.tools.files.codes import QuantizedElsewhere, quantized_elsewhere, told_of
+from fastq.tools.files.containers import SOURCES, TensorSource, TensorSpec, bytes_of, name_of, open_source
+from fastq.tools.files.patterns import WEIGHT, nearest
 from fastq.tools.files.pipeline import Progress, count_text, listed, naming
 from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.tools.gguf_files.container import GgufSource, GgufTensor, has_values, open_gguf
@@ -135,6 +138,50 @@ def tensors_of(
     return _by_name((file.name, _tensors_of_file(file, path, as_stored)) for file in files)
 
 
+def with_experts_apart(tensors: Mapping[str, Tensor], others: Collection[str]) -> dict[str, Tensor]:
+    """Return tensors with those of experts cut into the matrices of each expert, where `others` has names of these."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        matrices = _matrices(tensor) if name not in others and is_stack(name, tensor.shape) else {}
+        apart = bool(matrices) and all(each in others for each in matrices)
+        found |= matrices if apart else {name: tensor}
+    return found
+
+
+def _matrices(tensor: Tensor) -> dict[str, Tensor]:
+    """Return the matrices of each expert in a tensor of experts by the names of their weights, empty if it is odd."""
+    experts, rows, columns = tensor.shape
+    stack = Stack(tensor.name, (experts, rows, columns))
+    values = lru_cache(1)(tensor.values)  # codes are decoded once for the matrices, which are read one after the other
+    each = replace(tensor, shape=(stack.rows, columns), nbytes=tensor.nbytes * stack.rows // (experts * rows))
+
+    def part(expert: int, first: int) -> Array:
+        return values()[expert, first : first + stack.rows]
+
+    def bytes_of_part(expert: int, first: int) -> NDArray[np.uint8]:
+        return bytes_of(part(expert, first))
+
+    found = {}
+    for module, expert, first in stack.modules() if stack.is_even else ():
+        name, load = f"{module}{WEIGHT}", partial(part, expert, first)
+        ways: dict[str, Any] = {"load": load, "decode": load, "raw": partial(bytes_of_part, expert, first)}
+        found[name] = replace(each, name=name, **ways, weight=None)
+    return found
+
+
+def elsewhere_in(tensors: Iterable[Tensor]) -> list[QuantizedElsewhere]:
+    """Return the weights among some tensors that are codes without a description."""
+    plain = (TensorSpec(each.name, each.scheme, each.shape, each.nbytes) for each in tensors if not each.is_quantized)
+    return quantized_elsewhere(plain)
+
+
+def codes_read_as_stored(path: Path, tensors: Iterable[Tensor]) -> str:
+    """Return a line on the weights among some tensors that are codes without a description; empty without them."""
+    elsewhere = elsewhere_in(tensors)
+    name = path.name or path.resolve().name
+    return f"{name} has {told_of(elsewhere)}; their codes are not multiplied by their scales" if elsewhere else ""
+
+
 def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor]:
     """Return tensors by name; raise ValueError if two have the same, as a quantized matrix and a plain one can."""
     found: dict[str, Tensor] = {}
@@ -163,8 +210,18 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
 
 def is_shard(source: TensorSource) -> bool:
     """Return whether a file has parts of quantized matrices that the config.json next to it describes."""
-    is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
-    return is_part and _is_quantized(source.path.parent)
+    if KEY in source.metadata or not _is_quantized(source.path.parent):
+        return False
+    return any(name.endswith(PARTS) for name in source.tensors) or bool(quantized_elsewhere(source.tensors.values()))
+
+
+def way_back(folder: Path) -> str:
+    """Return how to restore the floats of a quantized model directory, or why fastq can't."""
+    try:
+        stored_weights(ModelFolder(folder))
+    except ValueError as error:
+        return str(error)
+    return OF_MODEL.format(folder)
 
 
 def _is_quantized(folder: Path) -> bool:
@@ -421,7 +478,10 @@ def open_tensors(path: Path) -> Tensors:
         if is_store(path):
             raise ValueError("xarray.open_dataset reads netCDF and zarr")
         found = path if path.is_dir() else as_path(path)
-        return Tensors(found, tensors_of(found))
+        tensors = tensors_of(found)
+    if line := codes_read_as_stored(found, tensors.values()):
+        warnings.warn(line, stacklevel=3)
+    return Tensors(found, tensors)
 
 
 class Checkpoint(ByName):

@@ -14,6 +14,7 @@ from model_folders import CONFIG, write_model
 
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.folder import dtype_of
+from fastq.tools.checkpoints.names import kind_of
 from fastq.tools.checkpoints.rules import Matrix, loading
 from fastq.tools.layouts.schemes import PRESETS, as_scheme
 
@@ -83,6 +84,75 @@ def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "1_Pooling").is_dir()
 
 
+OTHER_WEIGHTS = (  # names of files of weights that other programs write next to those of transformers
+    *("pytorch_model-00001-of-00002.bin", "model.pt", "consolidated.00.pth", "model.ckpt", "tf_model.h5"),
+    *("model.ckpt-1.data-00000-of-00001", "saved_model.pb", "flax_model.msgpack", "rust_model.ot", "model.gguf"),
+    *("model.onnx", "model.onnx_data", "model.onnx.data", "model.onnx_data_1", "MODEL.ONNX", "model.ort"),
+    *("model.tflite", "model.litertlm", "model.task", "model.keras", "model.pdparams", "model.nemo", "model.mlmodel"),
+    *("weights.npz", "model.engine", "model.pte", "model.mnn", "model.rknn", "model.pkl", "model.fp16.safetensors"),
+)
+NEEDED = (  # and of files that readers need
+    *("tokenizer.model", "vocab.bpe", "merges.txt", "chat_template.jinja", "modeling_x.py", "README.md", "LICENSE"),
+    *("spiece.model", "tokenizer.json", "special_tokens_map.json", "adapter_model.bin", "model.py", "vocab.json"),
+)
+
+
+def test_weights_in_other_formats_stay_and_are_listed(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "own")
+    for name in (*OTHER_WEIGHTS, *NEEDED, "pytorch_model.bin.index.json", "model-00009.safetensors.part"):
+        (folder / name).write_bytes(b"x")
+    (line,) = converted(folder, tmp_path / "out")
+    assert line.split("not copied: ")[1].split(", ") == sorted(OTHER_WEIGHTS)
+    there = {path.name for path in (tmp_path / "out").iterdir()}
+    assert there == {path.name for path in model.iterdir()} | set(NEEDED)
+
+
+def test_large_files_stay_and_are_listed(model, tmp_path, monkeypatch):
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "weights.of_a_new_format").write_bytes(b"x" * 5000)
+    monkeypatch.setattr("fastq.tools.checkpoints.folder.LARGEST", 4999)
+    (line,) = converted(folder, tmp_path / "out")
+    assert line.endswith("not copied: weights.of_a_new_format")
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_pipes_are_not_read(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "own")
+    os.mkfifo(folder / "pipe")
+    assert converted(folder, tmp_path / "out") == []
+    assert not (tmp_path / "out" / "pipe").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
+@pytest.mark.parametrize("name", ["vocab.json", "modeling_x.py", "templates/tool.jinja", "1_Pooling/config.json"])
+def test_links_to_nothing_are_refused(model, tmp_path, name):
+    """A snapshot in the cache of the hub has links to blobs; one that is missing is not left out in silence."""
+    folder, out = shutil.copytree(model, tmp_path / "own"), tmp_path / "out"
+    (folder / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "blob").write_text("{}")
+    (folder / name).symlink_to(tmp_path / "blob")
+    converted(folder, out)
+    assert (out / name).read_text() == "{}"
+    assert not (out / name).is_symlink()
+    (tmp_path / "blob").unlink()
+    line = refused("convert", folder, tmp_path / "again", *OPTIONS)
+    assert f"{folder / name} is a link to a file that is missing" in line
+    assert not (tmp_path / "again").exists()
+    (folder / name).unlink()  # as the message says
+    converted(folder, tmp_path / "again")
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
+def test_links_of_weights_that_are_not_read_may_lead_to_nothing(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "own")
+    for name in ("pytorch_model.bin", "onnx/model.onnx"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(tmp_path / "nothing")
+    (line,) = converted(folder, tmp_path / "out")
+    assert line.endswith(("not copied: onnx/, pytorch_model.bin", "not copied: pytorch_model.bin, onnx/"))
+
+
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
 def test_links_to_folders_are_not_followed(model, tmp_path):
     # contract 28.8
@@ -130,6 +200,15 @@ def test_what_is_written_into_the_model_is_no_part_of_it(model, tmp_path):
 # How it is loaded
 
 FLOATS = "quantization_config=CompressedTensorsConfig(dequantize=True)"
+OWN = "trust_remote_code=True"
+OF_AUTO_MAP = [  # the class of transformers that finds the model by such an auto_map
+    ("AutoModelForCausalLM", {"AutoModelForCausalLM": "m.LlamaForCausalLM"}),
+    ("AutoModelForCausalLM", {"AutoModel": "m.Model", "AutoModelForCausalLM": "m.Other"}),
+    ("AutoModel", {"AutoModel": "m.LlamaForCausalLM", "AutoModelForCausalLM": "m.Other"}),
+    ("AutoModelForMaskedLM", {"AutoModel": "m.Model", "AutoModelForMaskedLM": "m.Masked"}),
+    ("AutoModelForImageTextToText", {"AutoModelForImageTextToText": "owner/code--m.LlamaForCausalLM"}),
+    ("AutoModel", {"AutoModel": "m.Model", "AutoModel;import os": "m.LlamaForCausalLM"}),
+]
 LLAMA = {"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
 CALLS = [
     (LLAMA, ["W4A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
@@ -158,6 +237,15 @@ CALLS = [
     ({"architectures": [3]}, ["W8A8"], ["to load it: AutoModel.from_pretrained('q')"]),
     ({"architectures": []}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
     ({**LLAMA, "auto_map": {"AutoModel": "m.M"}}, ["W8A8"], ["AutoModel.from_pretrained('q', trust_remote_code=True)"]),
+    *(
+        (
+            {**LLAMA, "auto_map": {"AutoConfig": "m.C", **dict(entries)}},
+            ["W8A8"],
+            [f"{name}.from_pretrained('q', {OWN})"],
+        )
+        for name, entries in OF_AUTO_MAP
+    ),
+    ({**LLAMA, "auto_map": {"AutoTokenizer": ["m.T", None]}}, ["W8A8"], ["LlamaForCausalLM.from_pretrained('q')"]),
 ]
 
 
@@ -179,6 +267,17 @@ def test_embeddings_are_read_as_floats(name):
     (line,) = loading(Path("q"), source_of(LLAMA), [*matrices, matrix_of("other", "W4A16")])
     assert "reads embeddings with CompressedTensorsConfig(dequantize=True) only, and several schemes" in line
     assert line.endswith("; fastq convert q FLOATS --dequantize writes floats for any reader")
+
+
+@pytest.mark.parametrize("own_code", [False, True])
+def test_sentence_transformers_are_told_of_code(tmp_path, monkeypatch, own_code):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "modules.json").write_text(json.dumps(SENTENCES))
+    config = LLAMA | ({"auto_map": {"AutoModel": "m.M"}} if own_code else {})
+    (line,) = loading(Path("q"), source_of(config), [matrix_of("layer", "W8A8")])[-1:]
+    assert line.startswith("to load it: SentenceTransformer('q', ")
+    assert ("trust_remote_code=True" in line) == own_code
 
 
 EMBEDDED = {"lm_head": 512, "model.embed_tokens": 512, "a.embeddings": 100, "b.embeddings": 512, "c.embeddings": 512}
@@ -233,7 +332,7 @@ def test_experts_that_are_not_loaded(name):
 
 
 def matrix_of(module, name):
-    return Matrix(module, f"{module}.weight", (128, 128), as_scheme(name))
+    return Matrix(module, f"{module}.weight", (128, 128), as_scheme(name), kind_of(module))
 
 
 def source_of(config):

@@ -5,7 +5,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from commands import refused, run
+from commands import invoke, refused, run, told
 from model_folders import (
     BF16,
     EXPERTS,
@@ -13,6 +13,7 @@ from model_folders import (
     INNER,
     LAYER,
     all_of,
+    config_of,
     contents,
     sqnr_db,
     tensors,
@@ -226,3 +227,103 @@ def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
     assert len(loaded) == len(set(loaded)) == 5
     line = refused("convert", own, own.parent / "out", "--scheme", "NVFP4A16")
     assert f"{LAYER}.mlp.experts.1.up_proj can't be quantized: " in line
+
+
+# Kinds that sizes tell, where names don't
+
+WORDS = {"vocab_size": 200, "hidden_size": HIDDEN, "num_hidden_layers": 1, "tie_word_embeddings": False}
+KINDS = [  # name, rows, what config.json says besides, why it stays, if it does
+    ("vte", 200, {}, "embedding"),
+    ("language_model.table", 200, {}, "embedding"),
+    ("visual.table", 160, {"vision_config": {"visual_vocab_size": 160}}, "embedding"),
+    ("unembed_out", 200, {"text_config": {"vocab_size": 200}}, "embedding"),
+    ("to_words", 200, {}, "embedding"),
+    ("layers.0.mlp.wide", 200, {}, None),
+    ("merger.fc", 200, {"intermediate_size": 200}, None),
+    ("merger.fc", 128, {}, None),
+    ("merger.fc", 64, {"vocab_size": 64}, None),
+    ("merger.fc", 200, {"vocab_size": "200"}, None),
+    ("layers.0.mlp.gate.wg", 8, {"num_experts": 8}, "router"),
+    ("layers.0.ffn.w_gate", 8, {"moe_num_experts": 0, "num_local_experts": 8}, "router"),
+    ("layers.0.switch.linear", 8, {"n_routed_experts": 8}, "router"),
+    ("layers.0.mlp.gate.wg", 16, {"num_experts": 8}, None),
+    ("layers.0.mlp.gate_proj", 8, {"num_experts": 8}, None),
+    ("layers.0.self_attn.k_proj", 8, {"num_experts": 8}, None),
+    ("layers.0.self_attn.gate.wg", 8, {"num_experts_per_tok": 8}, None),
+]
+
+
+@pytest.mark.parametrize(("module", "rows", "more", "reason"), KINDS)
+def test_kinds_by_sizes(module, rows, more, reason):
+    specs = specs_of({"layers.0.q.weight": (HIDDEN, HIDDEN), f"{module}.weight": (rows, HIDDEN)})
+    plan = make_plan(specs, WORDS | more, Rules(W8A8))
+    assert plan.left.get(f"{module}.weight") == reason
+    if reason == "embedding":
+        assert module in plan.ignored(specs)
+        (made,) = make_plan(specs, WORDS | more, Rules(W8A8, include=(module,))).quantized[f"{module}.weight"]
+        assert made.kind == "embedding"
+
+
+def test_an_embedding_by_its_size_is_read_as_floats(tmp_path):
+    """Included, it is named in config.json, and the printed call has floats."""
+    x = np.ones((200, HIDDEN), np.float32)
+    write_model(tmp_path / "m", [{"layers.0.q.weight": x[:HIDDEN], "vte.weight": x}], WORDS)
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", exit_code=0)
+    assert "left as floats: embeddings and output heads, 102,400 bytes; --include vte quantizes them" in said
+    said = told("convert", tmp_path / "m", tmp_path / "p", "--scheme", "W8A8", "--include", "vte", exit_code=0)
+    assert "CompressedTensorsConfig(dequantize=True)" in said.splitlines()[-1]
+    (group,) = config_of(tmp_path / "p")["quantization_config"]["config_groups"].values()
+    assert "vte" in group["targets"]
+
+
+@pytest.mark.parametrize("own_code", [False, True])
+def test_matrices_outside_layers_of_code_that_is_not_known_are_told_of(tmp_path, own_code):
+    arrays = {name: np.ones((HIDDEN, HIDDEN), np.float32) for name in ("layers.0.q.weight", "merger.weight")}
+    write_model(tmp_path / "m", [arrays], {"auto_map": {"AutoModel": "m.M"}} if own_code else {})
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", exit_code=0)
+    line = "the model has code of its own: merger are taken for Linear layers; --ignore leaves others"
+    assert (line in said) == own_code
+    said = told("convert", tmp_path / "m", tmp_path / "p", "--scheme", "W8A8", "--ignore", "merger", exit_code=0)
+    assert "code of its own" not in said
+
+
+LARGE = {  # tensors that stay floats, and the line on them
+    "experts of other names": ({"moe.experts.w13": (2, 64, 32)}, "experts, 16,384 bytes (named w13): moe.experts.w13"),
+    "experts as inputs": ({"experts.down_proj": (2, 32, 64)}, "experts, 16,384 bytes (experts with axis 1 not of hid"),
+    "kernels": (
+        {"conv.weight": (32, 32, 3, 3)},
+        "other tensors of two or more axes, 36,864 bytes (4 dimensions): conv.wei",
+    ),
+    "not named weight": (
+        {"a.in_proj_weight": (96, 32)},
+        "other tensors of two or more axes, 12,288 bytes (named in_proj_",
+    ),
+    "a small part": ({"conv.weight": (1, 1, 3, 3)}, None),
+    "ignored": ({"layers.0.up.weight": (64, 32)}, None),
+    "norms and routers": ({"gate.weight": (64, 32), "norm.weight": (64, 32)}, None),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_stays_of_a_large_part_is_told(tmp_path, name):
+    shapes, line = LARGE[name]
+    arrays = {each: np.ones(shape, np.float32) for each, shape in shapes.items()}
+    arrays["layers.0.q.weight"] = np.ones((HIDDEN, HIDDEN), np.float32)[:64, :32]
+    write_model(tmp_path / "m", [arrays], {"hidden_size": 64, "num_hidden_layers": 1})
+    options = ["--ignore", "layers.0.up"] if name == "ignored" else []
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", *options, exit_code=0)
+    lines = [each for each in said.splitlines() if each.startswith("left as floats: ")]
+    assert len(lines) == (line is not None)
+    if line is not None:
+        assert lines[0].startswith(f"left as floats: {line}")
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_model_without_linear_layers_is_quantized_as_a_file(tmp_path, takes):
+    """Of tables of static embeddings, as model2vec writes them."""
+    arrays = {"embeddings": np.ones((30, 8), np.float32)} if takes else {"bias": np.ones(8, np.float32)}
+    write_single(tmp_path / "m", arrays, {"model_type": "model2vec"})
+    line = refused("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8")
+    assert ("fastq quantize takes its file" in line) == takes
+    made = invoke("quantize", tmp_path / "m" / "model.safetensors", tmp_path / "q.npz")
+    assert (made.exit_code == 0) == takes

@@ -239,7 +239,7 @@ def test_options_for_groups_are_for_all_schemes(model, tmp_path):
 
 PATTERNS = [
     (["--ignore", "embed_tokens"], "--ignore '*embed_tokens*' matches 1 of them: model.embed_tokens"),
-    (["--ignore", "experts"], "--ignore '*experts*' matches 6 of them: model.layers.0.mlp.experts."),
+    (["--ignore", "experts"], "--ignore '*experts*' matches 8 of them: model.layers.0.mlp.experts."),
     (["--ignore", "re:q_proj"], "--ignore '*q_proj*' matches 1 of them"),
     (["--ignore", "re:self.*q_proj"], "--ignore 're:.*self.*q_proj' matches 1 of them"),
     (["--ignore", "[qk]_proj$"], "--ignore 're:.*[qk]_proj$' matches 2 of them"),

@@ -397,6 +397,26 @@ def test_scales_of_either_sign_of_compressed_tensors():
     assert (to_tensors(q, COMPRESSED)["weight_scale"] < 0).all()
 
 
+@pytest.mark.parametrize("layout", ["awq", "gptq_v2"])
+def test_scales_that_lose_bits_are_told_of(layout):
+    """Those below the least normal number of float16; powers of two keep all of their bits."""
+    q = weight()
+
+    def times(factor):
+        parameters = q.qparams.with_values(q.scale * np.float32(factor), q.zero_point)
+        return fastq.QuantizedArray(q.codes, parameters, q.shape)
+
+    small = times(2.0**-14 / float(q.scale.max()))
+    with pytest.warns(
+        UserWarning, match=r"scales are subnormal in float16, for example .*; pass scale_dtype=\"float32\""
+    ):
+        tensors = to_tensors(small, layout)
+    assert (tensors["scales"] < np.finfo(np.float16).tiny).any()
+    same_bytes(to_tensors(small, layout, scale_dtype=np.float32)["scales"], np.ascontiguousarray(small.scale.T))
+    ones = q.qparams.with_values(np.full_like(q.scale, 2.0**-20), q.zero_point)
+    assert (to_tensors(fastq.QuantizedArray(q.codes, ones, q.shape), layout)["scales"] == 2.0**-20).all()
+
+
 def test_scales_that_a_dtype_has_no_place_for_are_refused():
     q = weight()
     large = fastq.QuantizedArray(q.codes, q.qparams.with_values(q.scale * np.float32(1e6), q.zero_point), q.shape)

@@ -45,6 +45,16 @@ def floats(ds: Dataset) -> dict[Any, Variable]:
     return {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
 
 
+def numbers(name: Any, variable: Variable) -> Any:
+    """Return the array of a variable; raise TypeError if its elements are arrays, which xarray takes for numbers."""
+    data = variable.data
+    if not hasattr(data, "to_delayed") and data.dtype.kind == "O":
+        raise TypeError(
+            f"ds has arrays in {name!r}, as netCDF of variable length has, not numbers: exclude=[{name!r}] leaves it"
+        )
+    return data
+
+
 def by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
     """Return an argument that is a mapping by names of variables, which must all be data."""
     if given is not None and not is_a(given, Mapping):

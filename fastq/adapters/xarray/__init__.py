@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ __all__ = ["bitround", "pack", "unpack", "unpack_array"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 # encodings and attributes for floats: of a zarr store, and of a netCDF file with rounding
-_OF_FLOATS = ("filters", "fill_value", "serializer", *cf.OF_QUANTIZATION)
+_OF_FLOATS = ("filters", "fill_value", "serializer")
 
 
 @in_standard_mode
@@ -41,6 +42,7 @@ def pack(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     like: Dataset | None = None,
     out_of_range: str | None = None,
+    exclude: Collection[str] = (),
 ) -> Dataset:
     """Pack the float variables of a Dataset into integers, with scale_factor, add_offset and _FillValue.
 
@@ -55,7 +57,8 @@ def pack(
     ds : xarray.Dataset
         Dataset to pack. Coordinates and variables that describe them (bounds, cell measures, formula terms, grid
         mappings and the like), flags, times and variables of dtypes other than float16, float32 and float64 stay as
-        they are. So do floats whose encoding has integers without a scale: these are integers with missing values.
+        they are. So do floats whose encoding has integers without a scale: these are integers with missing values. So
+        do, with a warning, floats whose _FillValue, missing_value, scale, limits or actual_range are texts.
     dtype : {"int8", "uint8", "int16", "uint16"} or dtype
         Dtype of the codes. Files of the netCDF 3 formats have no unsigned integers: a variable whose encoding has
         ``_Unsigned="true"`` is stored as signed integers with that attribute.
@@ -72,19 +75,23 @@ def pack(
     out_of_range : {None, "clamp"}
         What to do with values out of the given ranges, or out of the range of the codes of `like`: None refuses them,
         "clamp" replaces them by the nearest value in range.
+    exclude : collection of str, optional
+        Names of variables that stay as they are.
 
     Returns
     -------
     xarray.Dataset
-        The packed Dataset, with the attributes and dimensions of `ds`. Attributes about another packing and about
+        The packed Dataset, with the attributes and dimensions of `ds`. Cells of a zarr 3 store that are never written
+        are missing. Attributes about another packing and about
         rounded floats are left out; valid_min, valid_max and valid_range are in codes, with `like` those of `like`.
         actual_range has the values that will be read, and is left out if "clamp" makes it unknown.
 
     Raises
     ------
     TypeError
-        If `ds` or `like` is not a Dataset, if another argument names a variable that it does not pack, if `ranges`
-        names a variable of `like`, or if attributes that must be numbers are not.
+        If `ds` or `like` is not a Dataset, if another argument names a variable that it does not pack, or is not in
+        `ds`, if `ranges` names a variable of `like`, if attributes of `like` that must be numbers are not, or if a
+        variable has arrays, as those of netCDF of variable length have.
     ValueError
         If `dtype` or `out_of_range` is not one of the above, `ranges` has an invalid range, a variable has infinities
         or netCDF's default fill value, a `max_error` can't be reached, or attributes do not describe a packing. If
@@ -109,8 +116,12 @@ def pack(
     qtype = _format(dtype)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
-    kept = cf.kept(ds)
     floats = datasets.floats(ds)
+    kept = cf.kept(ds) | cf.excluded(ds, exclude)
+    unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
+    for name, reason in unclear.items():
+        warnings.warn(cf.stays(name, reason), stacklevel=4)
+    kept |= unclear
     alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
     kept |= unpacked
     data = {name: each for name, each in floats.items() if name not in kept}
@@ -140,7 +151,10 @@ def pack(
         limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
         codes = _packed(name, values, missing[name], extremes, way)
         del values  # before the next ones are read
-        packed[name] = xarray.Variable(each.dims, codes, *_noted(each, limits | way.attributes))
+        attributes, encoding = _noted(each, limits | way.attributes)
+        if way.fill is not None:
+            encoding["fill_value"] = way.stored_fill  # of cells that a zarr 3 store lacks
+        packed[name] = xarray.Variable(each.dims, codes, attributes, encoding)
     result: Dataset = ds.assign(packed)
     return result
 
@@ -384,5 +398,8 @@ def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecke
 def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
-    attributes = {key: value for key, value in variable.attrs.items() if key not in dropped}
-    return attributes | told, {key: value for key, value in variable.encoding.items() if key not in of_floats}
+    attributes, encoding = (
+        {key: value for key, value in noted.items() if key not in left and not cf.is_of_quantization(key)}
+        for noted, left in ((variable.attrs, dropped), (variable.encoding, of_floats))
+    )
+    return attributes | told, encoding

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.system.arguments import as_dtype, is_a, native, shown
+from fastq.system.arguments import as_dtype, did_you_mean, is_a, native, shown
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ NOT_WRITTEN = 9.969209968386869e36  # the default fill value of netCDF for float
 # attributes and encodings that describe how floats were rounded, or will be by netCDF
 OF_QUANTIZATION = (
     *("least_significant_digit", "significant_digits", "quantize_mode", "quantization", "quantization_nsb"),
-    *("quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits", "_QuantizeBitGroomNumberOfSignificantDigits"),
-    "_QuantizeGranularBitRoundNumberOfSignificantDigits",
+    "quantization_nsd",
 )
+_OF_NETCDF_AND_NCO = re.compile(r"_?Quantize[A-Za-z]+NumberOfSignificant(Bits|Digits)")  # NCO's have no underscore
 
 # attributes that name parts of a coordinate system: of cells, grids, geometries, meshes and subsampled coordinates
 _NAMES_PARTS = re.compile(
@@ -43,6 +43,8 @@ _MARKS = (
     ("calendar", "", "times"),
     ("units", r".*\bsince\b.*", "times"),
     ("units", r"degrees?_?(north|N|east|E)", "a coordinate"),
+    ("units", "days|hours|minutes|seconds|milliseconds|microseconds|nanoseconds", "durations"),  # by xarray
+    ("dtype", r"timedelta64.*", "durations"),
     ("axis", "", "a coordinate"),
     ("cf_role", "", "identifiers"),
     ("compress", "", "indices"),
@@ -81,6 +83,36 @@ def _reason(name: Any, variable: Variable) -> str | None:
     if stored is not None and all(variable.encoding.get(key) is None for key in OF_SCALE):
         return f"by its encoding it has {stored}"
     return None
+
+
+def is_of_quantization(key: Any) -> bool:
+    """Return whether an attribute or an encoding describes how floats were rounded, or will be by netCDF."""
+    return key in OF_QUANTIZATION or (is_a(key, str) and _OF_NETCDF_AND_NCO.fullmatch(key) is not None)
+
+
+def not_numbers(variable: Variable) -> str | None:
+    """Return why a float variable has no known missing values or range: by an attribute that must be numbers."""
+    for key in (*OF_SCALE, *OF_GAPS, *OF_LIMITS, "actual_range"):
+        noted = variable.attrs.get(key)
+        if noted is not None and np.asarray(noted).dtype.kind not in "iuf":
+            return f"its {key} is {shown(noted)}, which must be numbers"
+    return None
+
+
+def excluded(ds: Dataset, exclude: Any) -> dict[Any, str]:
+    """Return the variables that an argument excludes, with the reason."""
+    if is_a(exclude, str) or not is_a(exclude, Collection):
+        raise TypeError(f"exclude must be a list of names of variables, not {shown(exclude)}")
+    for name in exclude:
+        if name not in ds.variables:
+            near = did_you_mean(name, [each for each in ds.variables if is_a(each, str)], {})
+            raise TypeError(f"exclude names {shown(name)}, which is not a variable of ds{near}")
+    return dict.fromkeys(exclude, "exclude names it")
+
+
+def stays(name: Any, reason: str) -> str:
+    """Return the warning that a variable is not changed."""
+    return f"{name!r} stays as it is: {reason}"
 
 
 def not_written(name: Any) -> ValueError:

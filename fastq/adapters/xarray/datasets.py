@@ -32,8 +32,15 @@ def library(function: str, **given: Any) -> Any:
 
 
 def values_of(name: Any, variable: Variable) -> Any:
-    """Return the values of a variable of ds: an ndarray without a mask, or an array of dask."""
+    """Return the values of a variable of ds: an ndarray without a mask, or an array of dask.
+
+    Raises TypeError if its elements are arrays, which xarray takes for numbers.
+    """
     data = variable.data  # once: without a cache each look reads the file
+    if variable.dtype.kind == "O" and not hasattr(data, "map_blocks"):
+        raise TypeError(
+            f"ds has arrays in {name!r}, as netCDF of variable length has, not numbers: exclude=[{name!r}] leaves it"
+        )
     return data if hasattr(data, "map_blocks") else as_array(data, f"ds[{name!r}].data")
 
 

@@ -56,6 +56,11 @@ class Packing(NamedTuple):
         return self.fill is not None and self.codes[0] < self.fill < self.codes[1]
 
     @property
+    def stored_fill(self) -> Any:
+        """The fill value as a stored integer."""
+        return np.array(self.fill, self.dtype).view(self.stored)[()]
+
+    @property
     def ends(self) -> list[float]:
         """The smallest and the largest value of codes."""
         return sorted(float(self.offset) + code * float(self.scale) for code in self.codes)

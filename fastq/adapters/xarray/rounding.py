@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def bitround(
     information: float | Mapping[str, float] | None = None,
     dim: str | None = None,
     convention: str = "numcodecs",
+    exclude: Collection[str] = (),
 ) -> Dataset:
     """Round the float variables of a Dataset to fewer bits, so that files with them compress well.
 
@@ -55,10 +57,13 @@ def bitround(
         names is rounded by the mapping, all others by the option that is a number, if there is one.
     information : float or mapping of str to float, optional
         Keep the bits with this share of the information, as `fastq.bit_information` finds it: 0.99, for instance.
+        Variables without neighbours stay as they are, with a warning: scalars, and those that lack `dim`.
     dim : str, optional
         Dimension along which neighbours are compared for `information`; by default the last one of each variable.
     convention : {"numcodecs", "netcdf"}
         How ties are rounded, as in `fastq.bitround`.
+    exclude : collection of str, optional
+        Names of variables that stay as they are.
 
     Returns
     -------
@@ -88,14 +93,21 @@ def bitround(
     """
     xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
-    kept, floats = cf.kept(ds), datasets.floats(ds)
+    floats = datasets.floats(ds)
+    kept = cf.kept(ds) | cf.excluded(ds, exclude)
     for name, each in floats.items():
         if cf.codes_dtype("ds", name, each.encoding.get("dtype")) is not None:
             kept.setdefault(name, "by its encoding it is packed")
+    unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
+    kept |= unclear
     data = {name: each for name, each in floats.items() if name not in kept}
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
+    chosen = _choices(ways, data, kept)
+    alone = {} if is_a(information, Mapping) else _without_neighbours(data, chosen, dim)
+    for name, reason in (unclear | alone).items():
+        warnings.warn(cf.stays(name, reason), stacklevel=4)
     rounded = {}
-    for name, (way, number) in _choices(ways, data, kept).items():
+    for name, (way, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])
         option, bits = _kept_of(name, data[name], values, way, number, dim)
         rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
@@ -107,6 +119,19 @@ def bitround(
         rounded[holder] = xarray.Variable((), np.int8(0), told)
     result: Dataset = ds.assign(rounded)
     return result
+
+
+def _without_neighbours(
+    data: Mapping[Any, Variable], chosen: dict[Any, tuple[str, Any]], dim: str | None
+) -> dict[Any, str]:
+    """Return the variables of which `information` can't compare neighbours, with the reason."""
+    dims = {name: data[name].dims for name, (way, _) in chosen.items() if way == "information"}
+    if dim is not None and dims and not any(dim in each for each in dims.values()):
+        return {}  # an error of the argument
+    reasons = {name: "it is a scalar, without neighbours to compare" for name, each in dims.items() if not each}
+    if dim is not None:
+        reasons |= {name: f"it has no dimension {dim}" for name, each in dims.items() if each and dim not in each}
+    return reasons
 
 
 def _implementation(convention: str) -> str:
@@ -182,7 +207,7 @@ def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, opt
     missing, dtype = cf.missing(name, variable), native(variable.dtype)
     stays = _default_fill(variable, dtype, options)
     attributes, encoding = (
-        {key: value for key, value in noted.items() if key not in cf.OF_QUANTIZATION}
+        {key: value for key, value in noted.items() if not cf.is_of_quantization(key)}
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:

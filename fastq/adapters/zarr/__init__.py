@@ -13,8 +13,9 @@ __all__ = ["cast_value", "register"]
 def register() -> None:
     """Register ``cast_value``, ``scale_offset`` and ``bitround``; zarr then uses them in this process.
 
-    ``bitround`` is registered as ``numcodecs.bitround``, too. Written arrays have the same metadata and chunks as with
-    any other implementation of these codecs. zarr itself has the first two from 3.2 on (cast_value through
+    zarr finds the codecs that it lacks in any process where fastq is installed; this lets it use fastq's instead of its
+    own. ``bitround`` is registered as ``numcodecs.bitround``, too. Written arrays have the same metadata and chunks as
+    with any other implementation of these codecs. zarr itself has the first two from 3.2 on (cast_value through
     cast-value-rs), and the last one through numcodecs. Its configuration then names fastq's codecs instead; zarr's own
     are used for data types other than integers and floats of up to 64 bits.
 

@@ -18,8 +18,22 @@ import click
 import fastq
 from fastq.tools.cli import files
 from fastq.tools.cli.tables import Entry, print_table
+from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.pipeline import count_text
-from fastq.tools.tensors.stores import MARKS, NETCDF, PACKED, ROUNDED, V2, ZARR, groups_of, library, shortest, way_to
+from fastq.tools.tensors import copies
+from fastq.tools.tensors.stores import (
+    MARKS,
+    NETCDF,
+    PACKED,
+    ROUNDED,
+    ZARR,
+    groups_of,
+    library,
+    shortest,
+    special,
+    unreadable,
+    way_to,
+)
 
 SRC = files.Source(*NETCDF, files.FOLDER, files.ZARR_STORE)
 WAYS = "keepbits", "digits", "max_error", "information"
@@ -27,6 +41,8 @@ COLUMNS = dict(zip(("keepbits", "digits"), ROUNDED, strict=True))  # and the att
 # characters are read as strings, since writing them would add an axis
 AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
 OFF = "Largest absolute error of a variable; repeatable."
+OF_WRITING = "force", "level", "exclude", "drop"  # options that are not those of a function
+ADVICE_IN_PYTHON = ": name it as _FillValue in attrs"
 OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
 
 
@@ -53,6 +69,10 @@ def _number_option(name: str, kind: Callable[[str], Any], text: str) -> Callable
 
 
 LEVEL = "Compression level of zlib in a netCDF file; 0 does not compress."
+EXCLUDED = "Leave variables whose names PATTERN matches as they are; repeatable."
+DROPPED = "Leave variables whose names PATTERN matches out of OUT; repeatable."
+exclude_option = files.patterns("--exclude", help=EXCLUDED)
+drop_option = files.patterns("--drop", help=DROPPED)
 level_option = click.option("--level", type=click.IntRange(0, 9), default=4, show_default=True, help=LEVEL)
 
 
@@ -69,9 +89,11 @@ level_option = click.option("--level", type=click.IntRange(0, 9), default=4, sho
 @files.choice(
     "--convention", ("numcodecs", "netcdf"), help="Rounding of ties: numcodecs to even, netcdf away from zero."
 )
+@exclude_option
+@drop_option
 @level_option
 @files.force_option
-def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
+def bitround(source: Path, out: Path, **options: Any) -> None:
     """Round the float variables of a netCDF file or a zarr store to fewer bits, and compress them.
 
     FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes, and is netCDF 4, or
@@ -82,7 +104,8 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
     if files.is_given("dim") and not files.is_given("information"):
         raise click.UsageError("--dim is for --information")
-    _convert(source, out, force, level, functools.partial(fastq.xarray.bitround, **options), COLUMNS)
+    ways = {name: options.pop(name) for name in OF_WRITING}
+    _convert(source, out, functools.partial(fastq.xarray.bitround, **options), COLUMNS, **ways)
 
 
 @click.command("pack", short_help="Pack floats of netCDF or zarr into integers.")
@@ -90,9 +113,11 @@ def bitround(source: Path, out: Path, level: int, force: bool, **options: Any) -
 @click.argument("out", metavar="OUT", type=files.WRITABLE)
 @files.choice("--dtype", ("int16", "uint16", "int8", "uint8"), help="Integer dtype of variables without a --max-error.")
 @click.option("--max-error", multiple=True, metavar="NAME=N", callback=_numbers(float, named=True), help=OFF)
+@exclude_option
+@drop_option
 @level_option
 @files.force_option
-def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> None:
+def pack(source: Path, out: Path, **options: Any) -> None:
     """Pack the float variables of a netCDF file or a zarr store into integers, and compress them.
 
     FILE ends in .nc, .nc4, .cdf or .h5, or is a folder of zarr; OUT ends in one of these suffixes, and is netCDF 4, or
@@ -100,13 +125,20 @@ def pack(source: Path, out: Path, level: int, force: bool, **options: Any) -> No
     with a --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed
     integers stay as they are.
     """
-    _convert(
-        source, out, force, level, functools.partial(fastq.xarray.pack, **options), {name: name for name in PACKED}
-    )
+    ways = {name: options.pop(name) for name in OF_WRITING}
+    _convert(source, out, functools.partial(fastq.xarray.pack, **options), {name: name for name in PACKED}, **ways)
 
 
 def _convert(
-    source: Path, out: Path, force: bool, level: int, convert: functools.partial[Any], told: dict[str, str]
+    source: Path,
+    out: Path,
+    convert: functools.partial[Any],
+    told: dict[str, str],
+    *,
+    force: bool,
+    level: int,
+    exclude: tuple[str, ...],
+    drop: tuple[str, ...],
 ) -> None:
     """Write the Dataset that a function returns, and print the attributes of its variables."""
     _check_out(source, out, force)
@@ -115,9 +147,12 @@ def _convert(
     with files.failures(source, out), _opened(source) as ds:
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
         with files.tasks_shown(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
-            made = _converted(ds, convert)
+            excluded, dropped = _left(source, ds, exclude, drop)
+            made = _converted(source, ds, functools.partial(convert, exclude=excluded))
             names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
-            _write(made, source, Path(folder) / out.name, names, level)
+            new = [name for name in made.variables if name not in ds.variables]
+            result = copies.Result(before=ds, after=made, changed=[*names, *new], dropped=dropped)
+            copies.write(source, Path(folder) / out.name, result, level, files.note)
             _put(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
@@ -127,6 +162,21 @@ def _convert(
     else:
         click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
     click.echo(f"{count_text(len(names), 'variable')}: {files.sizes_text(source, out)}")
+
+
+def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
+    names, lost = [str(name) for name in ds.variables], unreadable(source)
+    for option, patterns in (("--exclude", exclude), ("--drop", drop)):
+        with files.refused(argument=option):
+            check_patterns(option, patterns, [*names, *lost], "variable")
+    dropped = [name for name in (*names, *lost) if any(fits(name, pattern) for pattern in drop)]
+    if others := [name for name in lost if name not in dropped]:
+        ways = " ".join(f"--drop {name}" for name in others)
+        raise ValueError(f"netCDF4 can't read {', '.join(others)}, which OUT would lack: {ways} allows it")
+    stay = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
+    excluded = dict.fromkeys((*stay, *dropped, *special(source)))
+    return [name for name in excluded if name in ds.variables], [name for name in dropped if name in ds.variables]
 
 
 def _put(made: Path, out: Path, replaced: Path) -> None:
@@ -141,15 +191,36 @@ def _put(made: Path, out: Path, replaced: Path) -> None:
         raise
 
 
-def _converted(ds: Any, convert: functools.partial[Any]) -> Any:
+def _converted(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
     """Return what a function with the options of a command makes; name the option or the file that it refuses."""
     try:
-        return convert(ds)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always", UserWarning)
+            made = convert(ds)
     except (TypeError, ValueError) as error:
         name = str(error).partition(" ")[0]
         blamed = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
         text = str(error).replace("fastq.xarray.", "fastq ")
+        if blamed == "FILE":
+            text = _on_the_command_line(source, ds, text)
         raise click.BadParameter(text, param_hint=f"'{blamed}'") from error
+    for each in seen:
+        files.note(each.message)
+    return made
+
+
+def _on_the_command_line(source: Path, ds: Any, text: str) -> str:
+    """Return the text of an error of a function with advice for the command instead of that for Python."""
+    about = next((name for name in ds.data_vars if f"{name!r}" in text), None)
+    text, found, _ = text.partition(ADVICE_IN_PYTHON)
+    if text.startswith("ds has "):
+        text = f"{source.name!r}{text.removeprefix('ds')}"
+    if about is None:
+        return text
+    if found and source.is_file():
+        kind, number = ("f", "9.96921e+36") if ds[about].dtype == "float32" else ("d", "9.969209968386869e+36")
+        text += f": ncatted -a _FillValue,{about},c,{kind},{number} {source.name} of NCO names it"
+    return f"{text}; --exclude {about} leaves the variable as it is"
 
 
 def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
@@ -187,21 +258,3 @@ def _opened(source: Path) -> Iterator[Any]:
         raise ValueError(f"it has groups, and only the root group would be written: {names}")
     with library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source)) as ds:
         yield ds
-
-
-def _write(ds: Any, source: Path, out: Path, names: list[Any], level: int) -> None:
-    """Write a Dataset with the rounded variables compressed, in the chunks of a source of the same kind."""
-    if source.is_dir() != (out.suffix == ZARR):
-        ds = ds.drop_encoding()
-    for variable in ds.variables.values():  # xarray gives floats a _FillValue
-        variable.encoding |= {} if "_FillValue" in variable.attrs else {"_FillValue": None}
-    if out.suffix == ZARR:
-        with warnings.catch_warnings():  # of zarr, that format 3 does not specify what xarray warns about the lack of
-            warnings.filterwarnings("ignore", "Consolidated metadata")
-            ds.to_zarr(out, consolidated=True, zarr_format=2 if (source / V2).exists() else None)
-        return
-    packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
-    kept = ("chunksizes", "fletcher32", "_FillValue")
-    noted = {name: {key: each for key, each in ds[name].encoding.items() if key in kept} for name in names}
-    unlimited = set(ds.encoding.get("unlimited_dims", ())) & set(ds.dims)  # xarray warns of one without variables
-    ds.to_netcdf(out, unlimited_dims=unlimited, encoding={name: encoding | packed for name, encoding in noted.items()})

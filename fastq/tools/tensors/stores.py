@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import fastq
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ PACKED = "scale_factor", "add_offset", "_FillValue"
 ROUNDED = "quantization_nsb", "quantization_nsd"
 # times are numbers with units; bounds and coordinates are variables
 _DECODED = dict.fromkeys(("decode_times", "decode_timedelta", "decode_coords"), False)
+VARIABLE_LENGTH, COMPOUND = "lists of variable length", "records of several fields"
+_NOT_OF_DIMENSION = "_nc4_non_coord_"  # begins the stored name of a variable that is only called like a dimension
+_SKIPPED = re.compile(r"variable '(.*)' has unsupported")  # a warning of netCDF4
 _NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"
 
 
@@ -44,6 +50,67 @@ def library() -> Any:
         raise ValueError(_NEEDED) from error
 
 
+def netcdf_file(path: Path, mode: str = "r") -> Any:
+    """Open a file by netCDF4, whose variables are read as they are stored; raise ValueError if it is not installed."""
+    try:
+        netcdf = importlib.import_module("netCDF4")
+    except ModuleNotFoundError as error:
+        raise ValueError(_NEEDED) from error
+    with warnings.catch_warnings(action="ignore"):  # of variables that it skips
+        file = netcdf.Dataset(path, mode)
+    file.set_auto_maskandscale(False)
+    file.set_auto_chartostring(False)
+    return file
+
+
+def unreadable(path: Path) -> list[str]:
+    """Return the variables of a netCDF file whose types netCDF4 does not read, and so leaves out."""
+    if path.is_dir() or importlib.util.find_spec("netCDF4") is None:
+        return []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with importlib.import_module("netCDF4").Dataset(path) as file:
+            known = {*file.variables, *file.dimensions, *file.groups}
+    found = [match[1] for each in seen if (match := _SKIPPED.search(str(each.message)))]
+    return [*found, *(name for name in _names_in_hdf5(path) if name not in known and name not in found)]
+
+
+def _names_in_hdf5(path: Path) -> list[str]:
+    """Return the names of arrays in the root of an HDF5 file, if h5py is installed: netCDF skips some in silence."""
+    if importlib.util.find_spec("h5py") is None:
+        return []
+    h5py = importlib.import_module("h5py")
+    if not h5py.is_hdf5(path):
+        return []
+    with h5py.File(path) as file:
+        names = [name for name, each in file.items() if isinstance(each, h5py.Dataset)]
+    return [name.removeprefix(_NOT_OF_DIMENSION) for name in names]
+
+
+def special(path: Path) -> dict[str, str]:
+    """Return what the variables of a netCDF file have that are no arrays of numbers or texts, by their names."""
+    if path.is_dir():
+        return {}
+    with netcdf_file(path) as file:
+        return dict(_special_of(file, ""))
+
+
+def _special_of(group: Any, parent: str) -> Iterator[tuple[str, str]]:
+    for name, variable in group.variables.items():
+        if what := what_is_special(variable):
+            yield f"{parent}{name}", what
+    for name, each in group.groups.items():
+        yield from _special_of(each, f"{parent}{name}/")
+
+
+def what_is_special(variable: Any) -> str:
+    """Return what a variable of netCDF4 has that is no array of numbers or texts, or an empty text."""
+    kind = type(variable.datatype).__name__
+    if kind == "CompoundType":
+        return COMPOUND
+    return VARIABLE_LENGTH if kind == "VLType" and variable.dtype is not str else ""
+
+
 def way_to(path: Path) -> dict[str, Any]:
     """Return the options by which xarray opens a file or a store."""
     return {"engine": "zarr", "consolidated": False} if path.is_dir() else {}
@@ -52,28 +119,61 @@ def way_to(path: Path) -> dict[str, Any]:
 def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
     """Return the Datasets of all groups of a file or a store; raise ValueError if xarray can't open it."""
     xarray = library()
+    if path.is_dir():
+        with contextlib.suppress(ModuleNotFoundError):  # without zarr xarray has its own error
+            fastq.zarr.register()
     try:
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
             groups: dict[str, Any] = xarray.open_groups(path, **decoding, **way_to(path))
-    except ValueError as error:
-        reason = str(error).partition(". ")[0]
+    except (ValueError, KeyError) as error:
+        reason = str(error.args[0]).partition(". ")[0]
+        if type(error).__name__ == "UnknownCodecError":
+            reason += "; install the package that has it for zarr"
         if type(error).__name__ == "ContainsArrayError":
             reason = "it is an array of zarr; name the store that it lies in"
         raise ValueError(f"xarray can't open it: {reason}") from error
     return groups
 
 
-def variables_of(path: Path) -> Iterator[tuple[str, Variable, Reader, Labels]]:
-    """Yield the variables of all groups of a file or a store, decoded except for times.
+class StoredVariable(NamedTuple):
+    """A variable of a file or a store, decoded except for times."""
 
-    With each comes what reads its values, and what reads the coordinates of its dimensions.
-    """
-    for group, ds in groups_of(path, **_DECODED).items():
+    name: str  # with its groups
+    variable: Variable  # its metadata
+    reader: Reader  # reads its values
+    labels: Labels  # reads the coordinates of its dimensions
+    special: str  # what it has that is no array of numbers or texts; then it is read as stored
+
+
+def variables_of(path: Path) -> Iterator[StoredVariable]:
+    """Yield the variables of all groups of a file or a store."""
+    groups = groups_of(path, **_DECODED)
+    others = special(path) if importlib.util.find_spec("netCDF4") else {}
+    for group, ds in groups.items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
-        for name, variable in ((name, variable) for name, variable in ds.variables.items() if name not in descriptions):
-            labels = functools.partial(labels_of, path, group, () if variable.dims == (name,) else variable.dims)
-            yield f"{group}/{name}".lstrip("/"), variable, functools.partial(_opened, path, group, name), labels
+        for name, variable in ds.variables.items():
+            if name in descriptions:
+                continue
+            full = f"{group}/{name}".lstrip("/")
+            decoded = functools.partial(_opened, path, group, name)
+            as_stored = functools.partial(_as_stored, path, full)
+            labelled_dims = () if variable.dims == (name,) else variable.dims
+            yield StoredVariable(
+                name=full,
+                variable=variable,
+                reader=as_stored if full in others else decoded,
+                labels=functools.partial(labels_of, path, group, labelled_dims),
+                special=others.get(full, ""),
+            )
         ds.close()
+
+
+@contextlib.contextmanager
+def _as_stored(path: Path, name: str) -> Iterator[Callable[[Any], Array]]:
+    """Open a netCDF file for the values of a variable of any type."""
+    with netcdf_file(path) as file:
+        variable = file[name]
+        yield lambda index: np.asarray(variable[index if variable.ndim else ...])
 
 
 @contextlib.contextmanager
@@ -82,7 +182,9 @@ def _opened(path: Path, group: str, name: str) -> Iterator[Callable[[Any], Array
 
     It is closed at the end: netCDF fails to open a file of which the garbage collector has yet to close another.
     """
-    with library().open_dataset(path, group=group, **_DECODED, **way_to(path)) as ds:
+    with warnings.catch_warnings(action="ignore"):
+        opened = library().open_dataset(path, group=group, **_DECODED, **way_to(path))
+    with opened as ds:
         variable = ds.variables[name]
         yield lambda index: np.asarray(variable[index].values)
 
@@ -93,7 +195,9 @@ def labels_of(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variab
     found: dict[str, Variable] = {}
     names = group.strip("/").split("/")
     for depth in range(len(names), -1, -1):
-        with xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **way_to(path)) as ds:
+        with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
+            opened = xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **way_to(path))
+        with opened as ds:
             for dim in dims:
                 if dim in ds.variables and ds.variables[dim].dims == (dim,) and dim not in found:
                     found[dim] = _decoded_times(ds[[dim]]).variables[dim].load()

@@ -35,7 +35,17 @@ from fastq.tools.files.pipeline import Progress, count_text, listed, naming
 from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.tools.gguf_files.container import GgufSource, GgufTensor, has_values, open_gguf
 from fastq.tools.layouts.tensors import without_zero_scales
-from fastq.tools.tensors.stores import ROUNDED, Labels, Reader, described, is_packed, is_store, variables_of
+from fastq.tools.tensors.stores import (
+    ROUNDED,
+    Labels,
+    Reader,
+    StoredVariable,
+    described,
+    is_packed,
+    is_store,
+    unreadable,
+    variables_of,
+)
 
 SUFFIXES = *SOURCES, ".gguf"
 # ends of names of the stored tensors of a quantized matrix
@@ -123,7 +133,10 @@ def tensors_of(
     describes files next to it, is ignored. `say` is called with notes about a model.
     """
     if is_store(path):
-        return _by_name([(path.name, itertools.starmap(_variable, variables_of(path)))])
+        tensors = _by_name([(path.name, map(_variable, variables_of(path)))])
+        for name in unreadable(path):
+            say(f"{name}: not read, since netCDF4 lacks its type")
+        return tensors
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder(path)
@@ -281,8 +294,10 @@ def _array(path: Path, nbytes: int) -> Tensor:
     return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
-def _variable(name: str, variable: Any, reader: Reader, labels: Labels) -> Tensor:
+def _variable(found: StoredVariable) -> Tensor:
     """Return a variable of a netCDF file or a zarr store, which a function opens, as a tensor."""
+    variable = found.variable
+    reader = found.reader
     stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
     scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
 
@@ -291,15 +306,25 @@ def _variable(name: str, variable: Any, reader: Reader, labels: Labels) -> Tenso
             return read(())
 
     def raw() -> NDArray[np.uint8]:
-        return np.frombuffer("\0".join(map(str, load().ravel().tolist())).encode("utf-8", "replace"), np.uint8)
+        values = load()
+        if found.special:  # texts of arrays leave elements out
+            return np.frombuffer(b"".join(_bytes_of(value) for value in values.ravel()), np.uint8)
+        return np.frombuffer("\0".join(map(str, values.ravel().tolist())).encode("utf-8", "replace"), np.uint8)
 
-    sizes, is_number = (variable.shape, scheme, variable.size * stored.itemsize), variable.dtype.kind in "fiu"
+    sizes = (variable.shape, found.special or scheme, variable.size * stored.itemsize)
+    is_number = variable.dtype.kind in "fiu" and not found.special
     preferred = variable.encoding.get("preferred_chunks", {})
     chunks = tuple(preferred.get(dim, 1) for dim in variable.dims)
-    named = {"dims": variable.dims, "labels": labels}
+    named = {"dims": variable.dims, "labels": found.labels}
     return Tensor(
-        name, *sizes, is_number, load, "F32", bool(about), raw, reader=reader, chunks=chunks, about=about, **named
+        found.name, *sizes, is_number, load, "F32", bool(about), raw, reader=reader, chunks=chunks, about=about, **named
     )
+
+
+def _bytes_of(value: Any) -> bytes:
+    """Return the bytes of a list or a record, after their number."""
+    stored = np.asarray(value).tobytes()
+    return len(stored).to_bytes(8, "little") + stored
 
 
 def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:

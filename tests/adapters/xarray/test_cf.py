@@ -58,6 +58,8 @@ KEPT_BY_ITS_OWN = [
     {"units": "days since 1850-01-01"},
     {"units": "seconds since 1970-01-01T00:00:00Z", "calendar": "noleap"},
     {"calendar": "360_day"},
+    *({"units": units} for units in ("days", "hours", "seconds", "nanoseconds")),
+    {"dtype": "timedelta64[ns]"},
     *({"units": f"degree{end}"} for end in ("s_north", "_north", "_N", "sN", "E", "s_E")),
     *({"axis": "Y"}, {"cf_role": "timeseries_id"}, {"compress": "lat lon"}),
     *({"sample_dimension": "obs"}, {"instance_dimension": "station"}),
@@ -68,7 +70,8 @@ PACKED = [  # for which v is data nevertheless
     ("t", "ancillary_variables", "v"),
     ("t", "comment", "v"),
     ("v", "units", "degrees"),
-    ("v", "units", "days"),
+    ("v", "units", "mm / hours"),
+    ("v", "units", "s"),  # also that of a wave's period
     ("v", "standard_name", "air_temperature"),
     ("v", "positive", "up"),
     ("v", "cell_methods", "lat: mean"),
@@ -279,8 +282,20 @@ def test_actual_range_is_that_of_what_is_read():
     assert "actual_range" not in fastq.xarray.pack(ds, like=packed, out_of_range="clamp").t.attrs
 
 
+# those of ncks --baa, for each of its algorithms
+OF_NCO = [
+    *(
+        f"Quantize{way}NumberOfSignificantDigits"
+        for way in ("BitGroom", "BitShave", "BitSet", "DigitRound", "HalfShave")
+    ),
+    *(f"Quantize{way}NumberOfSignificantDigits" for way in ("GranularBitRound", "BitGroomRound", "BruteForce")),
+    "QuantizeBitRoundNumberOfSignificantBits",
+]
+
+
 def test_what_says_how_floats_were_rounded_is_left_out():
     attributes = {"quantization": "info", "quantization_nsd": 3, "_QuantizeBitRoundNumberOfSignificantBits": 9}
+    attributes |= dict.fromkeys(OF_NCO, 3)
     ds = dataset(least_significant_digit=2, long_name="v", **attributes)
     assert set(fastq.xarray.pack(ds).v.attrs) == {"long_name", "scale_factor", "add_offset", "_FillValue"}
 
@@ -307,8 +322,6 @@ def test_refused_encodings(encoding, error, message):
 @pytest.mark.parametrize(
     ("attributes", "error", "message"),
     [
-        ({"missing_value": "-9999"}, TypeError, "ds has missing_value '-9999' of 'v', which must be numbers"),
-        ({"_FillValue": True}, TypeError, "ds has _FillValue True of 'v', which must be numbers"),
         ({"valid_range": [1, 2, 3]}, ValueError, "ds has 3 numbers in valid_range of 'v', which must have 2"),
         ({"valid_max": [1, 2]}, ValueError, "ds has 2 numbers in valid_max of 'v', which must have 1"),
         ({"scale_factor": 0.1}, ValueError, "ds has scale_factor in the attributes of 'v': decode it first"),
@@ -322,3 +335,55 @@ def test_refusals(attributes, error, message):
     ds["w"] = "x", np.array([1, 9.969209968386869e36, 2, 3, 4], F32)
     with pytest.raises(error, match=message):
         fastq.xarray.pack(ds)
+
+
+TEXTS = [
+    *(
+        {key: "-9999"}
+        for key in ("_FillValue", "missing_value", "valid_min", "valid_max", "scale_factor", "add_offset")
+    ),
+    *({key: "0, 100"} for key in ("valid_range", "actual_range")),
+    {"_FillValue": True},
+    {"missing_value": ["1", "2"]},
+    {"missing_value": b"1"},
+]
+
+
+@pytest.mark.parametrize("function", [fastq.xarray.pack, lambda ds: fastq.xarray.bitround(ds, keepbits=3)])
+@pytest.mark.parametrize("attributes", TEXTS, ids=str)
+def test_a_variable_whose_attributes_are_no_numbers_is_named_and_stays(attributes, function):
+    # contract 25.12
+    ds, key = dataset(**attributes), next(iter(attributes))
+    with pytest.warns(UserWarning, match=f"'v' stays as it is: its {key} is .*, which must be numbers") as seen:
+        changed = function(ds)
+    assert seen[0].filename == __file__
+    xarray.testing.assert_identical(changed.v.variable, ds.v.variable)
+    assert not changed.t.identical(ds.t)
+
+
+def test_variables_that_are_excluded_stay():
+    ds = dataset(missing_value="-9999")  # without a warning
+    for changed in (fastq.xarray.pack(ds, exclude=["v"]), fastq.xarray.bitround(ds, keepbits=3, exclude={"v"})):
+        xarray.testing.assert_identical(changed.v.variable, ds.v.variable)
+        assert not changed.t.identical(ds.t)
+    with pytest.raises(TypeError, match="max_error names 'v', which stays as it is: exclude names it"):
+        fastq.xarray.pack(ds, exclude=["v"], max_error={"v": 1})
+    with pytest.raises(TypeError, match="exclude names 'tt', which is not a variable of ds"):
+        fastq.xarray.pack(ds, exclude=["tt"])
+    with pytest.raises(TypeError, match="exclude must be a list of names of variables, not 'v'"):
+        fastq.xarray.bitround(ds, keepbits=3, exclude="v")
+
+
+def test_arrays_of_arrays_are_named():
+    """What xarray takes for floats, and netCDF4 reads as lists."""
+    ds = dataset()
+    lists = np.empty(2, object)
+    lists[:] = [np.arange(2.0), np.arange(3.0)]
+
+    class Lists(xarray.Variable):
+        dtype = np.dtype(F32)
+
+    ds = ds._replace({**ds._variables, "lists": Lists("many", lists)})
+    for function in (fastq.xarray.pack, lambda ds: fastq.xarray.bitround(ds, keepbits=3)):
+        with pytest.raises(TypeError, match=r"ds has arrays in 'lists', .*: exclude=\['lists'\] leaves it"):
+            function(ds)

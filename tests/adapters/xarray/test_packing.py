@@ -103,7 +103,20 @@ def test_encodings_for_floats_are_left_out():
     ds = seasons()
     ds.t.encoding = {"filters": ("some",), "fill_value": np.float32(np.nan), "quantize_mode": "BitGroom", "zlib": True}
     ds.t.encoding |= {"serializer": "auto", "significant_digits": 3, "least_significant_digit": 2}
-    assert fastq.xarray.pack(ds).t.encoding == {"zlib": True}
+    assert fastq.xarray.pack(ds).t.encoding == {"zlib": True, "fill_value": np.int16(-32768)}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("unsigned", [None, "true"])
+def test_cells_that_a_zarr_store_lacks_are_missing(tmp_path, dtype, unsigned):
+    zarr = pytest.importorskip("zarr", reason="no zarr")
+    for data in ([250.0, 300.0], [0.0, 9.0], [-1.0, 9.0]):
+        ds = xarray.Dataset({"t": ("x", np.array(data, np.float32), {}, {"_Unsigned": unsigned} if unsigned else {})})
+        fastq.xarray.pack(ds, dtype).to_zarr(tmp_path, mode="w", zarr_format=3, consolidated=False)
+        zarr.open_array(tmp_path / "t", mode="a").resize(5)
+        read = xarray.load_dataset(tmp_path, engine="zarr", consolidated=False).t.values
+        np.testing.assert_allclose(read[:2], data, atol=0.2)
+        assert np.isnan(read[2:]).all()
 
 
 def test_numbers_at_the_ends_of_float32_give_no_warning():

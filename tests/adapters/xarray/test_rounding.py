@@ -29,6 +29,28 @@ def weather(dtype=np.float32):
     )
 
 
+def test_variables_without_neighbours_are_named_and_stay():
+    ds = weather().assign(scalar=20.5, profile=("lon", np.arange(12.0)))
+    with pytest.warns(UserWarning, match="'scalar' stays as it is: it is a scalar, without neighbours to compare"):
+        rounded = fastq.xarray.bitround(ds, information=0.99)
+    assert rounded.scalar.identical(ds.scalar)
+    assert rounded.profile.attrs["quantization_nsb"] >= 1
+    with pytest.warns(UserWarning, match="stays as it is") as seen:
+        rounded = fastq.xarray.bitround(ds, information=0.99, dim="time", keepbits={"rain": 7})
+    assert [str(each.message) for each in seen] == [
+        "'scalar' stays as it is: it is a scalar, without neighbours to compare",
+        "'profile' stays as it is: it has no dimension time",
+    ]
+    assert all(each.filename == __file__ for each in seen)
+    assert rounded.profile.identical(ds.profile)
+    values = ds.t.values
+    assert rounded.t.attrs["quantization_nsb"] == fastq.bit_information(values, axis=0).keepbits(0.99)
+    with pytest.raises(ValueError, match="dim must be a dimension of 't', one of time, lon, not 'times'"):
+        fastq.xarray.bitround(ds, information=0.99, dim="times")
+    with pytest.raises(ValueError, match="dim must be a dimension of 'profile', one of lon, not 'time'"):
+        fastq.xarray.bitround(ds, information={"profile": 0.99}, dim="time")
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("options", [{"keepbits": 6}, {"digits": 2}, {"max_error": 0.25}])
 def test_what_is_rounded_and_what_is_told(options, lazy):

@@ -4,7 +4,9 @@ import contextlib
 import json
 import math
 import shutil
+import subprocess
 import sys
+from importlib.metadata import entry_points
 
 import numpy as np
 import pytest
@@ -96,7 +98,7 @@ def test_errors_are_those_of_the_values_that_neither_side_lacks(name, piece, mon
     assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-12)
     assert row["a"] == "float32"
     output = run("compare", "a.nc", name, "--report", "r.html", "--every")
-    assert f"worst {expected['sqnr_db']:.2f} dB: t" in output.splitlines()[-1]
+    assert f"worst {expected['sqnr_db']:.2f} dB: t" in output.splitlines()[-2]
     assert [line.split()[0] for line in output.splitlines() if "equal" in line][:2] == ["gaps", "grid"]
 
 
@@ -184,3 +186,48 @@ def test_progress_counts_all_bytes_and_variables(line, piece, monkeypatch):
     run(*line.split())
     assert sum(count for _, count in seen) == len(given)
     assert 0 <= sum(row.nbytes for row in given) - sum(done for done, _ in seen) < len(seen)  # parts are rounded down
+
+
+OF_FILTERS = [
+    [{"name": "bitround", "configuration": {"keepbits": 7}}],
+    [
+        {"name": "scale_offset", "configuration": {"offset": 280.0, "scale": 100.0}},
+        {"name": "cast_value", "configuration": {"data_type": "int16", "out_of_range": "clamp"}},
+    ],
+]
+
+
+@pytest.mark.skipif(
+    not entry_points(group="zarr.codecs", name="bitround"), reason="fastq was installed before it had entry points"
+)
+@pytest.mark.parametrize("filters", OF_FILTERS, ids=["bitround", "cast"])
+def test_stores_with_codecs_of_fastq_are_read_in_any_process(tmp_path, filters):
+    """By the command, and by zarr in a process that does not import fastq: by entry points of the installed package."""
+    path = tmp_path / "a.zarr"
+    values = np.linspace(270, 290, 12, dtype=np.float32)
+    program = f"""
+import sys, numpy, zarr
+values = numpy.linspace(270, 290, 12, dtype="f4")
+array = zarr.create_array({str(path / "t")!r}, shape=12, dtype="f4", filters={filters!r}, dimension_names=["x"])
+array[:] = values
+assert abs(zarr.open_array({str(path / "t")!r})[:] - values).max() < 2
+assert "fastq" in sys.modules
+zarr.open_group({str(path)!r}, mode="a")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert len(rows_of("inspect", path)) == 1
+    run("pack", path, tmp_path / "b.nc")
+    np.testing.assert_allclose(decoded(str(tmp_path / "b.nc")).t.values, values, atol=2)
+
+
+def test_an_unknown_codec_is_named(tmp_path):
+    path = tmp_path / "a.zarr"
+    xarray.Dataset({"t": ("x", np.arange(3.0))}).to_zarr(path, consolidated=False, zarr_format=3)
+    about = path / "t" / "zarr.json"
+    metadata = json.loads(about.read_text())
+    metadata["codecs"].insert(0, {"name": "unheard_of", "configuration": {}})
+    about.write_text(json.dumps(metadata))
+    for command in (["inspect", path], ["pack", path, tmp_path / "b.nc"]):
+        message = told(*command)
+        assert "xarray can't open it: Unknown codec: 'unheard_of'; install the package that has it for zarr" in message

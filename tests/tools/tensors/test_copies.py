@@ -1,0 +1,244 @@
+"""What `fastq pack` and `fastq bitround` do not change: from file to file as it is stored, whatever its type."""
+
+import warnings
+
+import numpy as np
+import pytest
+from commands import invoke, run
+
+netCDF4 = pytest.importorskip("netCDF4", reason="no netCDF4")
+xarray = pytest.importorskip("xarray", reason="no xarray")
+zarr = pytest.importorskip("zarr", reason="no zarr")
+kinds = pytest.importorskip("netcdf_kinds")
+
+COMMANDS = [("pack",), ("bitround", "--keepbits", "5")]
+FLOATS = ["temp", "rain"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kinds") / "all.nc"
+    kinds.write_all_kinds(path)
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_all_kinds_of_variables_are_copied_as_they_are(source, tmp_path, command):
+    # contract 25.13
+    out = tmp_path / "out.nc"
+    run(command[0], source, out, *command[1:])
+    (about, before), (copied, after) = kinds.read_raw(source), kinds.read_raw(out)
+    assert copied == about
+    assert [name for name in after if not name.startswith("quantization")] == list(before)
+    for name in before:
+        if name not in FLOATS:
+            assert after[name] == before[name], name
+    for name in FLOATS:
+        of_both = before[name]["attributes"].keys() & after[name]["attributes"].keys() - {"_FillValue"}
+        assert {key: after[name]["attributes"][key] for key in of_both} == {
+            key: before[name]["attributes"][key] for key in of_both
+        }
+        assert after[name]["dimensions"] == before[name]["dimensions"]
+        assert after[name]["values"] != before[name]["values"]
+
+
+def decoded(path, **options):
+    how = {"engine": "zarr", "consolidated": False} if path.suffix == ".zarr" else {}
+    with warnings.catch_warnings(action="ignore"), xarray.open_dataset(path, **how, **options) as ds:
+        return ds.load()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")
+def test_netcdf_to_zarr_is_read_as_before(source, tmp_path, command):
+    """zarr has no lists, no enumerations, and no _FillValue of another type: refused, described and moved."""
+    out = tmp_path / "out.zarr"
+    lists = ["ragged", "counts", "count", "records", "record"]
+    result = invoke(command[0], source, out, *command[1:])
+    assert result.exit_code == 1
+    assert "'ragged' has lists of variable length, which zarr lacks; --drop ragged leaves it out" in result.stderr
+    assert not out.exists()
+    drops = [word for name in lists for word in ("--drop", name)]
+    result = invoke(command[0], source, out, *command[1:], *drops)
+    assert result.exit_code == 0, result.stderr
+    for name, fill in {
+        "station": "NA",
+        "chars": "-",
+        "packed_far": "1.0000000200408773e+20",
+        "packed_nan": "nan",
+    }.items():
+        assert f"{name}: its _FillValue {fill} becomes its missing_value: it is no number of " in result.stderr
+    assert "scalar: attribute pair is left out: it is a record, which zarr lacks" in result.stderr
+    before, after = decoded(source, decode_times=False, drop_variables=lists), decoded(out, decode_times=False)
+    assert set(before.variables) == {name for name in after.variables if not name.startswith("quantization")}
+    for name in before.variables:
+        if name not in FLOATS and name != "chars":
+            xarray.testing.assert_equal(before[name].variable, after[name].variable)
+    assert after.cloud.attrs == {"flag_values": [0, 1, 255], "flag_meanings": "clear cumulus missing"}
+    with pytest.raises(KeyError):
+        before["quantization"]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_arrays_of_zarr_are_copied_file_by_file(tmp_path, command, zarr_format, consolidated):
+    source, out = tmp_path / "a.zarr", tmp_path / "b.zarr"
+    group = zarr.create_group(source, zarr_format=zarr_format, attributes={"title": "all", "list": [1, None]})
+    noted = {"dimension_names": ["x"]} if zarr_format == 3 else {"attributes": {"_ARRAY_DIMENSIONS": ["x"]}}
+    for name, dtype in {
+        "bool": bool,
+        "complex": "c16",
+        "half": "f2",
+        "big": ">i4",
+        "bytes": "S4",
+        "stays": "f4",
+    }.items():
+        group.create_array(name, shape=(7,), chunks=(3,), dtype=dtype, **noted)[1:4] = np.arange(3).astype(dtype)
+    group.create_array("dates", shape=(7,), chunks=(3,), dtype="M8[s]", **noted)
+    group.create_array("t", shape=(7,), chunks=(3,), dtype="f4", **noted)[:] = np.linspace(0, 1, 7)
+    if consolidated:
+        zarr.consolidate_metadata(source)
+    run(command[0], source, out, *command[1:], "--exclude", "half", "--exclude", "re:stay")
+    files = {path.relative_to(source): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    copied = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    of_arrays = [path for path in files if path.parts[0] != "t" and len(path.parts) > 1]
+    assert of_arrays
+    assert {path: copied.get(path) for path in of_arrays} == {path: files[path] for path in of_arrays}
+    read = zarr.open_group(out, mode="r", use_consolidated=True)
+    assert dict(read.attrs) == {"title": "all", "list": [1, None]}
+    assert set(read.array_keys()) - {"quantization_bitround"} == set(group.array_keys())
+    assert read["t"].chunks == (3,)
+    assert (read["t"].dtype.kind == "i") == (command[0] == "pack")
+
+
+@pytest.mark.parametrize("dtype", ["f2", "c8"])
+def test_what_netcdf_lacks_is_refused_by_name(tmp_path, dtype):
+    source, out = tmp_path / "a.zarr", tmp_path / "b.nc"
+    group = zarr.create_group(source)
+    for name in ("odd", "even"):
+        group.create_array(name, shape=(3,), dtype=dtype if name == "odd" else "f4", dimension_names=["x"])[:] = 1
+    result = invoke("bitround", source, out, "--keepbits", "even=3")
+    assert f"'odd' is of {np.dtype(dtype)}, which netCDF lacks; --drop odd leaves it out" in result.stderr
+    assert not out.exists()
+    run("bitround", source, out, "--keepbits", "even=3", "--drop", "odd")
+    assert set(decoded(out).variables) == {"even", "quantization_bitround"}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "M8[s]"])
+def test_a_fill_value_that_netcdf_lacks_is_said(tmp_path, dtype):
+    source, out = tmp_path / "a.zarr", tmp_path / "b.nc"
+    group = zarr.create_group(source, zarr_format=2)
+    noted = {"attributes": {"_ARRAY_DIMENSIONS": ["x"]}}
+    group.create_array("odd", shape=(3,), dtype=dtype, fill_value=0, **noted)[1:] = np.ones(2, dtype)
+    group.create_array("t", shape=(3,), dtype="f4", fill_value=np.nan, **noted)[:] = 1
+    result = invoke("pack", source, out)
+    assert result.exit_code == 0, result.stderr
+    assert f"is left out: netCDF has none for {np.dtype(dtype)}" in result.stderr
+    np.testing.assert_array_equal(decoded(out).odd.values.astype(dtype), np.array([0, 1, 1]).astype(dtype))
+
+
+def test_variables_that_are_named_stay_or_are_left_out(source, tmp_path):
+    out = tmp_path / "b.nc"
+    run("pack", source, out, "--exclude", "t*mp", "--drop", "re:packed", "--drop", "chars")
+    (_, before), (about, after) = kinds.read_raw(source), kinds.read_raw(out)
+    assert after["temp"] == before["temp"]
+    assert set(before) - set(after) == {"packed_far", "packed_near", "packed_nan", "packed_wide", "chars"}
+    assert "n" in about["dimensions"]
+    for option in ("--exclude", "--drop"):
+        result = invoke("pack", source, out, "--force", option, "tempp")
+        assert f"Invalid value for '{option}': no variable has a name that matches 'tempp'" in result.stderr
+        assert "the nearest are temp" in result.stderr
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_default_fill_value_is_named_with_advice_that_works(tmp_path, dtype):
+    source, out = tmp_path / "a.nc", tmp_path / "b.nc"
+    with netCDF4.Dataset(source, "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("dry", dtype, ("x",))[:2] = [1, 2]
+        file.createVariable("wet", dtype, ("x",))[:] = [1, 2, 3]
+    result = invoke("pack", source, out)
+    assert "'a.nc' has 9.969209968386869e+36 in 'dry', netCDF's own fill value: ncatted -a" in result.stderr
+    assert "--exclude dry leaves the variable as it is" in result.stderr
+    assert " ds " not in result.stderr
+    run("pack", source, out, "--exclude", "dry")
+    assert kinds.read_raw(out)[1]["dry"] == kinds.read_raw(source)[1]["dry"]
+    letter = {"f4": "f", "f8": "d"}[dtype]
+    advised = result.stderr.replace("\n", " ").partition(f"_FillValue,dry,c,{letter},")[2].split()[0]
+    with netCDF4.Dataset(source, "a") as file:  # as ncatted does
+        file["dry"].setncattr("tmp", np.dtype(dtype).type(advised))
+        file["dry"].renameAttribute("tmp", "_FillValue")
+    run("pack", source, out, "--force")
+    assert decoded(out).dry.isnull().values.tolist() == [False, False, True]
+
+
+def test_types_that_netcdf4_does_not_read_are_refused_by_name(tmp_path):
+    h5py = pytest.importorskip("h5py", reason="no h5py")
+    source, out = tmp_path / "a.nc", tmp_path / "b.nc"
+    with netCDF4.Dataset(source, "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("temp", "f4", ("x",))[:] = [1, 2, 3]
+    with h5py.File(source, "a") as file:
+        file["refs"] = np.array([file["temp"].ref], dtype=h5py.ref_dtype)
+    result = invoke("pack", source, out)
+    assert "netCDF4 can't read refs, which OUT would lack: --drop refs allows it" in result.stderr
+    assert "refs: not read, since netCDF4 lacks its type" in invoke("inspect", source).stderr
+    run("pack", source, out, "--drop", "refs")
+    assert decoded(out).temp.shape == (3,)
+
+
+def test_lists_and_records_are_shown_and_compared(source, tmp_path):
+    shown = run("inspect", source)
+    for name, what in {"ragged": "lists of variable length", "records": "records of several fields"}.items():
+        assert any(line.split()[:1] == [name] and what in line for line in shown.splitlines())
+    out = tmp_path / "b.nc"
+    run("bitround", source, out, "--keepbits", 20)
+    result = invoke("compare", source, out)
+    assert "ragged: not measured: lists of variable length, the same bytes in both" in result.stderr
+    with netCDF4.Dataset(out, "a") as file:
+        file["ragged"][0] = np.arange(5, dtype="f4")
+    result = invoke("compare", source, out)
+    assert "ragged: not measured: lists of variable length, and the bytes differ" in result.stderr
+
+
+def test_variables_in_parts_are_copied_in_full(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastq.tools.tensors.copies.PIECE", 64)
+    source, out = tmp_path / "a.nc", tmp_path / "b.nc"
+    numbers = np.arange(5 * 7 * 3).reshape(5, 7, 3)
+    with netCDF4.Dataset(source, "w") as file:
+        for name, size in {"t": None, "y": 7, "x": 3, "none": 0}.items():
+            file.createDimension(name, size)
+        file.createVariable("chunked", "i4", ("t", "y", "x"), chunksizes=(2, 3, 2))[:] = numbers
+        file.createVariable("whole", "i8", ("y", "x"))[:] = numbers[0]
+        file.createVariable("empty", "i8", ("none", "x"))
+    run("pack", source, out)
+    assert kinds.read_raw(out) == kinds.read_raw(source)
+
+
+@pytest.mark.parametrize(
+    "version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4_CLASSIC"]
+)
+def test_files_of_other_versions(tmp_path, version):
+    source, out = tmp_path / "a.nc", tmp_path / "b.nc"
+    with netCDF4.Dataset(source, "w", format=version) as file:
+        file.createDimension("t", None)
+        file.createDimension("n", 4)
+        file.createVariable("temp", "f4", ("t",))[:] = [1, 2, 3]
+        file.createVariable("texts", "S1", ("t", "n"))[:] = netCDF4.stringtochar(np.array(["abc", "", "d"], "S4"))
+        short = file.createVariable("short", "i2", ("t",))
+        short.setncattr("missing_value", np.float32(1e20))
+        short.setncatts({"units": "m s-1", "factors": np.array([1, 2], "f4"), "one": np.int8(3)})
+        short.set_auto_maskandscale(False)
+        short[:] = [1, 2, 3]
+    run("pack", source, out)
+    (_, before), (_, after) = kinds.read_raw(source), kinds.read_raw(out)
+    for name in ("texts", "short"):
+        for part in ("dimensions", "attributes"):
+            assert after[name][part] == before[name][part]
+        with netCDF4.Dataset(source) as a, netCDF4.Dataset(out) as b:
+            for file in (a, b):
+                file.set_auto_maskandscale(False)
+            np.testing.assert_array_equal(a[name][:], b[name][:])

@@ -128,7 +128,8 @@ def versions() -> dict[str, str]:
     """
     import platform
 
-    jit, code = lazy.module("fastq.engine.jit"), lazy.module("fastq.engine.code")
+    jit = lazy.module("fastq.engine.jit")
+    code = lazy.module("fastq.engine.code")
     (files, nbytes), functions = code.stored_code(), jit.functions_in_memory()
     found = {
         "fastq": _version("fastq-kernels"),

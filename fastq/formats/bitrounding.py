@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 # the rounding of ties: in BitRound of numcodecs and BitInformation.jl, and in netCDF-C
 TIES = {"numcodecs": "half_even", "netcdf": "half_away"}
 COLUMNS = 3  # a row of the table of binades: two magnitudes from which on other bits are dropped, and these bits
-_BITS_OF_DIGIT, _DIGITS_OF_BIT = math.log(10.0) / math.log(2.0), math.log(2.0) / math.log(10.0)
+_BITS_OF_DIGIT = math.log(10.0) / math.log(2.0)
+_DIGITS_OF_BIT = math.log(2.0) / math.log(10.0)
 _NEAR = 1 << 14  # the first numbers above a power of two may be treated as that power, up to 1023 * 2**-52 of it
 
 
@@ -71,8 +72,10 @@ def _binades(bits: int) -> list[tuple[int, int, int, int]]:
     """
     (mantissa, bias), rows = of_width(bits), []
     for row in range(1, 2 * bias + 1 + mantissa):
-        places, exponent = min(row - 1, mantissa), row - bias - mantissa + 1
-        first, size = (row - mantissa) << mantissa if row > mantissa else 1 << places, 1 << places
+        places = min(row - 1, mantissa)
+        exponent = row - bias - mantissa + 1
+        first = (row - mantissa) << mantissa if row > mantissa else 1 << places
+        size = 1 << places
         after = _alike(places_before_point, exponent, places, min(size, _NEAR))
         last = digits_before_point(_fraction(places, size - 1), exponent)
         has_ten = last != digits_before_point(0.5, exponent)
@@ -88,10 +91,12 @@ def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
     A row has the bits of two magnitudes, from which on other numbers of bits are dropped, and three fields of
     `field_bits` with these numbers.
     """
-    mantissa, width = of_width(bits)[0], field_bits(bits)
+    mantissa = of_width(bits)[0]
+    width = field_bits(bits)
     table = np.zeros((1 + len(_binades(bits)), COLUMNS), f"i{bits // 8}")
     for row, (exponent, first, *bounds) in enumerate(_binades(bits), 1):
-        places, fields = min(row - 1, mantissa), 0
+        places = min(row - 1, mantissa)
+        fields = 0
         for field, k in enumerate((0, *bounds)):
             kept = kept_bits(_fraction(places, k), exponent, digits) if k < 1 << places else mantissa
             fields |= min(max(mantissa - kept, 0), mantissa) << field * width

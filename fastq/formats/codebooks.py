@@ -86,7 +86,8 @@ def _dynamic_map() -> tuple[float, ...]:
     1; each point is computed from the nearer end, rounded once to float32.
     """
     positive: list[float] = []
-    start, one = np.float64(np.float32(0.1)), np.float64(1)
+    start = np.float64(np.float32(0.1))
+    one = np.float64(1)
     for i in range(7):
         count = 2**i
         step = np.float64((np.float32(1) - np.float32(0.1)) / np.float32(count))

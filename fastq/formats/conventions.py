@@ -177,7 +177,8 @@ class Convention:
             if choices := each.metadata.get("choices"):
                 vars(self)[each.name] = as_choice(getattr(self, each.name), each.name, choices)
         self._check_formats()
-        floor, degenerate = self.scale_floor, self.degenerate
+        floor = self.scale_floor
+        degenerate = self.degenerate
         if floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
             raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
         if floor is not None:
@@ -494,6 +495,7 @@ def as_convention(convention: str | Convention) -> Convention:
     except Exception:  # a row, an unknown name, or an object that is not hashable
         if is_a(convention, Convention):
             return convention
-        known, given = ", ".join(CONVENTIONS), shown(convention)
+        known = ", ".join(CONVENTIONS)
+        given = shown(convention)
         meant = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
         raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{meant}") from None

@@ -245,7 +245,8 @@ def _fifth_bits(at: int, size: int, stride: int) -> Field:
     return Field("codes", at, size // 8, size, bits=1, stride=stride, shift=4)
 
 
-_D, _MIN = _half("d", 0), _half("min", 2)
+_D = _half("d", 0)
+_MIN = _half("min", 2)
 _SIX_BIT_PAIRS = (  # fields of the scales and smallest values of eight sub-blocks
     Field("scales", 4, 4, 4, bits=6, stride=4),
     Field("mins", 8, 4, 4, bits=6, stride=4),

@@ -158,7 +158,8 @@ def _floats() -> list[QType]:
     return [QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits <= 8 and row.sign]
 
 
-_E8M0, _E4M3 = "float8_e8m0fnu", "float8_e4m3fn"
+_E8M0 = "float8_e8m0fnu"
+_E4M3 = "float8_e4m3fn"
 
 # OCP Microscaling Formats (MX) 1.0, table 1; NVFP4 as in cuBLAS and TensorRT
 _MICROSCALING = [

@@ -100,7 +100,8 @@ class MSERange:
     ) -> MSERange:
         """Return the search with values from the table instead of None; other arguments as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
-        spaced, given = self._spaced, self.shares is not None
+        spaced = self._spaced
+        given = self.shares is not None
         may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
         known = self if given else default_of(qtype, apart, kind, block_size, weighed, spaced)
         known = replace(known, signs=1 + may_be_negative)
@@ -170,7 +171,9 @@ class _Default(NamedTuple):
         return MSERange(self.grid, self.shrink, self.grow, self.finer)
 
 
-_SMALL, _CHANNELS, _ANY = 64, -1, 0
+_SMALL = 64
+_CHANNELS = -1
+_ANY = 0
 _MANY_BITS = (*range(7, 17), "dynamic8")
 
 _TWICE = 16, 0.79, 0.2, 8  # with few codes or outliers, a small part of a range may be the best: 16 over all, 15 near

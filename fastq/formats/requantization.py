@@ -21,7 +21,8 @@ class Requantization(NamedTuple):
     float_bias: bool = False  # whether a bias may be a float, which is added in float32
 
 
-_SHIFTED, _FLOAT = 2.0**30 - 0.25, 2.0**128 - 2.0**103
+_SHIFTED = 2.0**30 - 0.25
+_FLOAT = 2.0**128 - 2.0**103
 
 _ROWS = (
     Requantization(

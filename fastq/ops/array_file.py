@@ -26,7 +26,8 @@ from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_array, as_shape, is_lazy, native, shown, without_duplicates
 from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
-KEY, VERSION = "fastq", 1
+KEY = "fastq"
+VERSION = 1
 _LONGEST_HEADER = 1 << 20
 _OF_MANY = (".npy", ".npz", ".safetensors", ".gguf", ".nc", ".nc4", ".cdf", ".h5")
 
@@ -40,7 +41,8 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
     meaning = {"format": _kind(type(content)), "version": VERSION, **_meaning(params)}
     arrays = {"scale": params.scale, "tensor_scale": params.tensor_scale, "zero_point": params.zero_point}
     if isinstance(content, QuantizedArray):
-        arrays["codes"], meaning["shape"] = content.codes, content.shape
+        arrays["codes"] = content.codes
+        meaning["shape"] = content.shape
     if any(map(is_lazy, arrays.values())):
         raise TypeError(f"a {type(content).__name__} of dask is not loaded implicitly: save its compute()")
     if isinstance(content, QuantizedArray):
@@ -142,17 +144,20 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
 def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Array]]:
     """Return the tensors, which must fill the rest of the file in the order of the header."""
     arrays: dict[str, tuple[str, Array]] = {}
-    at, start = file.tell(), 0
+    at = file.tell()
+    start = 0
     size = os.fstat(file.fileno()).st_size - at
     for name, entry in header.items():
-        dtype, shape = entry["dtype"], as_shape(with_tuples(entry["shape"]))
+        dtype = entry["dtype"]
+        shape = as_shape(with_tuples(entry["shape"]))
         elements = np.dtype(NUMPY[dtype] if dtype in NUMPY else f"<u{_width(dtype)}")
         stop = start + math.prod(shape) * elements.itemsize
         if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop]:
             raise ValueError(f"the position of tensor {name} does not follow from its shape and the tensors before it")
         if stop > size:
             raise ValueError(f"it was cut off: tensor {name} ends at byte {at + stop}, the file at {at + size}")
-        arrays[name], start = (dtype, read_array(file, shape, elements)), stop
+        arrays[name] = (dtype, read_array(file, shape, elements))
+        start = stop
     if start != size:
         raise ValueError(f"{size - start} bytes are left over")
     return arrays
@@ -169,7 +174,8 @@ def _as_elements(dtype: str, array: Array) -> Array:
 
 
 def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> QParams:
-    convention, computed = convention_of(meaning.pop("convention")), meaning.pop("computed")
+    convention = convention_of(meaning.pop("convention"))
+    computed = meaning.pop("computed")
     axis, block_size, symmetric = (meaning.pop(name) for name in ("axis", "block_size", "symmetric"))
     if meaning:
         raise ValueError(f"its {KEY!r} metadata has unknown keys: {', '.join(meaning)}")

@@ -88,7 +88,8 @@ def bitround(
     >>> fastq.bitround(x, digits=3, out=x)
     array([   3.140625, 1000.      ,        nan], dtype=float32)
     """
-    options, types = (keepbits, digits, max_error, convention), (type(keepbits), type(digits), type(max_error))
+    options = (keepbits, digits, max_error, convention)
+    types = (type(keepbits), type(digits), type(max_error))
     result: NDArray[Any] = call(BITROUND, x, out, options=options, types=types)
     return result
 
@@ -144,7 +145,9 @@ def _resolve_bitround(call: Call, x: Array, out: Any) -> BoundCall:
     if not x.size:
         return lambda x, out, *_: new() if out is None else out
     launch = _launch_of(asked, x, None if out is None else np.asarray(out), result.nbytes)
-    run, settle, in_place = launch.launch, launch.settle, _in_place(asked, x, out)
+    run = launch.launch
+    settle = launch.settle
+    in_place = _in_place(asked, x, out)
 
     def rounded(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
@@ -205,14 +208,18 @@ def _with_table(asked: BitRounding, launch: Execute) -> Execute:
 def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> LaunchPlan:
     """Plan to round arrays like these, in place or in tiles."""
     view = arrange(x, out, ARRAY, asked.dtype)
-    bits, size, kept = np.dtype(f"i{asked.dtype.itemsize}"), math.prod(view.shape), asked.keepbits
+    bits = np.dtype(f"i{asked.dtype.itemsize}")
+    size = math.prod(view.shape)
+    kept = asked.keepbits
     dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
-    op, kinds = "granular_bitround" if kept is None else "bitround", BitRoundOperands(bits, bits, bits)
+    op = "granular_bitround" if kept is None else "bitround"
+    kinds = BitRoundOperands(bits, bits, bits)
     kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
     args = kernel_args(view.layout, size=dropped, streaming=streaming)
-    operands, threads = (X, OUT, SCALE, NONE, NONE), threadpool.threads_for(size)
+    operands = (X, OUT, SCALE, NONE, NONE)
+    threads = threadpool.threads_for(size)
     plan = plan_launch(kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES)
     return tiled(plan, view, (bits, bits))
 
@@ -243,7 +250,8 @@ def largest(x: Array) -> float:
 def _resolve_bit_information(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.bit_information`."""
     axis = bitrounding.bit_information(x.dtype, x.ndim, call.options)
-    dtype, pairs = native(x.dtype), neighbours(x, axis)
+    dtype = native(x.dtype)
+    pairs = neighbours(x, axis)
     if not pairs[0].size:
         return lambda *_: of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
     launch, slots, size = *_plan_pairs(dtype, *pairs), pairs[0].size
@@ -279,7 +287,8 @@ def _size(dtype: np.dtype[Any]) -> int:
 def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execute, int]:
     """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
     view = arrange(x, following, ARRAY, given=True, reads=True)
-    bits, size = np.dtype(f"i{dtype.itemsize}"), math.prod(view.shape)
+    bits = np.dtype(f"i{dtype.itemsize}")
+    size = math.prod(view.shape)
     threads = threadpool.threads_for(size)
     kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
     args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))

@@ -22,8 +22,10 @@ from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal,
 from fastq.system.attributes import Forwarded
 from fastq.system.dtypes import Array
 
-LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
-DEFAULT_BINS, DEFAULT_BINS_OF_CHANNELS = 1 << 12, 1 << 10
+LEAST_BINS = 1 << 4
+MOST_BINS = 1 << 20
+DEFAULT_BINS = 1 << 12
+DEFAULT_BINS_OF_CHANNELS = 1 << 10
 MOST_RANGES = 10_000
 _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
 
@@ -147,7 +149,8 @@ class Calibrator:
         TypeError, ValueError, AxisError
             If x is not as described, or has NaN that is refused; the calibrator is then unchanged.
         """
-        x, axis = as_array(x, "x"), self.axis
+        x = as_array(x, "x")
+        axis = self.axis
         nan = "zero" if self._nan == "keep" else self._nan
         seen = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
         self._add(seen, compute_dtype(x.dtype), "x")

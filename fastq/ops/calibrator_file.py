@@ -20,7 +20,8 @@ from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_d
 FORMAT = "fastq.Calibrator 1"
 _LONGEST_LINE = 1 << 16
 MOST_ELEMENTS = 1 << 62
-_DOUBLES, _INTEGERS = np.dtype("<f8"), np.dtype("<i8")
+_DOUBLES = np.dtype("<f8")
+_INTEGERS = np.dtype("<i8")
 
 
 class Content(NamedTuple):
@@ -36,7 +37,8 @@ class Content(NamedTuple):
 
 def write(path: Path, content: Content) -> None:
     """Write a file that appears whole or not at all."""
-    arguments, seen = dict(content.arguments), content.seen
+    arguments = dict(content.arguments)
+    seen = content.seen
     qtype = arguments.pop("dtype")
     arguments["convention"] = convention_entry(arguments["convention"])
     shape = None if seen is None else list(seen.lo.shape)
@@ -72,7 +74,8 @@ def _read(file: BinaryIO) -> Content:
         if rest:
             raise ValueError(f"{rest} bytes are left over")
         return Content(arguments, None, compute)
-    axis, shape = arguments["axis"], as_shape(shape)
+    axis = arguments["axis"]
+    shape = as_shape(shape)
     if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
         raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
     seen = _checked(_seen(file, shape, as_int(arguments["bins"], "bins"), rest))
@@ -92,7 +95,8 @@ def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histo
 
 def _checked(seen: Histogram) -> Histogram:
     """Return histograms if they are possible: the bins of minimum and maximum have elements, those beyond none."""
-    counts, bins = seen.counts, seen.counts.shape[-1] // 2
+    counts = seen.counts
+    bins = seen.counts.shape[-1] // 2
     total = counts.sum(axis=-1, dtype=np.float64)
     if (counts < 0).any() or (total >= MOST_ELEMENTS).any():
         raise ValueError("counts are negative or too large")

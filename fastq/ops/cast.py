@@ -49,12 +49,14 @@ def cast_floats(
     `code_range`, by default all integers, and the status reports them. `fill` is the integer for NaN, and infinities
     are then out of range; by default the status reports both.
     """
-    src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
+    src = native(x.dtype)
+    result = result_pool.empty(x.shape, dtype)
     if not x.size:
         return result, 0
     # float32 can't represent all bounds of 32 bits
     compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
-    info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
+    info = np.iinfo(dtype)
+    scaled = (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
     kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
@@ -67,7 +69,8 @@ def _resolve_unpack_array(call: Call, codes: Array, out: None, scale_factor: Any
     if native(codes.dtype) not in TARGETS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
     asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
-    unpacked, ready = _unpacker(codes, *asked), asked.ready
+    unpacked = _unpacker(codes, *asked)
+    ready = asked.ready
     return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
 
 
@@ -94,14 +97,16 @@ def _unpacker(
     x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
 ) -> Callable[[Array, Array, Array], Array]:
     """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
-    src, new = native(x.dtype), result_of(x.shape, dtype, None).new
+    src = native(x.dtype)
+    new = result_of(x.shape, dtype, None).new
     if not x.size:
         return lambda x, scale, offset: new()
     first, second = (*gaps, *gaps, 0, 0)[:2]
     kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
     args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
-    launch, gather = bind(_plan(kernel, args, x.size)), copy_from(x)
+    launch = bind(_plan(kernel, args, x.size))
+    gather = copy_from(x)
 
     def values(x: Array, scale: Array, offset: Array) -> Array:
         result: Array = new()

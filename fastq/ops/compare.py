@@ -68,7 +68,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     if not is_a(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result
-    p, codes = q.qparams, q.codes if is_lazy(x) else as_array(q.codes, "q.codes")
+    p = q.qparams
+    codes = q.codes if is_lazy(x) else as_array(q.codes, "q.codes")
     errors: Comparison = call(
         COMPARE_CODES, x, codes, p.scale, p.zero_point, qparams=p, options=(p.key,), shape=q.shape
     )
@@ -86,11 +87,15 @@ _VALUES = OpSpec("compare")  # the approximation is an array of values
 
 def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.LaunchPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
-    kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
+    kinds = element_types(spec, *dtypes)
+    layout = view.layout
+    accumulator = np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_address(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
-    operands, size = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS), math.prod(view.shape)
-    args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
+    operands = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS)
+    size = math.prod(view.shape)
+    args = kernel_args(layout, spec.code_range, repeat=loop.repeat)
+    threads = threadpool.threads_for(size)
     plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
     return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
@@ -115,14 +120,16 @@ def _resolve_compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_poin
     rules = rules_of(call.qparams, compute)
     params = planned_qparams(call.qparams, call.shape, compute, rules)
     check_stored_codes(q, params.dtype, call.shape)
-    request, given = of_qparams(params, x.ndim, compute, rules.convention), given_by(params)
+    request = of_qparams(params, x.ndim, compute, rules.convention)
+    given = given_by(params)
     way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
     launch = way.bound_to(rules, x, None, 0, given, scale, zero_point)
-    settle, finish = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle, _finish_of(call)
+    settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
+    finish = _finish_of(call)
 
     def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Any:
         sums = np.zeros(shape)
@@ -153,7 +160,8 @@ def _resolve_compare_values(call: Call, x: Array, q: Array, *_: object) -> Bound
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch, finish = way.bound(driver.Checks((0, 0, 0, 0))), _finish_of(call)
+    launch = way.bound(driver.Checks((0, 0, 0, 0)))
+    finish = _finish_of(call)
 
     def measure(x: Array, q: Array, *_: object) -> Any:
         sums = np.zeros(shape)
@@ -189,7 +197,8 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
 def _totals(sums: Array, size: int, has_codes: bool) -> Totals:
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
-    largest, largest_relative = _largest(columns[4], total), _largest(columns[5], relative)
+    largest = _largest(columns[4], total)
+    largest_relative = _largest(columns[5], relative)
     count = int(clipped) if has_codes else None
     return Totals(size, noise, signal, total, relative, largest, largest_relative, int(zeros), count)
 

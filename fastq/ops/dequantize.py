@@ -66,7 +66,8 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    options, types = (axis, block_size, dtype, convention), (type(axis), type(block_size))
+    options = (axis, block_size, dtype, convention)
+    types = (type(axis), type(block_size))
     result: Array = call(DEQUANTIZE_LINEAR, codes, out, scale, zero_point, options=options, types=types)
     return result
 
@@ -122,7 +123,8 @@ def _resolve_dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, z
     given = rules.ready(scale, zero_point)
     request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
     given = given.reshaped(request.granularity.parameter_shape(codes.shape))
-    spec, result = spec_of("dequantize", request), result_of(codes.shape, wanted, out, like=codes)
+    spec = spec_of("dequantize", request)
+    result = result_of(codes.shape, wanted, out, like=codes)
     return bind_call(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
 
 
@@ -138,7 +140,8 @@ DEQUANTIZE_LINEAR = Operation(
 
 def _resolve_dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
-    shape, compute = call.shape, call.qparams.compute_dtype
+    shape = call.shape
+    compute = call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
     params = planned_qparams(call.qparams, shape, compute, rules)
     request = values.of_qparams(params, len(shape), compute, rules.convention)

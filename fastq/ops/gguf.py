@@ -147,7 +147,8 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
 # --- plan ---
 
 
-_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
+_UINT8 = np.dtype(np.uint8)
+_FLOAT32 = np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat16"}
 _SEARCH = 16  # a search for scales takes as long as this many elements for each element
 
@@ -248,12 +249,14 @@ def _bound(
 ) -> Callable[[Array, Any, Array | None], Array]:
     """Return what does a task on arrays of the same dtype, shape and strides."""
     result = result_of(shape, task.dtype, out)
-    blocks, target = data.size // task.width, None if out is None else np.asarray(out)
+    blocks = data.size // task.width
+    target = None if out is None else np.asarray(out)
     if not blocks:
         return lambda data, out, importance: result.new() if out is None else out
     plain = is_plain(data) and is_plain_out(target)
     plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes, _UINT8))
-    launch, by_copies = never_fits, functools.partial(_by_copies, plan)
+    launch = never_fits
+    by_copies = functools.partial(_by_copies, plan)
     if plain and target is out:
         launch = bind(plan, Checks((data.nbytes, result.nbytes, importance_bytes, 0)))
     execute = by_copies if plain else _in_tiles(task, plan, data, target) or by_copies
@@ -298,8 +301,10 @@ def _in_tiles(
 
 def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
-    memory, out_memory = memory_of(data), None if target is None else memory_of(target, writes=True)
-    bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
+    memory = memory_of(data)
+    out_memory = None if target is None else memory_of(target, writes=True)
+    bits = 8 * data.itemsize
+    result_bits = 8 * task.dtype.itemsize
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
     shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
@@ -309,13 +314,16 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
 
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
-    row, width, args = task.row, task.row.size, None
+    row = task.row
+    width = task.row.size
+    args = None
     kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
     if task.searches:
         width *= _SEARCH
     if task.weighted:
         args = np.zeros(1, KERNEL_ARGS)
-        args["length"], args["cycle"] = data.shape[-1] // row.size, task.rows_each
+        args["length"] = data.shape[-1] // row.size
+        args["cycle"] = task.rows_each
     threads = threadpool.threads_for(blocks * width)
     operands = _WEIGHTED if task.weighted else COPY
     return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.together(data))
@@ -326,7 +334,8 @@ _WEIGHTED = X, OUT, SCALE, NONE, NONE
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
     """Find the first of blocks 0..stop that a plan reports, by halving."""
-    in_cache, start = whole.with_args(streaming=0), 0
+    in_cache = whole.with_args(streaming=0)
+    start = 0
     operands = _plain(data), np.empty(result.shape, result.dtype), importance
     while stop - start > 1:
         middle = (start + stop) // 2

@@ -40,7 +40,8 @@ def _resolve_histogram(call: Call, x: Array) -> BoundCall:
     if x.size == 0:
         return lambda *operands: empty(shape, bins)
     order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
-    turned, parts = x.transpose(order), math.prod(shape)
+    turned = x.transpose(order)
+    parts = math.prod(shape)
     layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
     view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
     plan = plan_histogram(view, bins, nan, native(x.dtype))
@@ -87,11 +88,15 @@ class HistogramReduction(NamedTuple):
 
 def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> HistogramReduction:
     """Plan the histograms of the parts of an array, which follow each other."""
-    size, parts, length = math.prod(view.shape), view.layout.blocks, view.layout.block
-    width, threads = 2 * bins, threadpool.threads_for(size)
+    size = math.prod(view.shape)
+    parts = view.layout.blocks
+    length = view.layout.block
+    width = 2 * bins
+    threads = threadpool.threads_for(size)
     alone = enough_for_all(parts, threads)
     accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
-    nbytes, tuned = parts * width * accumulator.itemsize, tuning.current()
+    nbytes = parts * width * accumulator.itemsize
+    tuned = tuning.current()
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
     slots = 1 if alone else threads
     partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
@@ -142,7 +147,8 @@ def _merged_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64
     steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
     if not steps.any():
         return part.counts
-    counts, bins = part.counts.copy(), part.counts.shape[-1] // 2
+    counts = part.counts.copy()
+    bins = part.counts.shape[-1] // 2
     for step in np.unique(steps[steps > 0]):
         these = steps == step
         wide = 1 << min(int(step), bins.bit_length() - 1)

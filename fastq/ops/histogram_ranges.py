@@ -102,7 +102,9 @@ def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Optio
     """
     middles = np.ldexp(_middles(seen), exponents(seen)[..., None]).astype(compute)
     largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]
-    least, lo, hi = np.full(seen.lo.shape, np.inf), seen.lo, seen.hi
+    least = np.full(seen.lo.shape, np.inf)
+    lo = seen.lo
+    hi = seen.hi
     for part in range(options.grid, 0, -1):
         ratio = part / options.grid
         ends = (seen.lo * ratio).astype(compute), (seen.hi * ratio).astype(compute)
@@ -125,7 +127,8 @@ def _middles(seen: Histogram) -> Array:
 @np.errstate(over="ignore", under="ignore")
 def mean_squares(seen: Histogram, compute: np.dtype[Any]) -> Array:
     """Return the mean of the squares of the middles of bins, each counted for its elements; a sum is rounded once."""
-    middles, means = _middles(seen), np.empty(seen.lo.shape)
+    middles = _middles(seen)
+    means = np.empty(seen.lo.shape)
     for part in np.ndindex(means.shape):
         there = np.flatnonzero(seen.counts[part])
         counts = seen.counts[part][there]
@@ -137,7 +140,9 @@ def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
     """Make a method of one that takes a range from a single histogram, its counts and edges; none goes beyond it."""
 
     def ends(seen: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
-        lo, hi, widths = seen.lo.copy(), seen.hi.copy(), exponents(seen)
+        lo = seen.lo.copy()
+        hi = seen.hi.copy()
+        widths = exponents(seen)
         for part in np.ndindex(lo.shape):
             counts = seen.counts[part]
             low, high = of_part(counts, edges_of(counts.size // 2, widths[part]), scheme, options)
@@ -161,7 +166,8 @@ def _percentile(counts: NDArray[np.int64], edges: Array, scheme: Scheme, options
 
 def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Options) -> list[float]:
     """Return the range of least divergence; bins beyond the largest magnitude do not count."""
-    bins, used = counts.size // 2, int(np.flatnonzero(_magnitudes(counts))[-1]) + 1
+    bins = counts.size // 2
+    used = int(np.flatnonzero(_magnitudes(counts))[-1]) + 1
     first, last = bins - used, bins + used
     return thresholds.entropy(counts[first:last], edges[first : last + 1], options.quantized_bins)
 

@@ -52,12 +52,15 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
 
 def _resolve_minmax(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
-    where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
+    where = ranges_of(x.dtype, x.shape, call.options)
+    dtype = native(x.dtype)
+    nan = call.options.nan
     if x.size == 0:
         new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
     reduce = Extremes(x, where, nan)
-    as_they_are, arranged = reduce.dtype == dtype and reduce.view.order is None, reduce.view.from_kernel
+    as_they_are = reduce.dtype == dtype and reduce.view.order is None
+    arranged = reduce.view.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
         lo, hi, status = reduce(x)

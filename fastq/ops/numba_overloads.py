@@ -89,7 +89,8 @@ def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> C
             " and zero_point"
         )
     parameters = inspect.signature(function).parameters.values()
-    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    empty = inspect.Parameter.empty
     plain = inspect.Signature([each.replace(kind=kind, annotation=empty) for each in parameters])
     arguments = plain.bind(*given, **named)
     arguments.apply_defaults()
@@ -116,7 +117,8 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
 
 def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> Conversion:
     """Return the conversion of `fastq.dequantize_linear`."""
-    options, scale_dtype = _constants(ValuesOptions, given), _number_dtype(scale, "scale")
+    options = _constants(ValuesOptions, given)
+    scale_dtype = _number_dtype(scale, "scale")
     wanted = _dtype(out, "out") if options.dtype is None else options.dtype
     if wanted is None:
         wanted = dtype_by_scale(scale_dtype)
@@ -139,8 +141,10 @@ def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversi
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
-    spec, values = spec_of("fake", request, True), kind if kind in _RESULTS else request.coding.compute
-    scale, qtype = from_dtype(spec.range_scheme.scale_dtype), str(request.qtype)
+    spec = spec_of("fake", request, True)
+    values = kind if kind in _RESULTS else request.coding.compute
+    scale = from_dtype(spec.range_scheme.scale_dtype)
+    qtype = str(request.qtype)
     conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
     return _checked(conversion, x, out)
 
@@ -157,7 +161,8 @@ def requantize(acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, 
     if (kind := _dtype(zero_point, "zero_point")) is None or kind.kind not in "iu":
         raise TypingError(f"zero_point must be of an integer dtype, not {kind}")
     spec = RequantizeSpec(asked.row.arithmetic, asked.bias.name if asked.bias else "", asked.row.below, streams=False)
-    codes, result = (int(asked.qtype.qmin), int(asked.qtype.qmax)), from_dtype(asked.qtype.storage)
+    codes = (int(asked.qtype.qmin), int(asked.qtype.qmax))
+    result = from_dtype(asked.qtype.storage)
     conversion = Requantization(spec, asked.codes, codes, result, "acc", str(asked.qtype))
     return _checked(conversion, acc, out)
 

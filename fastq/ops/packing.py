@@ -169,10 +169,12 @@ def binarize(
 def _resolve_pack(call: Call, codes: Array) -> BoundCall:
     """Resolve `fastq.pack`."""
     asked = packing.pack(codes.dtype, codes.shape, call.options)
-    qtype, code_format = asked.qtype, _storage(asked)
+    qtype = asked.qtype
+    code_format = _storage(asked)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     new = result_of(asked.packed, asked.dtype, None).new
-    like, source = as_bits(codes).reshape(asked.shape), code_format.in_bytes if is_small_integer else None
+    like = as_bits(codes).reshape(asked.shape)
+    source = code_format.in_bytes if is_small_integer else None
     execute = packer(like, np.empty(asked.packed, asked.dtype), code_format, asked.axis, source)
 
     def launch(codes: Array, *_: object) -> Array:
@@ -196,7 +198,8 @@ PACK = Operation(
 def _resolve_unpack(call: Call, packed: Array) -> BoundCall:
     """Resolve `fastq.unpack`."""
     asked = packing.unpack(packed.dtype, packed.shape, call.shape, call.options)
-    shape, code_format = asked.shape, _storage(asked)
+    shape = asked.shape
+    code_format = _storage(asked)
     new = result_of(shape, asked.qtype.storage, None).new
     execute = unpacker(packed, np.empty(shape or (1,), code_format.unpacked_dtype), code_format, asked.axis)
 
@@ -219,15 +222,18 @@ UNPACK = Operation(
 
 def _resolve_binarize(call: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.binarize`."""
-    asked, nan = packing.binarize(x.dtype, x.shape, call.options), call.options.nan
+    asked = packing.binarize(x.dtype, x.shape, call.options)
+    nan = call.options.nan
     new = result_of(asked.packed, asked.dtype, out).new
     like = np.empty(asked.packed, asked.dtype) if out is None else out
-    signed, code_format = asked.dtype == np.int8, _storage(asked)
+    signed = asked.dtype == np.int8
+    code_format = _storage(asked)
 
     def execute_for(x: Array, out: Array) -> Callable[[Array, Array], int]:
         return packer(x.reshape(asked.shape), out, code_format, asked.axis, op="binarize", nan=nan)
 
-    refuse, execute = functools.partial(refuse_nan, nan=nan), execute_for(x, like)
+    refuse = functools.partial(refuse_nan, nan=nan)
+    execute = execute_for(x, like)
     run: Callable[..., int] = execute if out is None else never_fits  # packers do not look for shared memory
     settle = BoundLaunch(refuse, execute, execute_for=execute_for, strides=x.strides).settle
 

@@ -394,7 +394,8 @@ CHOOSE_QPARAMS = Operation(
 def _resolve_qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
     """Resolve parameters of ranges that are known, each of which belongs to a part."""
     request = by_range(lo.dtype, lo.ndim, call.options)
-    spec, dtype = spec_of("quantize", request, True), accumulator_of(native(lo.dtype))
+    spec = spec_of("quantize", request, True)
+    dtype = accumulator_of(native(lo.dtype))
     plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
 
     @in_standard_mode
@@ -445,7 +446,8 @@ def _resolve_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, z
     """Resolve `fastq.quantize` with parameters."""
     compute = values.check_input(x.dtype)
     rules, params, request = _values_by_qparams(call, x, compute)
-    spec, result = spec_of("quantize", request), codes_result(x, params.dtype, out)
+    spec = spec_of("quantize", request)
+    result = codes_result(x, params.dtype, out)
     bound = bind_call(spec, request, call, rules, given_by(params), result)
 
     @in_standard_mode
@@ -476,7 +478,8 @@ QUANTIZE_WITH_QPARAMS = Operation(
 def _resolve_fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
     rules, params, request = _values_by_qparams(call, x, values.check_input(x.dtype))
-    spec, result = spec_of("fake", request), result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x)
+    spec = spec_of("fake", request)
+    result = result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x)
     return bind_call(spec, request, call, rules, given_by(params), result)
 
 

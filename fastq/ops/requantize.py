@@ -129,11 +129,13 @@ _WORDS = np.dtype(np.int64)
 
 def _resolve_requantize(call: Call, acc: Array, out: Any, multiplier: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.requantize`."""
-    factors, bias = as_array(multiplier, "multiplier"), call.qparams
+    factors = as_array(multiplier, "multiplier")
+    bias = call.qparams
     asked = requests.requantize(
         acc.dtype, acc.shape, call.options, *(each.shape for each in (factors, bias) if each is not None)
     )
-    result, target = codes_result(acc, asked.qtype, out), None if out is None else np.asarray(out)
+    result = codes_result(acc, asked.qtype, out)
+    target = None if out is None else np.asarray(out)
     ready = asked.ready(multiplier, zero_point, bias)
     kinds = ready[0].dtype, ready[1].dtype
 
@@ -143,13 +145,15 @@ def _resolve_requantize(call: Call, acc: Array, out: Any, multiplier: Any, zero_
     def refuse(status: int, acc: Array, out: Any, multiplier: Any, *_: Any) -> None:
         asked.refuse(multiplier)
 
-    launch, execute = never_fits, nothing
+    launch = never_fits
+    execute = nothing
     if acc.size:
         way = _Launcher.of(asked, acc, target, kinds)
         execute = way.execute
         if target is out and _pass_as_they_are(asked, multiplier, zero_point, bias, ready):
             launch = way.bound(_checks(asked, acc, target, result.nbytes, ready), factors, bias)
-    settle, new = BoundLaunch(refuse, execute, launch, asked.ready, execute_for, acc.strides).settle, result.new
+    settle = BoundLaunch(refuse, execute, launch, asked.ready, execute_for, acc.strides).settle
+    new = result.new
 
     def call_given(acc: Array, out: Any, multiplier: Any, zero_point: Any, bias: Array | None) -> Array:
         result: Array = new() if out is None else out
@@ -183,12 +187,14 @@ class _Launcher(NamedTuple):
         """Choose how, by metadata alone; out is None for a result in the memory order of acc."""
         view = arrange(acc, out, asked.where, asked.qtype.storage, given=True)
         layout = view.layout
-        elements, words = (SUMS, asked.qtype.storage), (_WORDS, _WORDS)
+        elements = (SUMS, asked.qtype.storage)
+        words = (_WORDS, _WORDS)
         how = asked.row.arithmetic, "" if asked.bias is None else asked.bias.name, asked.row.below
         operands = ChannelOperands(*kinds, asked.bias or SUMS, *words)
         kernel = requantize_address("body.requantize.channels", operands, *how)
         channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
-        loop, size = loop_of(layout, "requantize", *elements), acc.size
+        loop = loop_of(layout, "requantize", *elements)
+        size = acc.size
         large = outgrows_cache(size, *elements)
         streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
         args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
@@ -210,7 +216,8 @@ class _Launcher(NamedTuple):
         """Return what runs on arrays and numbers as callers give them, once they pass checks."""
         if self.view.parameter_order:
             return never_fits
-        launch, new = bind(self.plan, checks), functools.partial(np.empty, self.channels, _WORDS)
+        launch = bind(self.plan, checks)
+        new = functools.partial(np.empty, self.channels, _WORDS)
         fill_factors, fill_biases = (self._filling(each) for each in (factors, bias))
 
         def launch_all(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:

@@ -31,7 +31,8 @@ _EPS = 0.0001  # replaces zeros, so that divergences are finite
 # distributions they differed by at most 2.7e-6.
 _NEAR = 2e-5
 # Up to this share of zeros a series with this number of terms replaces logarithms; its error is below 1e-7.
-_FEW_ZEROS, _TERMS = 0.2, 8
+_FEW_ZEROS = 0.2
+_TERMS = 8
 
 
 def entropy(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> list[float]:
@@ -41,7 +42,8 @@ def entropy(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bin
     second for 2,048 bins; here sums are looked up in cumulative sums, and only ranges with a divergence near the least
     one are computed in its way.
     """
-    middle, half = counts.size // 2, quantized_bins // 2
+    middle = counts.size // 2
+    half = quantized_bins // 2
     if middle < half:
         return [float(edges[0]), float(edges[-1])]
     near = _divergences(counts, quantized_bins)
@@ -76,7 +78,8 @@ def _divergence(counts: NDArray[np.int64], start: int, quantized_bins: int) -> f
 
 
 def _smoothed(counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    zeros, others = (counts == 0).astype(np.float32), (counts != 0).astype(np.float32)
+    zeros = (counts == 0).astype(np.float32)
+    others = (counts != 0).astype(np.float32)
     count = float(zeros.sum())
     less = _EPS * count / (counts.size - count)
     smooth = counts.astype(np.float32)
@@ -92,18 +95,22 @@ def _relative_entropy(p: NDArray[np.float32], q: NDArray[np.float32]) -> np.floa
 
 def _divergences(counts: NDArray[np.int64], quantized_bins: int) -> NDArray[np.float64]:
     """Return the divergences of all ranges, the narrowest first, in float64."""
-    size, total = counts.size, float(counts.sum())
+    size = counts.size
+    total = float(counts.sum())
     start = np.arange(size // 2 - quantized_bins // 2, -1, -1)
     stop = _stop(start, size)
-    sums, present = _before(counts), _before(counts != 0)
+    sums = _before(counts)
+    present = _before(counts != 0)
     below, above = sums[start], sums[-1] - sums[stop]
     first, last = counts[start] + below, counts[stop - 1] + above
-    new_first, new_last = (first != 0) & (counts[start] == 0), (last != 0) & (counts[stop - 1] == 0)
+    new_first = (first != 0) & (counts[start] == 0)
+    new_last = (last != 0) & (counts[stop - 1] == 0)
     length = stop - start
     merged = length // quantized_bins
     is_whole = length == merged * quantized_bins
     bounds = start[:, None] + merged[:, None] * np.arange(quantized_bins + 1)
-    mass, filled = np.diff(sums[bounds]), np.diff(present[bounds])
+    mass = np.diff(sums[bounds])
+    filled = np.diff(present[bounds])
     rest = sums[stop] - sums[bounds[:, -1]]
     filled[:, 0] += new_first
     filled[:, -1] += new_last & is_whole

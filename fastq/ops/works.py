@@ -96,7 +96,8 @@ class Names(dict[str, Any]):
         self |= {"decoded": self._decoded, "compared": self._compared, "below": self._below}
 
     def __missing__(self, name: str) -> Any:
-        n, m = self.shape[0], self.shape[-1]
+        n = self.shape[0]
+        m = self.shape[-1]
         shapes = {"wide": (n, 256), "images": (n, m // 16, 4, 4)}
         if name == "bfloat16":
             made = lazy.module("ml_dtypes").bfloat16

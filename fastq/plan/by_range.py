@@ -566,7 +566,8 @@ class ParameterChoice:
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
-        where, scale_format = request.granularity, spec.arithmetic.scale_format
+        where = request.granularity
+        scale_format = spec.arithmetic.scale_format
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
         self.reduce = Extremes(x, where, request.nan)
         self.view = self.reduce.view
@@ -589,7 +590,8 @@ class ParameterChoice:
         importance: Array | None = None,
     ) -> int:
         """Write parameters; return the status."""
-        status, factor = 0, 0.0
+        status = 0
+        factor = 0.0
         if self.tensor_of is not None and tensor is not None:
             status = self.tensor_of(x, tensor)
             factor = float(tensor)

@@ -57,7 +57,8 @@ class PlanCache:
         if recent is not self.recent:
             return
         if len(recent) >= self.size // 2:
-            self.older, self.recent = recent, {key: plan}
+            self.older = recent
+            self.recent = {key: plan}
         else:
             recent[key] = plan
 

@@ -29,7 +29,9 @@ REPACKED = 1 << 14
 
 def copy_from(x: Array) -> Callable[[Array], Array] | None:
     """Return what copies arrays like this one to contiguous memory; None where kernels can work on them as they are."""
-    memory, shape, dtype = memory_of(x), x.shape, native(x.dtype)
+    memory = memory_of(x)
+    shape = x.shape
+    dtype = native(x.dtype)
     if memory is None:
         return None
     copy = _copy(plan_copy(shape, dtype, StridedOperands(x=memory)))
@@ -87,7 +89,8 @@ def plan_repack(
     nan: str = "raise",
 ) -> LaunchPlan | None:
     """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer."""
-    size, length = math.prod(shape), shape[-1] if shape else 1
+    size = math.prod(shape)
+    length = shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
     codes = op == "repack" and isinstance(dst, StorageFormat)
@@ -139,8 +142,10 @@ def packer(
     """
     if not codes.size:
         return lambda codes, packed: 0
-    order, kind = with_last(axis, codes.ndim), source or native(codes.dtype)
-    rows, where = codes.transpose(order), None if packed is None else packed.transpose(order)
+    order = with_last(axis, codes.ndim)
+    kind = source or native(codes.dtype)
+    rows = codes.transpose(order)
+    where = None if packed is None else packed.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
@@ -158,8 +163,10 @@ def unpacker(
     """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
     if not codes.size:
         return lambda packed, codes: None
-    order, target = with_last(axis, codes.ndim), native(codes.dtype)
-    where, rows = packed.transpose(order), codes.transpose(order)
+    order = with_last(axis, codes.ndim)
+    target = native(codes.dtype)
+    where = packed.transpose(order)
+    rows = codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
         memory = StridedOperands(out=memory_of(part, writes=True))
@@ -184,7 +191,8 @@ def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[C
         return bind(whole), False
     of_row = plan(rows[(0,) * (rows.ndim - 1)])
     assert of_row is not None  # one row alone ends where the array does
-    launch, indices = bind(of_row), list(np.ndindex(rows.shape[:-1]))
+    launch = bind(of_row)
+    indices = list(np.ndindex(rows.shape[:-1]))
 
     def launch_rows(x: Array, y: Array) -> int:
         status = 0

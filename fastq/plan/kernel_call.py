@@ -81,7 +81,9 @@ def element_types(
     spec: OpSpec, src: ElementType, dst: ElementType, scale: ElementType, zero_point: np.dtype[Any]
 ) -> ElementOperands | NoisyOperands:
     """Return what the pointers of an operation point to, from the dtypes of its arrays."""
-    op, code_format, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
+    op = spec.op
+    code_format = spec.arithmetic.code_format
+    scale_format = spec.arithmetic.scale_format
     src = code_format or src if op == "dequantize" else src
     dst = code_format or dst if op in ("quantize", "compare") else dst
     kinds = src, dst, scale_format or scale, zero_point

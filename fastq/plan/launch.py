@@ -66,7 +66,9 @@ class BoundLaunch(NamedTuple):
             self.refuse(status, x, out, *operands)
 
     def _again(self, x: Array, out: Any, *operands: Any) -> tuple[Any, ...]:
-        operands, target, execute = self.ready(*operands), np.asarray(out), self.execute
+        operands = self.ready(*operands)
+        target = np.asarray(out)
+        execute = self.execute
         if self.execute_for is not None:
             x, *operands = copy_if_overlapping(target, x, *operands)  # type: ignore[assignment]
             execute = execute if x.strides == self.strides else self.execute_for(x, target)
@@ -86,7 +88,9 @@ class CodesInBytes(NamedTuple):
     def through(self, run: Execute) -> Execute:
         """Return what runs on packed codes, given what runs on codes one in a byte."""
         new = functools.partial(result_pool.empty, self.shape, self.dtype)
-        move, at, raises_nan = self.move, self.operand, self.raises_nan
+        move = self.move
+        at = self.operand
+        raises_nan = self.raises_nan
 
         def pack(x: Array, out: Array, *others: Any) -> int:
             codes = new()
@@ -119,7 +123,9 @@ class Launcher(NamedTuple):
         """
         if self.codes is not None:
             checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
-        launch, arranged, others = bind(self.plan, checks), self.view.to_kernel, self.others
+        launch = bind(self.plan, checks)
+        arranged = self.view.to_kernel
+        others = self.others
 
         def launch_drawing(x: Array, out: Array, scale: Array, zero_point: Array, *noise: Noise) -> int:
             return launch(x, out, scale, zero_point, *others(*noise))
@@ -189,7 +195,9 @@ def launcher(
     `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
     `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
     """
-    dtypes, packed_format, reads = tuple(map(native, dtypes)), spec.packed_format, spec.op == "compare"
+    dtypes = tuple(map(native, dtypes))
+    packed_format = spec.packed_format
+    reads = spec.op == "compare"
     if packed_format is not None:
         operand = X if spec.op == "dequantize" else OUT
         packed = out if operand == OUT else x
@@ -236,7 +244,8 @@ def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: 
     """
     if not _passes(scale, ready.scale, (float, np.float64)):
         return False
-    zero, qtype = ready.zero_point, rules.qtype
+    zero = ready.zero_point
+    qtype = rules.qtype
     if zero_point is None:
         return zero.nbytes <= _KEPT_ZEROS
     if rules.convention.zero_point != "integer":

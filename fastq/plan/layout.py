@@ -41,12 +41,15 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
 
     This happens if more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
     """
-    parameters, block = granularity.parameter_shape(shape), granularity.block_size
+    parameters = granularity.parameter_shape(shape)
+    block = granularity.block_size
     if (count := math.prod(parameters)) == 1:
         size = math.prod(shape)
         return Layout(1, size, 1, size, 1, NEVER, 1, parameters, unit=size)
     # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
-    groups, at, named = [1] * 5, 0, granularity.axes or ()
+    groups = [1] * 5
+    at = 0
+    named = granularity.axes or ()
     for axis in range(len(shape) - 1, -1, -1):
         is_kept = (axis in named) != bool(block)  # blocks run along the one axis that is named
         if shape[axis] > 1 or (block and not is_kept):  # other axes of one element belong to either kind
@@ -55,7 +58,8 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
                 return None
             groups[at] *= shape[axis]
     inner, length, kept, reduced, first = groups
-    outer, block = first * reduced * kept, min(block or length, length)
+    outer = first * reduced * kept
+    block = min(block or length, length)
     if reduced > 1:
         return Layout(outer, length, inner, block, 1, reduced * kept, kept, parameters, count)
     if length % block == 0:

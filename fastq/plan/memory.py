@@ -36,7 +36,8 @@ def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, .
     order = tuple(range(like.ndim)) if is_plain(like) else memory_order(like)
     if order == (view_order or tuple(range(like.ndim))):
         return None
-    strides, step = [0] * like.ndim, dtype.itemsize
+    strides = [0] * like.ndim
+    step = dtype.itemsize
     for axis in reversed(order):
         strides[axis], step = step, step * like.shape[axis]
     return Memory(tuple(strides[axis] for axis in view_order or range(like.ndim)), dtype)

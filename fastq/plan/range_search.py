@@ -30,7 +30,9 @@ Array = NDArray[Any]
 Ends = tuple[Array, Array]
 
 _LANES = REGISTER_BITS // 32  # of a register at most
-_FEW, _MANY_ELEMENTS = 8, 256  # candidates that are tried before others, if a part has this number of elements
+# candidates that are tried before others, if a part has this number of elements
+_FEW = 8
+_MANY_ELEMENTS = 256
 _ONE = np.ones(_LANES, np.float32)  # the weight of each element where there is no importance
 
 
@@ -42,13 +44,17 @@ class RangeSearch:
     """
 
     def __init__(self, x: Array, spec: OpSpec, request: Request) -> None:
-        granularity, compute, method = request.granularity, request.coding.compute, request.search
+        granularity = request.granularity
+        compute = request.coding.compute
+        method = request.search
         assert method is not None
         self.axis = granularity.kept[0] if granularity.block_size else None
-        self.order, self.granularity = _parts_first(x, granularity), granularity
+        self.order = _parts_first(x, granularity)
+        self.granularity = granularity
         view = x.transpose(self.order)
         self.compute, self.layout = compute, _layout(view.shape, granularity)
-        self.apart, self.scale = request.searches_ends_apart, spec.range_scheme.scale_dtype
+        self.apart = request.searches_ends_apart
+        self.scale = spec.range_scheme.scale_dtype
         self.shares = _shares(method, self.apart).astype(compute)
         self.stages = 1 if self.apart else len(self.shares)
         self.lanes_each = _lanes_each(self.shares.shape[1], compute, self.layout.block)
@@ -62,11 +68,14 @@ class RangeSearch:
         searched = self._plan(spec, view, method, True) if in_cache and alone else None
         plan = searched or self._plan(spec, view, method, False)
         assert plan is not None  # pieces of any size fit tiles
-        self.plan, self.sums_of = plan, 0 if searched else self.threads
+        self.plan = plan
+        self.sums_of = 0 if searched else self.threads
 
     def _plan(self, spec: OpSpec, view: Array, method: MSERange, whole: bool) -> LaunchPlan | None:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
-        layout, dtype, candidates = self.layout, native(view.dtype), self.candidates
+        layout = self.layout
+        dtype = native(view.dtype)
+        candidates = self.candidates
         scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
@@ -106,7 +115,8 @@ class RangeSearch:
 
     def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
         """Return the ends of the best ranges, by the sums of the errors of all."""
-        shares, moved = np.zeros((1, *low.shape), self.compute), np.zeros(low.shape, bool)
+        shares = np.zeros((1, *low.shape), self.compute)
+        moved = np.zeros(low.shape, bool)
         for stage in range(self.stages):
             errors = np.zeros((self.sums_of, *low.shape, self.candidates))
             found = np.asarray(shares[0], self.scale, order="C") if stage else None
@@ -114,7 +124,8 @@ class RangeSearch:
             run(row, x, None, found, None, errors, low, high)
             sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
             best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
-            shares, moved = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares, moved | (best > 0)
+            shares = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares
+            moved = moved | (best > 0)
         if self.apart:
             ends = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
         else:
@@ -124,7 +135,8 @@ class RangeSearch:
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
-        whole, where = importance.transpose(self.order), self.granularity
+        whole = importance.transpose(self.order)
+        where = self.granularity
         view = tuple(shape[axis] for axis in self.order)
         first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
         whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
@@ -181,9 +193,11 @@ def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:
 def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     """Return the layout of an array whose parts follow each other."""
     kept = len(shape) - 1 if granularity.block_size else len(granularity.kept)
-    rows, length = math.prod(shape[:kept]), math.prod(shape[kept:])
+    rows = math.prod(shape[:kept])
+    length = math.prod(shape[kept:])
     block = min(granularity.block_size or length, length)
     if length % block == 0:
         rows, length = 1, rows * length
-    blocks, unit = -(-length // block), block if rows == 1 else length
+    blocks = -(-length // block)
+    unit = block if rows == 1 else length
     return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)

@@ -64,7 +64,8 @@ def _reduce(ufunc: np.ufunc, x: Array) -> Any:
 
 def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield indices of parts of an array that follow each other in C order."""
-    axis, inner = len(shape), 1
+    axis = len(shape)
+    inner = 1
     while axis and inner * shape[axis - 1] <= _PIECE:
         axis -= 1
         inner *= shape[axis]

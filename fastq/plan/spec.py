@@ -99,8 +99,12 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
 
     The latter rounds as in the convention: for stochastic rounding it gives only parameters.
     """
-    coding, qtype, symmetric, half = request.coding, request.qtype, request.symmetric, request.half
-    rule, range_scheme = rule_of(coding, qtype)._replace(half=half.operations), GIVEN
+    coding = request.coding
+    qtype = request.qtype
+    symmetric = request.symmetric
+    half = request.half
+    rule = rule_of(coding, qtype)._replace(half=half.operations)
+    range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
@@ -110,7 +114,8 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
         range_scheme = RangeScheme(name, *written)
     codes, scales = _storages(qtype, request.saturate)
     packed = codes if qtype.packed and op != "fake" else None
-    arithmetic, draws = Arithmetic(rule, codes, scales), request.stochastic and not by_range
+    arithmetic = Arithmetic(rule, codes, scales)
+    draws = request.stochastic and not by_range
     spec = OpSpec(op, arithmetic, coding.codes, request.nan, range_scheme, packed_format=packed)
     return spec.drawn if draws else spec
 
@@ -132,7 +137,9 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType) -> Rule:
     """Return the arithmetic of a convention with given parameters."""
-    row, counts = coding.row, not qtype.element  # codes of float formats and tables do not count steps
+    # codes of float formats and tables do not count steps
+    row = coding.row
+    counts = not qtype.element
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
         quotient=row.quotient if row.quotient != "range" or counts else "divide",

@@ -36,8 +36,11 @@ class Calibrator:
         nan: str = "raise",
     ) -> None:
         self.request = request = calibrated(dtype, axis, symmetric, convention, nan)
-        self.dtype, self.axis, self.symmetric = request.qtype, request.axis, request.symmetric
-        self.convention, self.nan = convention, request.nan
+        self.dtype = request.qtype
+        self.axis = request.axis
+        self.symmetric = request.symmetric
+        self.convention = convention
+        self.nan = request.nan
         self.bins = (4096 if axis is None else 1024) if bins is None else as_int(bins, "bins")
         if self.bins not in [1 << k for k in range(4, 21)]:
             raise ValueError(f"bins must be a power of two from 16 to 2**20, not {self.bins}")
@@ -103,7 +106,8 @@ class Calibrator:
         """Return the range of a method for the histogram of each channel."""
         method = as_choice(method, "method", ("minmax", "percentile", "mse", "entropy"))
         percentile = as_float(percentile, "percentile", 0.0, 100.0)
-        quantized_bins, grid = as_int(quantized_bins, "quantized_bins"), as_int(grid, "grid")
+        quantized_bins = as_int(quantized_bins, "quantized_bins")
+        grid = as_int(grid, "grid")
         if quantized_bins not in range(2, (1 << 20) + 1, 2):
             raise ValueError(f"quantized_bins must be even and from 2 to {1 << 20}, not {quantized_bins}")
         if grid not in range(1, 10_001):
@@ -125,7 +129,9 @@ class Calibrator:
         lo, hi, counts = self._seen_everywhere()
         means = np.empty(lo.shape)
         for part in np.ndindex(lo.shape):
-            low, high, squares = float(lo[part]), float(hi[part]), []
+            low = float(lo[part])
+            high = float(hi[part])
+            squares = []
             exponent = exponent_of(max(-low, high, 0.0), self.bins)
             for k, count in enumerate(counts[part].tolist(), -self.bins):
                 middle = min(max(k + 0.5, math.ldexp(low, -exponent)), math.ldexp(high, -exponent))
@@ -140,7 +146,8 @@ class Calibrator:
     @np.errstate(over="ignore", under="ignore")  # values may be infinite, and their errors may underflow
     def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> list[Array]:
         """Try one range after the other, on the middles of bins."""
-        best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
+        best = np.full(lo.shape, np.inf)
+        ends = [lo.copy(), hi.copy()]
         middles = np.empty(counts.shape)
         for part in np.ndindex(lo.shape):
             exponent = exponent_of(max(float(-lo[part]), float(hi[part]), 0.0), self.bins)
@@ -185,7 +192,8 @@ def edges_of(lo: float, hi: float, bins: int) -> NDArray[np.float64]:
 
 def _used(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return a histogram without the empty bins at both ends."""
-    bins, k = counts.size // 2, 0
+    bins = counts.size // 2
+    k = 0
     while not counts[k] and not counts[-1 - k] and k < bins - 1:
         k += 1
     return counts[k : 2 * bins - k], edges[k : 2 * bins + 1 - k]
@@ -201,15 +209,18 @@ def percentile_range(
         magnitudes = counts[bins:] + counts[:bins][::-1]
         end = edges[bins:][np.searchsorted(np.cumsum(magnitudes / magnitudes.sum()), percentile / 100.0)]
         return -end, end
-    shares, cut = np.cumsum(counts / counts.sum()), (100.0 - percentile) / 200.0
+    shares = np.cumsum(counts / counts.sum())
+    cut = (100.0 - percentile) / 200.0
     return edges[np.searchsorted(shares, cut)], edges[np.searchsorted(shares, 1.0 - cut)]
 
 
 def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> tuple[float, float]:
     """Return the range of least divergence, step by step as in onnxruntime's `get_entropy_threshold`."""
     # contract 17.6
-    middle, half = counts.size // 2, quantized_bins // 2
-    ranges, divergences = [(edges[0], edges[-1])], [np.inf]
+    middle = counts.size // 2
+    half = quantized_bins // 2
+    ranges = [(edges[0], edges[-1])]
+    divergences = [np.inf]
     for i in range(half, middle + 1):
         start, stop = middle - i, min(middle + i + 1, counts.size)
         p = counts[start:stop].copy()
@@ -229,7 +240,8 @@ def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantiz
 
 
 def _smoothed(counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    zeros, others = (counts == 0).astype(np.float32), (counts != 0).astype(np.float32)
+    zeros = (counts == 0).astype(np.float32)
+    others = (counts != 0).astype(np.float32)
     smooth = counts.astype(np.float32)
     smooth += 0.0001 * zeros + (-0.0001 * float(zeros.sum()) / float(others.sum())) * others
     return smooth

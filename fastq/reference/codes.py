@@ -39,7 +39,8 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
     x, scale, zero_point = (each.astype(ftype) for each in (x, stored, zero_point))
     inside = row.zero_point_inside
     if row.zero_point == "offset":
-        x, inside = in_half(x - zero_point, half), False
+        x = in_half(x - zero_point, half)
+        inside = False
         zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
     if row.quotient == "divide":
         ratio = x / scale
@@ -61,7 +62,8 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
 def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) -> Array:
     """Return the steps for float codes and for formats with their own scales."""
-    ftype, own = compute_dtype(x.dtype).type, p.dtype.block_size > 0
+    ftype = compute_dtype(x.dtype).type
+    own = p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return floats.in_scales(x.astype(ftype), scale)
@@ -79,7 +81,9 @@ def encode(
     """Quantize `x` to unpacked codes, in the storage dtype of the format."""
     # contract 2.2 and 7.1
     bits = None if noise is None else numbers(noise, x.shape)
-    form, where, codes = p.dtype.float_format, positions(x, p, precision, bits), np.empty_like(x, p.dtype.storage)
+    form = p.dtype.float_format
+    where = positions(x, p, precision, bits)
+    codes = np.empty_like(x, p.dtype.storage)
     if form is not None:
         codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
         return codes
@@ -96,7 +100,9 @@ def decode(codes: Array, p: QParams) -> Array:
         return _values_by_format(codes, p)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (spread(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    scale, zero_point, inside = stored.astype(ftype), zero_point.astype(ftype), ftype.type(row.decode == "middle") / 2
+    scale = stored.astype(ftype)
+    zero_point = zero_point.astype(ftype)
+    inside = ftype.type(row.decode == "middle") / 2
     if row.zero_point != "offset":
         return np.asarray((codes.astype(ftype) - zero_point + inside) * scale)
     steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + inside
@@ -109,7 +115,8 @@ def decode(codes: Array, p: QParams) -> Array:
 def _values_by_format(codes: Array, p: QParams) -> Array:
     """Return the values of float codes and of codes in formats with their own scales."""
     steps = blocks.value_steps(p) if p.dtype.block_size else p.scale.astype(p.compute_dtype)
-    ftype, row = steps.dtype, p.dtype.float_format
+    ftype = steps.dtype
+    row = p.dtype.float_format
     scale = spread(steps, codes.shape, p.axis, p.block_size)
     return np.asarray((codes if row is None else floats.decoded(codes, row)).astype(ftype) * scale)
 
@@ -141,7 +148,8 @@ def _fused(x: Array, factor: Array, term: Array) -> Array:
     The product is exact in float64. The sum is rounded to odd there: a second rounding then finds no tie that the exact
     sum does not have (Boldo and Melquiond 2008).
     """
-    product, addend = x.astype(np.float64) * factor, term.astype(np.float64)
+    product = x.astype(np.float64) * factor
+    addend = term.astype(np.float64)
     total = product + addend
     part = total - product
     error = (product - (total - part)) + (addend - part)

@@ -15,7 +15,8 @@ from fastq.system.dtypes import Array
 def in_scales(x: Array, scale: Array) -> Array:
     """Return values in units of the scales of codebooks: products with the reciprocal, limited by the least scale."""
     # contract 10.2
-    one, least = x.dtype.type(1), x.dtype.type(LEAST_SCALE)
+    one = x.dtype.type(1)
+    least = x.dtype.type(LEAST_SCALE)
     return np.asarray(x * (one / np.maximum(scale, least)))
 
 
@@ -28,7 +29,8 @@ def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
     code = (codes if codes.dtype.kind in "iu" else codes.view(f"u{codes.itemsize}")).astype(np.int64)
     negative = (code >> (row.bits - 1) == 1) & row.sign
     magnitude = code & ((1 << (row.bits - row.sign)) - 1)
-    field, fraction = magnitude >> row.mantissa, magnitude & ((1 << row.mantissa) - 1)
+    field = magnitude >> row.mantissa
+    fraction = magnitude & ((1 << row.mantissa) - 1)
     subnormal = (field == 0) & (row.mantissa > 0)
     whole = np.where(subnormal, fraction, fraction + (1 << row.mantissa)).astype(np.float64)
     values = np.ldexp(whole, np.where(subnormal, 1, field) - row.bias - row.mantissa)

@@ -39,7 +39,8 @@ def quantize(
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
     """Return the blocks of `data`: arguments, result and errors are those of `fastq.gguf.quantize`."""
-    form, data = formats.as_block_format(qtype, to_write=True), as_input(data, "data")
+    form = formats.as_block_format(qtype, to_write=True)
+    data = as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
     weights = None if imatrix is None else as_imatrix(imatrix, data.shape, form.group)[0]
@@ -62,7 +63,8 @@ def quantize(
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
     """Return the values of blocks: arguments, result and errors are those of `fastq.gguf.dequantize`."""
-    form, data = formats.as_block_format(qtype), as_array(data, "data")
+    form = formats.as_block_format(qtype)
+    data = as_array(data, "data")
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")
     rows, shape = _rows(data, form.nbytes, form.size, form)
@@ -118,7 +120,8 @@ def _searched(x: Array, weights: Array, form: formats.ScaledFormat) -> Numbers:
 def _scaled(x: Array, form: formats.ScaledFormat) -> Numbers:
     """Return blocks whose scale is a fraction of their range or of their largest magnitude."""
     columns = np.ascontiguousarray(x.T)
-    least, extent = np.zeros(len(x), F), at(columns, np.abs(columns).argmax(axis=0))
+    least = np.zeros(len(x), F)
+    extent = at(columns, np.abs(columns).argmax(axis=0))
     if form.has_minimum:
         least = at(columns, columns.argmin(axis=0))
         extent = x.max(axis=1) - least

@@ -18,7 +18,8 @@ def pack(numbers: Numbers, form: BlockFormat) -> Array:
     count = len(next(iter(numbers.values())))
     blocks = np.zeros((count, form.nbytes), np.uint8)
     for field in form.fields_of(*numbers):
-        first, width = field.first, form.width(field.of)
+        first = field.first
+        width = form.width(field.of)
         parts = numbers[field.of][:, first : first + field.numbers].astype(np.int64)
         parts = parts.reshape(count, field.words // field.stride, field.parts, field.stride)
         words = _fraction(parts) if field.base == 3 else _placed(parts, field, width)
@@ -95,7 +96,9 @@ def numbers_of(codes: Array, form: BlockFormat) -> Array:
 
 def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
     """Return points of a grid with signs, or with an eighth added to or subtracted from each coordinate."""
-    points, signs, scales = form.grid.points[numbers["codes"]].astype(F), numbers["signs"], numbers["scales"].astype(F)
+    points = form.grid.points[numbers["codes"]].astype(F)
+    signs = numbers["signs"]
+    scales = numbers["scales"].astype(F)
     count = len(points)
     if form.width("signs") == 7:
         signs = signs | np.bitwise_xor.reduce(signs[..., None] >> np.arange(7) & 1, axis=-1) << 7
@@ -134,7 +137,8 @@ def float_steps(scales: Array, form: FloatFormat) -> Array:
     if form.scale == "e8m0":
         steps: Array = np.ldexp(F(1), np.minimum(scales, 255) - 128).astype(F)
         return steps
-    exponent, mantissa = scales >> 3 & 15, (scales & 7).astype(F)
+    exponent = scales >> 3 & 15
+    mantissa = (scales & 7).astype(F)
     value = np.where(exponent == 0, np.ldexp(mantissa, -9), np.ldexp(1 + mantissa / F(8), exponent - 7)).astype(F)
     return np.where((scales == 0) | (scales == 0x7F), F(0), value * F(0.5))
 

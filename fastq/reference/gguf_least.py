@@ -60,7 +60,8 @@ class Part(NamedTuple):
 def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat) -> Numbers:
     """Return the numbers of blocks, replaced in sub-blocks where the new ones have less error."""
     # contract 22.1, 22.4 and 22.5
-    kept, w = pack(numbers, form), np.ones_like(x) if weights is None else weights
+    kept = pack(numbers, form)
+    w = np.ones_like(x) if weights is None else weights
     numbers = unpack(kept, form)
     unit = _float(numbers["d"][:, 0]) if form.count("scales") else np.ones(len(x), F)
     of_subs = (sub_blocks(each, form.sub) for each in (x, w, values(kept, form)))
@@ -119,7 +120,9 @@ def _numbers(candidates: Candidates) -> Iterator[np.float32]:
 
 def _trials(search: Part, scale: Array) -> Iterator[Parameters]:
     """Yield parameters to try, as they are stored."""
-    x, form, zero = search.x, search.form, np.zeros_like(scale)
+    x = search.x
+    form = search.form
+    zero = np.zeros_like(scale)
     if form.has_minimum:
         assert isinstance(form, ScaledFormat)
         low, high = x.min(axis=0), x.max(axis=0)
@@ -151,7 +154,10 @@ def _least_squares(search: Part, scale: Array, low: Array) -> Parameters:
     if not search.form.has_minimum:
         return half(total(weighted * x) / sum_l2), low
     y = x - low
-    sum_w, sum_y, sum_l, sum_ly = total(w), total(w * y), total(weighted), total(weighted * y)
+    sum_w = total(w)
+    sum_y = total(w * y)
+    sum_l = total(weighted)
+    sum_ly = total(weighted * y)
     determinant = sum_w * sum_l2 - sum_l * sum_l
     least = low + (sum_l2 * sum_y - sum_l * sum_ly) / determinant
     return half((sum_w * sum_ly - sum_l * sum_y) / determinant), half(least)

@@ -37,7 +37,8 @@ def _levels(multiple: Array, count: int) -> Array:
 
 def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
     """Scales, codes and signs of sub-blocks; axis 0 of x are the values of one."""
-    search, steps = form.search, F(2 * len(form.grid.levels) - 1)
+    search = form.search
+    steps = F(2 * len(form.grid.levels) - 1)
     assert search is not None
     minus = ~(x >= 0).reshape(-1, 8, x.shape[1])
     if form.width("signs") == 7:
@@ -54,19 +55,23 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
         return total(w * magnitudes * q), total(w * q * q)
 
     codes = np.zeros((len(x) // form.grid.width, x.shape[1]), np.int64)
-    off, scale, best = np.full(codes.shape, search.takes_all_again), largest / steps, np.zeros_like(largest)
+    off = np.full(codes.shape, search.takes_all_again)
+    scale = largest / steps
+    best = np.zeros_like(largest)
     for k in range(-search.last, search.last + 1):
         inverse = (steps + F(search.delta) * F(k)) / largest
         tried, tried_off = taken(inverse, F(1) / inverse)
         sum_xq, sum_q2 = sums(tried)
-        fitted, better = sum_xq / sum_q2, (sum_q2 > 0) & (sum_xq * sum_xq > best * sum_q2)
+        fitted = sum_xq / sum_q2
+        better = (sum_q2 > 0) & (sum_xq * sum_xq > best * sum_q2)
         new = (fitted, fitted * sum_xq, tried, tried_off)
         scale, best, codes, off = chosen(better, new, (scale, best, codes, off))
     again = off.any(axis=0) & (scale > 0)
     codes = np.where(again & (off | search.takes_all_again), taken(F(1) / scale, scale)[0], codes)
     sum_xq, sum_q2 = sums(codes)
     scale = np.where(again & (sum_q2 > 0), sum_xq / sum_q2, scale)
-    used, turned = largest >= F(search.tiny), scale < 0
+    used = largest >= F(search.tiny)
+    turned = scale < 0
     bits = ((minus ^ turned) << np.arange(8)[:, None]).sum(axis=1) & (1 << form.width("signs")) - 1
     return np.where(used, np.abs(scale), F(0)), np.where(used, codes, 0), np.where(used, bits, 0)
 
@@ -75,7 +80,8 @@ def _nearest_points(
     x: Array, roots: Array, inverse: Array, step: Array, grid: Grid, shells: int
 ) -> tuple[Array, Array]:
     """Codes of the points of least error of the neighbours of positions, and where a position is not a point."""
-    count, shape = len(grid.levels), (-1, grid.width, x.shape[1])
+    count = len(grid.levels)
+    shape = (-1, grid.width, x.shape[1])
     levels = _levels(inverse * x, count).reshape(shape)
     neighbours, is_point = _neighbours(grid, shells)
     place = (levels * count ** np.arange(grid.width)[:, None]).sum(axis=1)

@@ -52,7 +52,8 @@ def fit_range(
     low, high = at(x, x.argmin(axis=0)), x.max(axis=0)
     low = np.where(low > 0, F(0), low)
     flat = high <= low
-    sum_w, sum_x = np.add.accumulate(w, axis=0)[-1], np.add.accumulate(w * x, axis=0)[-1]
+    sum_w = np.add.accumulate(w, axis=0)[-1]
+    sum_x = np.add.accumulate(w * x, axis=0)[-1]
 
     def codes_for(inverse: Array) -> Array:
         return np.clip(nearest(inverse * (x - low)), 0, steps).astype(F)
@@ -62,12 +63,15 @@ def fit_range(
         return total(w * (np.abs(miss) if absolute else miss * miss))
 
     inverse = F(steps) / (high - low)
-    scale, codes = F(1) / inverse, codes_for(inverse)
+    scale = F(1) / inverse
+    codes = codes_for(inverse)
     best = error(scale, low, codes)
     for k in range(candidates.last + 1):
         wanted = F(candidates.first) + F(candidates.delta) * F(k) + F(steps)
         tried = codes_for(wanted / (high - low))
-        sum_l, sum_l2, sum_xl = total(w * tried), total(w * tried * tried), total(w * tried * x)
+        sum_l = total(w * tried)
+        sum_l2 = total(w * tried * tried)
+        sum_xl = total(w * tried * x)
         determinant = sum_w * sum_l2 - sum_l * sum_l
         new_scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
         new_low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
@@ -84,7 +88,8 @@ def _least_squares(tries: Iterator[tuple[Array, Array, Array]]) -> tuple[Array, 
     scale = np.where(sum_l2 == 0, F(0), sum_xl / sum_l2)
     best = scale * sum_xl
     for tried, sum_xl, sum_l2 in tries:
-        fitted, better = sum_xl / sum_l2, (sum_l2 > 0) & (sum_xl * sum_xl > best * sum_l2)
+        fitted = sum_xl / sum_l2
+        better = (sum_l2 > 0) & (sum_xl * sum_xl > best * sum_l2)
         codes, scale, best = chosen(better, (tried, fitted, fitted * sum_xl), (codes, scale, best))
     return scale, codes
 
@@ -114,9 +119,11 @@ def _in_turn(
     sum_xl, sum_l2 = sums
     for _ in range(5):
         for i in range(len(x)):
-            xl, l2 = sum_xl - w[i] * x[i] * codes[i], sum_l2 - w[i] * codes[i] * codes[i]
+            xl = sum_xl - w[i] * x[i] * codes[i]
+            l2 = sum_l2 - w[i] * codes[i] * codes[i]
             new = code_of(x[i] * l2 / xl).astype(F)
-            new_xl, new_l2 = xl + w[i] * x[i] * new, l2 + w[i] * new * new
+            new_xl = xl + w[i] * x[i] * new
+            new_l2 = l2 + w[i] * new * new
             better = (xl > 0) & (new != codes[i]) & ((l2 if has_others else new_l2) > 0)
             better &= new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2
             codes[i] = np.where(better, np.mod(new, F(256)) if has_others else new, codes[i])
@@ -126,7 +133,8 @@ def _in_turn(
 
 def fit_signed_in_turn(x: Array, steps: int) -> tuple[Array, Array]:
     """Choose a scale for codes -steps..steps - 1, changing one code after the other; scales and codes + steps."""
-    largest, w = first_largest(x), x * x
+    largest = first_largest(x)
+    w = x * x
 
     def code_of(quotient: Array) -> Array:
         return np.clip(nearest(quotient), -steps, steps - 1)
@@ -169,7 +177,8 @@ def nearest_of_codebook(x: Array) -> Array:
 
 def fit_codebook(x: Array, w: Array) -> Array:
     """Choose the scale of numbers of the codebook by weighted least squares."""
-    table, largest = np.array(CODEBOOK, F), first_largest(x)
+    table = np.array(CODEBOOK, F)
+    largest = first_largest(x)
     inverses = (F(1) / (-largest / table[0]), *(F(k + CODEBOOK[0]) / largest for k in range(-7, 8)))
     tries = (table[nearest_of_codebook(inverse * x)] for inverse in inverses)
     scale, _ = _least_squares((tried, total(w * tried * x), total(w * tried * tried)) for tried in tries)

@@ -46,27 +46,31 @@ def quantize_super(x: Array, imatrix: Array | None, form: SuperFormat) -> Number
 
 
 def _with_minimum(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
-    parts, two_bits = sub_blocks(x, form.sub), form.bits == 2
+    parts = sub_blocks(x, form.sub)
+    two_bits = form.bits == 2
     if imatrix is None:
         weights = [np.abs(part) if two_bits else _flat_weights(part) for part in parts]
     else:
         weights = sub_blocks(importance(x, imatrix, 1 if two_bits else 2), form.sub)
     candidates = form.candidates if imatrix is None else WEIGHTED_CANDIDATES
     assert candidates is not None
-    pairs, absolute = zip(parts, weights, strict=True), two_bits and imatrix is None
+    pairs = zip(parts, weights, strict=True)
+    absolute = two_bits and imatrix is None
     fits = [search.fit_range(part, w, form.steps, candidates, absolute) for part, w in pairs]
     scales, minima, fitted = zip(*fits, strict=True)
     both = np.stack(scales), np.stack(minima)
     if imatrix is None:
         (d, scale_codes), (dmin, minimum_codes) = (_shared(each, form) for each in both)
     else:
-        sums, steps = np.stack([total(w) for w in weights]), form.scale_steps
+        sums = np.stack([total(w) for w in weights])
+        steps = form.scale_steps
         (d, scale_codes), (dmin, minimum_codes) = (search.fit_positive(each, sums, steps) for each in both)
         if form.bits == 5:
             scale_codes, minimum_codes = (np.minimum(each, steps) for each in (scale_codes, minimum_codes))
     numbers = {"d": half_bits(d), "min": half_bits(dmin), "scales": scale_codes.T, "mins": minimum_codes.T}
     stored = unpack(pack(numbers, form), form)  # of codes beyond the largest one bits fall into others
-    step, least = half(d) * stored["scales"].T.astype(F), half(dmin) * stored["mins"].T.astype(F)
+    step = half(d) * stored["scales"].T.astype(F)
+    least = half(dmin) * stored["mins"].T.astype(F)
     return numbers | {"codes": _codes(parts, step, least, fitted, 0, form.steps)}
 
 
@@ -86,14 +90,17 @@ def _shared(parameters: Array, form: SuperFormat) -> tuple[Array, Array]:
 
 
 def _signed(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
-    parts, three_bits, steps = sub_blocks(x, form.sub), form.bits == 3, form.steps
+    parts = sub_blocks(x, form.sub)
+    three_bits = form.bits == 3
+    steps = form.steps
     if three_bits and imatrix is None:
         fits = [search.fit_signed_in_turn(part, steps) for part in parts]
     else:
         w = x * x if imatrix is None else importance(x, imatrix, 2) if three_bits else imatrix
         weights = sub_blocks(w, form.sub)
         fits = [search.fit_signed(part, w, steps) for part, w in zip(parts, weights, strict=True)]
-    scales, fitted = np.stack([scale for scale, _ in fits]), [codes for _, codes in fits]
+    scales = np.stack([scale for scale, _ in fits])
+    fitted = [codes for _, codes in fits]
     if three_bits and imatrix is not None:
         d, scale_codes = search.fit_signed(scales, np.stack([total(w) for w in weights]), form.scale_steps)
         scale_codes = scale_codes - form.scale_steps

@@ -66,7 +66,8 @@ def quantize(
 
     ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even.
     """
-    x, noise = as_input(x), noise_of(options.get("rounding"), rng)
+    x = as_input(x)
+    noise = noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
@@ -90,7 +91,8 @@ def quantize_linear(
 ) -> Array:
     """Return the codes of `x` as ONNX's QuantizeLinear does: ``clamp(rint(x / scale) + zero_point)``."""
     # contract 7.2
-    x, noise = as_input(x), noise_of(options.get("rounding"), rng)
+    x = as_input(x)
+    noise = noise_of(options.get("rounding"), rng)
     known = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
     asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
@@ -111,7 +113,8 @@ def requantize(
 ) -> Array:
     """Return the codes of int32 accumulators: ``clamp(round((acc + bias) * multiplier) + zero_point)``."""
     # contract 13.1
-    acc, bias = as_array(acc, "acc"), None if bias is None else as_array(bias, "bias")
+    acc = as_array(acc, "acc")
+    bias = None if bias is None else as_array(bias, "bias")
     clamp = None if clamp is None else requantization.as_clamp(clamp)
     named_options = named.RequantizeOptions(
         dtype=dtype, clamp=clamp, key=bias if bias is None else (bias.dtype,), **options
@@ -135,7 +138,9 @@ def dequantize_linear(
 ) -> Array:
     """Return the values of unpacked `codes`, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     # contract 1.5
-    codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), named.ValuesOptions(**options)
+    codes = as_array(codes, "codes")
+    given = dtype_of(scale, "scale")
+    asked = named.ValuesOptions(**options)
     wanted = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(given))
     request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
@@ -165,7 +170,8 @@ def fake_quantize(
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it."""
     # contract 7.4
-    x, noise = as_input(x), noise_of(options.get("rounding"), rng)
+    x = as_input(x)
+    noise = noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p = parameters()
@@ -175,7 +181,8 @@ def fake_quantize(
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest element of each range, in the dtype of `x`."""
     # contract 1.6
-    x, asked = as_input(x), named.MinMaxOptions(**options)
+    x = as_input(x)
+    asked = named.MinMaxOptions(**options)
     where = requests.ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
@@ -208,7 +215,8 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
     """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
-    x, given = as_input(x), named.BinarizeOptions(**options)
+    x = as_input(x)
+    given = named.BinarizeOptions(**options)
     asked = packing.binarize(x.dtype, x.shape, given)
     values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
@@ -272,7 +280,8 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
 def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return what parameters are asked for, and what computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
-    qtype, where = request.qtype, request.granularity
+    qtype = request.qtype
+    where = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 
     def parameters() -> QParams:
@@ -281,7 +290,8 @@ def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | Non
         lo, hi = range_of(number, where)
         spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), where)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
-        asked, method = RangeParameters(request, spoiled, tensor_scale), request.search
+        asked = RangeParameters(request, spoiled, tensor_scale)
+        method = request.search
         return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method, weights))
 
     return request, parameters

@@ -46,7 +46,8 @@ def from_range(
     if row.includes_zero or symmetric:
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
     first, last = (ptype(code) for code in codes)
-    middle, form = np.rint((first + last) / 2), FLOAT_FORMATS[stored] if stored else None
+    middle = np.rint((first + last) / 2)
+    form = FLOAT_FORMATS[stored] if stored else None
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
     if symmetric and row.symmetric_extreme == "signed":
@@ -120,7 +121,8 @@ def _ends_of_few_digits(form: FloatFormat | None, ftype: Any) -> tuple[float, fl
 
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any, row: Convention, compute: Any, half: str) -> Array:
     """Return the scale, by way of wider numbers where the span is infinite; at most the largest number, as of 1 bit."""
-    span, ftype = np.asarray(hi - lo), lo.dtype.type
+    span = np.asarray(hi - lo)
+    ftype = lo.dtype.type
     if row.span_type == "compute":
         return np.asarray((hi.astype(compute) - lo.astype(compute)).astype(ftype) / steps)
     if half:

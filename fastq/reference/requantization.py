@@ -39,9 +39,11 @@ def _by_float(acc: Array, factor: Array, term: Array | None) -> Array:
 def _fixed_point(multiplier: Array) -> tuple[Array, Array]:
     """Return multipliers as integers of 31 bits, in units of ``2**(shift - 31)``, and their shifts."""
     fraction, exponent = np.frexp(multiplier)
-    units, shift = np.floor(fraction * 2.0**31 + 0.5).astype(np.int64), exponent.astype(np.int64)
+    units = np.floor(fraction * 2.0**31 + 0.5).astype(np.int64)
+    shift = exponent.astype(np.int64)
     carried = units == 2**31
-    units, shift = np.where(carried, 2**30, units), shift + carried
+    units = np.where(carried, 2**30, units)
+    shift = shift + carried
     return np.where(shift < -31, 0, units), np.where(shift < -31, 0, shift)
 
 

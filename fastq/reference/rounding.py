@@ -19,7 +19,8 @@ def rounded(x: Array, asked: BitRounding) -> Array:
     """Return x rounded to the bits that are kept of each element, NaN as it is."""
     # contract 23.1, 23.4 and 23.5
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type
-    bits, mantissa = x.view(unsigned), np.finfo(x.dtype).nmant
+    bits = x.view(unsigned)
+    mantissa = np.finfo(x.dtype).nmant
     kept: Any = asked.keepbits
     if asked.digits is not None:
         kept = _kept(x, asked.digits)
@@ -29,7 +30,8 @@ def rounded(x: Array, asked: BitRounding) -> Array:
     unit = unsigned(1) << np.minimum(mantissa - kept, mantissa).clip(0).astype(unsigned)
     sign = bits & (unsigned(1) << unsigned(8 * x.dtype.itemsize - 1))
     quotient, rest = np.divmod(bits - sign, unit)
-    tie, odd = rest * unsigned(2) == unit, quotient & unsigned(1) == 1
+    tie = rest * unsigned(2) == unit
+    odd = quotient & unsigned(1) == 1
     up = (rest * unsigned(2) > unit) | (tie & (odd | (asked.rounding == "half_away")))
     result = (((quotient + up.astype(unsigned)) * unit) | sign).view(x.dtype)
     return np.where(np.isfinite(x), result, x)
@@ -47,15 +49,18 @@ def _kept(x: Array, digits: int) -> Any:
 def counted(x: Array, axis: int) -> BitInformation:
     """Return how often bits of neighbours along an axis were 00, 01, 10 and 11; pairs with NaN are left out."""
     # contract 23.6
-    unsigned, info = np.dtype(f"u{x.dtype.itemsize}").type, np.finfo(x.dtype)
-    bits, lowest = x.view(unsigned).astype(object), 1 << info.nmant
+    unsigned = np.dtype(f"u{x.dtype.itemsize}").type
+    info = np.finfo(x.dtype)
+    bits = x.view(unsigned).astype(object)
+    lowest = 1 << info.nmant
     field = bits // lowest % (1 << info.iexp)
     exponent = field - (info.maxexp - 1)
     signed = np.where(exponent < 0, 1 << info.iexp - 1, 0) | np.abs(exponent)
     words = np.moveaxis(bits + (signed - field) * lowest, axis, 0)
     known = ~np.moveaxis(np.isnan(x), axis, 0)
     both = known[:-1] & known[1:]
-    first, second = words[:-1][both], words[1:][both]
+    first = words[:-1][both]
+    second = words[1:][both]
     counts = np.zeros((info.bits, 2, 2), np.int64)
     for k, pairs in enumerate(counts):
         place = info.bits - 1 - k

@@ -37,7 +37,8 @@ class RangeParameters:
 
     def of(self, lo: Array, hi: Array, finite: bool = True) -> QParams:
         """Return the parameters of the ranges from lo to hi; with `finite` no scale may be infinite."""
-        request, qtype = self.request, self.request.qtype
+        request = self.request
+        qtype = self.request.qtype
         where = qtype, request.axis, request.granularity.block_size, request.symmetric, request.convention
         if qtype.block_size:
             scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
@@ -65,7 +66,8 @@ def least_error(
 
     def best(ranges: Iterable[tuple[Array, Array, Array]], unit: Array) -> list[Array]:
         """Return the shares and the ends of the ranges with the least error."""
-        least, found = np.full(lo.shape, np.inf), [np.ones_like(lo), lo, hi]
+        least = np.full(lo.shape, np.inf)
+        found = [np.ones_like(lo), lo, hi]
         for each in ranges:
             p = parameters.of(each[1], each[2], finite=False)
             error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
@@ -84,12 +86,14 @@ def least_error(
 
 def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Iterator[tuple[Array, Array, Array]]:
     """Yield the ranges to try, in order, each with its share; an end that overflows is the largest number."""
-    ftype, most = lo.dtype.type, np.finfo(lo.dtype).max
+    ftype = lo.dtype.type
+    most = np.finfo(lo.dtype).max
     if not request.searches_ends_apart:
         yield from (_shared(np.full_like(lo, p), lo, hi) for p in method.ratios)
         return
     for up, down in method.ends_apart.T:
-        start, end = ftype(1 - up) * lo + ftype(up) * hi, ftype(1 - down) * hi + ftype(down) * lo
+        start = ftype(1 - up) * lo + ftype(up) * hi
+        end = ftype(1 - down) * hi + ftype(down) * lo
         yield np.ones_like(lo), np.clip(start, -most, most), np.clip(end, -most, most)
 
 
@@ -103,7 +107,8 @@ def _shared(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
 def _units_of_one(p: QParams, parameters: RangeParameters, ftype: np.dtype[Any]) -> Array:
     """Return how many units an error of 1 has: a power of two for each range."""
     first, last = parameters.request.coding.codes
-    form, bits = p.dtype.float_format, min(math.frexp(last - first)[1] - 1, MOST_BITS)
+    form = p.dtype.float_format
+    bits = min(math.frexp(last - first)[1] - 1, MOST_BITS)
     steps = (blocks.steps(p) if p.dtype.block_size else np.abs(p.scale)).astype(ftype)
     if p.tensor_scale is not None:
         steps = np.asarray(steps * p.tensor_scale.astype(ftype))
@@ -134,6 +139,7 @@ def _error(
 
 def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Array:
     """Return importance as whole numbers relative to the largest one of each part."""
-    everywhere, most = np.broadcast_to(importance, shape), 2.0 ** bits_of_weights(shape, where) - 1
+    everywhere = np.broadcast_to(importance, shape)
+    most = 2.0 ** bits_of_weights(shape, where) - 1
     largest = spread(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
     return np.rint(everywhere / np.where(largest > 0, largest, 1) * most)

@@ -44,7 +44,8 @@ class BitRounding(NamedTuple):
 def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     """Return the request of `fastq.bitround`, for values of a dtype."""
     as_floats(dtype)
-    dtype, given = native(dtype), {name: each for name, each in options._asdict().items() if name != "convention"}
+    dtype = native(dtype)
+    given = {name: each for name, each in options._asdict().items() if name != "convention"}
     named = [name for name, each in given.items() if each is not None]
     if len(named) != 1:
         raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(named) or 'none'}")

@@ -21,7 +21,9 @@ from fastq.system.arguments import as_array, native
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
-MOST_BITS, ALL_BITS = 16, 33  # bits of a weight, and of the sum of the weights of a part
+# bits of a weight, and of the sum of the weights of a part
+MOST_BITS = 16
+ALL_BITS = 33
 
 
 def weighed_axis(ndim: int, where: Granularity) -> int:

@@ -28,7 +28,8 @@ class Noise(NamedTuple):
 
 def steps_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the distance of neighbours in an array along each axis."""
-    steps, step = [], 1
+    steps = []
+    step = 1
     for size in reversed(shape):
         steps.append(step)
         step *= size

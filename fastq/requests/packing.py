@@ -77,7 +77,8 @@ def binarize(dtype: DType, shape: Shape, options: BinarizeOptions) -> Packing:
     """Return the request of `fastq.binarize`, for values of a dtype and shape."""
     check_input(dtype)
     check_nan(options.nan)
-    axis, wanted = _axis(options.axis, len(shape), "x"), "uint8 or int8"
+    axis = _axis(options.axis, len(shape), "x")
+    wanted = "uint8 or int8"
     bitorder = as_choice(options.bitorder, "bitorder", ("little", "big"))
     stored = as_dtype(options.dtype, "dtype", wanted)
     if stored not in (np.uint8, np.int8):

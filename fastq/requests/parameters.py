@@ -52,7 +52,8 @@ class ParameterRules(NamedTuple):
 
     def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
         """Return parameters in the dtypes that kernels read."""
-        scale, tensor = self.ready_scale(scale), self.ready_tensor_scale(tensor_scale)
+        scale = self.ready_scale(scale)
+        tensor = self.ready_tensor_scale(tensor_scale)
         return Parameters(scale, self.ready_zero_point(zero_point, scale), tensor)
 
     def ready_scale(self, scale: Any) -> Array:
@@ -74,7 +75,9 @@ class ParameterRules(NamedTuple):
 
     def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
         """Return zero points in the dtype that kernels read, for prepared scales."""
-        qtype, row, shape = self.qtype, self.convention, scale.shape
+        qtype = self.qtype
+        row = self.convention
+        shape = scale.shape
         if zero_point is None:
             return np.zeros(shape, self.zero_point_dtype)
         are_codes = row.zero_point == "integer" and qtype.has_zero_point
@@ -94,7 +97,8 @@ class ParameterRules(NamedTuple):
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
         if self.qtype.scale_element:
-            qtype, wanted = self.qtype, FLOAT_FORMATS[self.qtype.scale_element].dtype
+            qtype = self.qtype
+            wanted = FLOAT_FORMATS[self.qtype.scale_element].dtype
             if self.block_size != qtype.block_size:
                 raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {self.block_size}")
             if dtype != wanted:
@@ -138,7 +142,8 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
     given, ready = _scale_in(scale, rules)
     if rules.decodes and given.dtype.name == _POWERS:
         return ready
-    size, least = np.abs(ready) if signed else ready, 0.0 if zero else float(np.finfo(compute).smallest_subnormal)
+    size = np.abs(ready) if signed else ready
+    least = 0.0 if zero else float(np.finfo(compute).smallest_subnormal)
     if size.size == 1:
         if least <= size.item() < np.inf:
             return ready
@@ -279,7 +284,8 @@ def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
     The elements of those that have these dtypes are checked at each call, by the driver.
     """
     wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
-    scale, zero_point = params.scale, params.zero_point
+    scale = params.scale
+    zero_point = params.zero_point
     if type(scale) is type(zero_point) is np.ndarray:  # `with_values` takes anything
         are_read = scale.dtype == rules.scale_dtype and zero_point.dtype == rules.zero_point_dtype
         fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute

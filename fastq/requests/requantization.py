@@ -22,7 +22,8 @@ Shape = tuple[int, ...]
 
 SUMS = np.dtype(np.int32)
 _FORMATS = "int8", "uint8", "int16"
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_FLOAT32 = np.dtype(np.float32)
+_FLOAT64 = np.dtype(np.float64)
 _ONE = np.ones(())
 
 
@@ -67,7 +68,9 @@ class RequantizeRequest(NamedTuple):
 
     def refuse(self, multiplier: Any) -> None:
         """Raise the error for a multiplier that is too large."""
-        below, name, largest = self.row.below, self.row.name, np.max(multiplier)
+        below = self.row.below
+        name = self.row.name
+        largest = np.max(multiplier)
         raise ValueError(f"multiplier must be less than {below} for convention {name!r}, not {largest}")
 
 
@@ -75,13 +78,16 @@ def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *
     """Return the request of `fastq.requantize`; `numbers` are the shapes of multiplier and bias."""
     if arguments.native(dtype) != SUMS:
         raise TypeError(f"acc must be an int32 array, such as sums of products, not {dtype}")
-    qtype, row, axis = as_qtype(options.dtype), as_requantization(options.convention), arguments.as_axis(options.axis)
+    qtype = as_qtype(options.dtype)
+    row = as_requantization(options.convention)
+    axis = arguments.as_axis(options.axis)
     if qtype.name not in _FORMATS:
         raise TypeError(f"dtype must be one of {', '.join(_FORMATS)}, not {qtype}")
     where = granularity(axis, 0, len(shape), "acc")
     wanted = where.parameter_shape(shape)
     if all(math.prod(each) == 1 for each in numbers):
-        where, wanted = ARRAY, ()
+        where = ARRAY
+        wanted = ()
     bias = None if options.key is None else _bias_dtype(options.key[0], row)
     return RequantizeRequest(qtype, row, where, shape, wanted, _clamped(options.clamp, qtype), bias)
 
@@ -129,7 +135,8 @@ def _ready_multiplier(multiplier: Any) -> Array:
     ready = given.astype(kind if kind == _FLOAT32 else _FLOAT64, copy=False)
     bad = ~((ready >= 0) & (ready < np.inf))
     if bad.any():
-        first, count = ready[bad].flat[0], np.count_nonzero(bad)
+        first = ready[bad].flat[0]
+        count = np.count_nonzero(bad)
         raise ValueError(f"multiplier must be finite and not negative; {count} of {bad.size} are not, such as {first}")
     return ready
 

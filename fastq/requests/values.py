@@ -28,7 +28,8 @@ DType = np.dtype[Any]
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_FLOAT32 = np.dtype(np.float32)
+_FLOAT64 = np.dtype(np.float64)
 INTEGERS: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
@@ -108,7 +109,8 @@ def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: bool = False) -> str:
     """Return nan if it is a policy; "keep" is one for codes with a NaN, and for scales that are not `given`."""
-    kept, omitted = ("keep",) * (qtype is not None), ("omit",) * omits
+    kept = ("keep",) * (qtype is not None)
+    omitted = ("omit",) * omits
     nan = arguments.as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
     if qtype is None or nan != "keep":
         return nan
@@ -169,7 +171,8 @@ class Request(NamedTuple):
     @property
     def rules(self) -> ParameterRules:
         """The rules for parameters."""
-        row, block_size = as_convention(self.convention), self.granularity.block_size
+        row = as_convention(self.convention)
+        block_size = self.granularity.block_size
         return ParameterRules(self.qtype, row, *self.coding[-2:], block_size, self.decodes)
 
     @property
@@ -180,7 +183,8 @@ class Request(NamedTuple):
     @property
     def template(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
-        qtype, coding = self.qtype, self.coding
+        qtype = self.qtype
+        coding = self.coding
         own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
         computed = None if own is not None or coding.scale == coding.compute else coding.compute
         where = self.axis, self.granularity.block_size, self.symmetric, self.convention, computed
@@ -194,7 +198,8 @@ class Request(NamedTuple):
         """
         if size == 1:
             return self._replace(axis=None, granularity=ARRAY)
-        axis, block_size = self.axis, self.granularity.block_size
+        axis = self.axis
+        block_size = self.granularity.block_size
         is_known = not any(map(math.isnan, shape))  # to dask
         if is_known and not block_size and len(scale) == len(shape) and all(map(_spreads, scale, shape)):
             axis = tuple([a for a, n in enumerate(scale) if n != 1])
@@ -250,7 +255,9 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     """Return the request for parameters from the ranges of an array, whose elements may be `weighed` by importance."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, not None, unless qparams are given")
-    qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
+    qtype = as_qtype(options.dtype)
+    compute = check_input(dtype)
+    search = as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
     saturate = arguments.as_bool(options.saturate, "saturate")
@@ -263,9 +270,12 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     block_size = arguments.as_block_size(options.block_size, axis)
     if qtype.block_size and arguments.as_block_size(block_size or qtype.block_size, axis) != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    block_size, always = qtype.block_size or block_size, symmetric or bool(qtype.element or qtype.block_size)
-    where, row = granularity(axis, block_size, ndim), as_convention(options.convention)
-    coding, half = checked_coding(row, qtype, always, where.axes, block_size, compute), row.rounded_to(dtype)
+    block_size = qtype.block_size or block_size
+    always = symmetric or bool(qtype.element or qtype.block_size)
+    where = granularity(axis, block_size, ndim)
+    row = as_convention(options.convention)
+    coding = checked_coding(row, qtype, always, where.axes, block_size, compute)
+    half = row.rounded_to(dtype)
     nan = check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolved(qtype, coding.row, always, kind_of(where.axes, block_size), block_size, weighed)
@@ -320,7 +330,8 @@ def as_qparams(qparams: object) -> QParams:
 
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by prepared parameters."""
-    nan, saturate = check_nan(options.nan, params.dtype, given=True), arguments.as_bool(options.saturate, "saturate")
+    nan = check_nan(options.nan, params.dtype, given=True)
+    saturate = arguments.as_bool(options.saturate, "saturate")
     row = as_convention(params.convention)
     request = of_qparams(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
@@ -344,7 +355,8 @@ def by_numbers(
 
     Without a `dtype` the format is that of the zero point, else that of out, if one of these dtypes is a format.
     """
-    compute, row = check_input(dtype), as_convention(options.convention)
+    compute = check_input(dtype)
+    row = as_convention(options.convention)
     named = (zero_point, QTYPES), (out, QTYPES | CASTS)  # a zero point may also be a float of a convention
     formats = [rows[each.name] for each, rows in named if each is not None and each.name in rows]
     qtype = (*formats, QTYPES["uint8"])[0] if options.dtype is None else as_qtype(options.dtype, casts=True)
@@ -354,7 +366,8 @@ def by_numbers(
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
-    coding, stochastic = coding_of(row, qtype, False, None, 0, compute), _is_stochastic(options.rounding, row, qtype)
+    coding = coding_of(row, qtype, False, None, 0, compute)
+    stochastic = _is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, False, axis, where, coding, *how, stochastic=stochastic)
 
 
@@ -363,7 +376,8 @@ def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: 
 
     `scale` is the dtype of the given scales, None for Python numbers; `wanted` is the dtype of the values.
     """
-    qtype, row = format_of_codes(dtype), as_convention(options.convention)
+    qtype = format_of_codes(dtype)
+    row = as_convention(options.convention)
     row.check_format(qtype)
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))

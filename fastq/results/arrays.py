@@ -79,7 +79,8 @@ class QuantizedArray:
     def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
         if not is_a(qparams, QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
-        given, sizes = as_array(codes, "codes"), as_shape(shape)
+        given = as_array(codes, "codes")
+        sizes = as_shape(shape)
         check_stored_codes(given, qparams.dtype, sizes)
         self.__dict__.update(codes=given, qparams=qparams, shape=sizes)
 
@@ -134,7 +135,8 @@ class QuantizedArray:
         TypeError
             If dtype is not a dtype of the codes.
         """
-        wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
+        wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
+        codes = self.codes
         if self.dtype.packed:
             codes = lazy.module("fastq.ops.packing").unpack(codes, self.dtype, shape=self.shape)
         return codes if wanted is None else codes.astype(wanted, copy=False)
@@ -264,7 +266,8 @@ class QuantizedArray:
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
         if not self.dtype.packed:
             return self.codes.reshape(shape)
-        old, new = self.shape[-1:] or (1,), shape[-1:] or (1,)
+        old = self.shape[-1:] or (1,)
+        new = shape[-1:] or (1,)
         if old == new or not any(n * self.dtype.bits % 8 for n in (*old, *new)):
             return self.codes.reshape(packed_shape(shape, self.dtype))
         return _packed(self.unpacked().reshape(shape), self.dtype)

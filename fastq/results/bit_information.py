@@ -39,7 +39,8 @@ class BitInformation:
     counts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        dtype, counts = as_dtype(self.dtype, "dtype", "a float dtype"), as_array(self.counts, "counts")
+        dtype = as_dtype(self.dtype, "dtype", "a float dtype")
+        counts = as_array(self.counts, "counts")
         shape = 8 * dtype.itemsize, 2, 2
         if dtype.kind != "f" or counts.dtype.kind not in "iu" or counts.shape != shape:
             raise TypeError(f"counts of {dtype} must be integers of shape {shape}, not {counts.dtype} {counts.shape}")
@@ -64,7 +65,8 @@ class BitInformation:
     @property
     def names(self) -> list[str]:
         """Names of the bits: sign, exponent e1 and on, mantissa m1 and on."""
-        mantissa, bits = of_width(len(self.counts))[0], len(self.counts)
+        mantissa = of_width(len(self.counts))[0]
+        bits = len(self.counts)
         exponent = [f"e{k}" for k in range(1, bits - mantissa)]
         return ["sign", *exponent, *(f"m{k}" for k in range(1, mantissa + 1))]
 
@@ -104,7 +106,8 @@ class BitInformation:
         >>> fastq.bit_information(np.sin(np.linspace(0, 9, 10_000)).astype(np.float32)).keepbits(0.99)
         8
         """
-        level, mantissa = as_float(level, "level", 0.0, 1.0), of_width(len(self.counts))[0]
+        level = as_float(level, "level", 0.0, 1.0)
+        mantissa = of_width(len(self.counts))[0]
         if level == 1.0:
             return mantissa
         found = self.information

@@ -73,7 +73,8 @@ def counted(codes: NDArray[Any], p: QParams, shape: tuple[int, ...]) -> tuple[ND
 
 
 def _histogram(counts: NDArray[np.int64], first: float, last: float) -> str:
-    wide, tallest = WIDTH / len(counts), max(int(counts.max()), 1)
+    wide = WIDTH / len(counts)
+    tallest = max(int(counts.max()), 1)
     bars = "".join(
         f'<rect x="{k * wide:.2f}" y="{HEIGHT - (tall := HEIGHT * count / tallest):.2f}" '
         f'width="{max(wide - 0.5, 0.5):.2f}" height="{tall:.2f}"/>'

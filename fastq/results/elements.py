@@ -69,7 +69,8 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
     first, last = code_ends(p)
     where = parameter_places(p, shape, places)
     scale, zero_point = (as_array(number, "parameters")[(*where, ...)] for number in (p.scale, p.zero_point))
-    code, table = codes.astype(ftype), p.dtype.codebook
+    code = codes.astype(ftype)
+    table = p.dtype.codebook
     return {
         "code": code,
         "number": np.asarray(table.values, ftype)[codes] if table else code,

@@ -156,7 +156,8 @@ class QParams:
         params = object.__new__(type(self))
         values = params.__dict__
         values.update(self.__dict__)
-        values["scale"], values["zero_point"] = scale, zero_point
+        values["scale"] = scale
+        values["zero_point"] = zero_point
         return params
 
     @property
@@ -219,7 +220,8 @@ def unfilled(
     computed: np.dtype[Any] | None,
 ) -> QParams:
     """Return valid parameters without numbers; the numbers will have these dtypes."""
-    params, tensor_scale = object.__new__(QParams), np.ones((), np.float32) if dtype.has_tensor_scale else None
+    params = object.__new__(QParams)
+    tensor_scale = np.ones((), np.float32) if dtype.has_tensor_scale else None
     where = {"axis": axis, "block_size": block_size, "symmetric": symmetric, "convention": convention}
     numbers = {"scale": np.empty(0, scale), "zero_point": np.empty(0, zero_point), "tensor_scale": tensor_scale}
     vars(params).update(numbers, dtype=dtype, **where, computed=computed)
@@ -256,7 +258,8 @@ def convention_for(p: QParams, axis: Axis) -> str | Convention:
 
 def scheme_text(p: QParams) -> str:
     """Return the format, granularity and convention of some parameters."""
-    name, prescribed = as_convention(p.convention).name, p.dtype.block_size or p.dtype.element
+    name = as_convention(p.convention).name
+    prescribed = p.dtype.block_size or p.dtype.element
     words = [
         str(p.dtype),
         "" if p.axis is None else f"axis={p.axis}",

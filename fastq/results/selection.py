@@ -167,7 +167,8 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
     *others, last = picks
     if not isinstance(last, slice):
         return None
-    places, length = range(shape[-1])[last] or range(0), shape[-1]
+    places = range(shape[-1])[last] or range(0)
+    length = shape[-1]
     whole_bytes = not places.start * qtype.bits % 8 and (places.stop == length or not places.stop * qtype.bits % 8)
     if places.step != 1 or not whole_bytes:
         return None
@@ -209,7 +210,8 @@ def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
 def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
     """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
     (axis,), size = whole.axes, whole.block_size
-    length, inner = whole.shape[axis], math.prod(whole.shape[axis + 1 :])
+    length = whole.shape[axis]
+    inner = math.prod(whole.shape[axis + 1 :])
     places = [a for a in range(len(shape)) if math.prod(shape[a + 1 :]) == inner]
     alike = [a for a in places if shape[a] == length]
     whole_blocks = [a for a in places if not (shape[a] % size or length % size)]
@@ -219,7 +221,9 @@ def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None
 def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
     """Return the axes of another shape that lie within those of channels; None if an axis lies in both kinds."""
     runs = _runs(whole)
-    kept, own, left = [], False, 1
+    kept = []
+    own = False
+    left = 1
     for axis, n in enumerate(shape):
         while left == 1 and n != 1:
             if (run := next(runs, None)) is None:

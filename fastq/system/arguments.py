@@ -403,7 +403,8 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     """Return the end of an error message: the name that was probably meant, or an empty text."""
     if not is_a(given, str):
         return ""
-    lower, spelled = str.lower(given), {name.lower(): name for name in known}
+    lower = str.lower(given)
+    spelled = {name.lower(): name for name in known}
     similar = lazy.module("difflib").get_close_matches(lower, spelled, 1)
     meant = aliases.get(lower, *[spelled[name] for name in similar] or [""])
     return f": did you mean {meant}?" if meant else ""

@@ -176,7 +176,8 @@ _CPUS: tuple[tuple[str, str, str, tuple[range, ...]], ...] = (
 def cpu_name() -> str:
     """Return LLVM's name of this CPU, or of the one for which Numba is set to compile; "default" if it has no row."""
     facts = cpu.facts()
-    kind, model = (facts.get("vendor_id", ""), facts.get("cpu family", "")), int(facts.get("model") or 0)
+    kind = (facts.get("vendor_id", ""), facts.get("cpu family", ""))
+    model = int(facts.get("model") or 0)
     found = (name for name, *of, models in _CPUS if (*of,) == kind and any(model in each for each in models))
     return os.environ.get("NUMBA_CPU_NAME") or next(found, "default")
 

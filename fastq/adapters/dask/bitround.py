@@ -24,7 +24,8 @@ from fastq.system.dtypes import Array
 
 def bitround(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.bitround`."""
-    asked, axes = bitrounding.bitround(dtype_in(x, "x"), call.options), tuple(range(x.ndim))
+    asked = bitrounding.bitround(dtype_in(x, "x"), call.options)
+    axes = tuple(range(x.ndim))
     how: dict[str, Any] = {"asked": tasks.told(call), "dtype": asked.dtype, "token": "bitround"}
     if asked.max_error is None:
         return blockwise(tasks.computed, axes, x, axes, **how)

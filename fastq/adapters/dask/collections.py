@@ -185,7 +185,8 @@ class QuantizedArray(_Collection, results.QuantizedArray):
         return tuple(self.qparams.key), self.shape
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QuantizedArray:
-        codes, params = parts["codes"], self.qparams
+        codes = parts["codes"]
+        params = self.qparams
         if isinstance(params, QParams):
             params = params._with_parts({name: part for name, part in parts.items() if name != "codes"})
         if is_lazy(codes):

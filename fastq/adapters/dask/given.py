@@ -74,9 +74,11 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
 
 def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
     """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
-    shape, given = call.shape, call.qparams
+    shape = call.shape
+    given = call.qparams
     params = _ready(given, shape, given.compute_dtype)
-    qtype, where = params.dtype, granularity(params.axis, params.block_size, len(shape))
+    qtype = params.dtype
+    where = granularity(params.axis, params.block_size, len(shape))
     parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
     parts.check_aligned(qtype)
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
@@ -124,7 +126,8 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     request, parts, operands = _placed(call, request)
     parts.check_aligned(request.qtype)
     call, places = with_noise(call, x.chunks)
-    asked, of_array = _told_placed(call, request, request.qtype), (None, None)
+    asked = _told_placed(call, request, request.qtype)
+    of_array = (None, None)
     return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, *of_array, *places, asked=asked)
 
 
@@ -187,7 +190,8 @@ def _told_placed(call: Call, request: Request, dtype: Any) -> Call:
 
 def _reshaped(numbers: Any, parts: Parts) -> Any:
     """Return raw parameters that kept all axes in the shape of their parts, if they are known to fit."""
-    shape, fits = parts.shape, tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
+    shape = parts.shape
+    fits = tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
     kept_all = numbers is not None and numbers.shape == fits and len(fits) != len(parts.kept) and numbers.size > 1
     return numbers.reshape(parts.granularity.parameter_shape(shape)) if kept_all else numbers
 
@@ -198,7 +202,8 @@ def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[d
         return None, None
     if numbers.size == 1:
         return da.asarray(numbers).reshape(()), ()
-    wanted, chunks = parts.granularity.parameter_shape(parts.shape), parts.parameter_chunks
+    wanted = parts.granularity.parameter_shape(parts.shape)
+    chunks = parts.parameter_chunks
     if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else wanted)):
         if not is_a(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
             raise ValueError(

@@ -28,7 +28,8 @@ def compare_codes(call: Call, x: da.Array) -> Any:
     check_comparable(x.shape, call.shape)
     codes = getattr(codes, "data", None) if hasattr(codes, "dims") else codes
     if not is_a(codes, da.Array):
-        given, qtype = call.qparams, call.qparams.dtype
+        given = call.qparams
+        qtype = call.qparams.dtype
         parts = Parts(x.chunks, granularity(given.axis, given.block_size, x.ndim))
         parts.check_aligned(qtype)
         ends = x.chunks[-1:]

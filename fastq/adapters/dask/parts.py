@@ -33,8 +33,10 @@ class Parts:
     blocks: Index = field(init=False)  # elements in a block along each axis: 1 along those without blocks
 
     def __post_init__(self) -> None:
-        ndim, block_size = len(self.chunks), self.granularity.block_size
-        kept, along = self.granularity.parameter_axes(ndim), self.granularity.kept if block_size else ()
+        ndim = len(self.chunks)
+        block_size = self.granularity.block_size
+        kept = self.granularity.parameter_axes(ndim)
+        along = self.granularity.kept if block_size else ()
         reduced = tuple(axis for axis in range(ndim) if axis not in kept)
         blocks = tuple(block_size if axis in along else 1 for axis in range(ndim))
         vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced, blocks=blocks)
@@ -105,7 +107,8 @@ def with_noise(call: Call, chunks: Chunks) -> tuple[Call, list[Any]]:
             "x has chunks of unknown sizes, so its elements have no places by which to round at random: call "
             "x.compute_chunk_sizes() before"
         )
-    steps, places = steps_of(sizes), []
+    steps = steps_of(sizes)
+    places = []
     for axis, (step, each) in enumerate(zip(steps, chunks, strict=True)):
         first = step * np.cumsum((0, *each[:-1]), dtype=np.int64)
         places += [da.from_array(first, chunks=1), (axis,)]
@@ -152,7 +155,8 @@ def codes_of(chunks: Chunks, qtype: QType, function: Callable[..., Any], *operan
     """Return an array of a task for each chunk that returns its codes, in the chunks that packed codes have."""
     index = tuple(range(len(chunks)))
     if qtype.packed and not index:
-        index, options = (0,), {**options, "new_axes": {0: 1}}
+        index = (0,)
+        options = {**options, "new_axes": {0: 1}}
     elif qtype.packed:
         packed = tuple(packed_length(size, qtype) for size in chunks[-1])
         options = {**options, "adjust_chunks": {index[-1]: packed}}

@@ -82,7 +82,8 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
     """Return the importance of elements in the chunks of x, and its axes; an empty tuple without importance."""
     if call.operands[2] is None:
         return ()
-    weights, axes = _as_dask(call.operands[2]), parts.all_axes
+    weights = _as_dask(call.operands[2])
+    axes = parts.all_axes
     if weights.shape != parts.shape:
         axes = (weighed_axis(len(axes), parts.granularity),)
     return weights.rechunk(tuple(parts.chunks[axis] for axis in axes)), axes
@@ -94,8 +95,11 @@ def _as_dask(importance: Any) -> da.Array:
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
-    saturate, nan, rounding = call.options.saturate, call.options.nan, call.options.rounding
-    options, types = QuantizeOptions(saturate, nan, params.key, rounding), (type(saturate),)
+    saturate = call.options.saturate
+    nan = call.options.nan
+    rounding = call.options.rounding
+    options = QuantizeOptions(saturate, nan, params.key, rounding)
+    types = (type(saturate),)
     operation = QUANTIZE_WITH_QPARAMS if call.operation is QUANTIZE else FAKE_QUANTIZE_WITH_QPARAMS
     return call._replace(operation=operation, qparams=params, options=options, types=types)
 
@@ -123,14 +127,16 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     ends = blockwise(tasks.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
     if not parts.reduced:
         return ends
-    axis, meta = tuple(axis + 1 for axis in parts.reduced), np.empty((0,) * (1 + len(parts.kept)), dtype)
+    axis = tuple(axis + 1 for axis in parts.reduced)
+    meta = np.empty((0,) * (1 + len(parts.kept)), dtype)
     steps = {"combine": tasks.widest, "axis": axis, "dtype": dtype, "meta": meta}
     return da.reduction(ends, tasks.widest, tasks.widest_of_all, **steps)
 
 
 def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
-    chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
+    chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
+    like = request.template
     found = {}
     for name in NUMBERS:
         if (numbers := getattr(like, name)) is not None:

@@ -51,7 +51,8 @@ def computed(
         asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
         asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
-        scale, zero_point = asked.qparams.scale, asked.qparams.zero_point
+        scale = asked.qparams.scale
+        zero_point = asked.qparams.zero_point
     result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).made)
     return result.codes if asked.operation is QUANTIZE_WITH_QPARAMS else result
 
@@ -117,7 +118,9 @@ def field(results: Any, *, attribute: str) -> Array:
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
     x = unmasked(x, "x")
-    shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
+    shape = granularity.parameter_shape(x.shape)
+    axes = granularity.axes
+    size = granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
         asked = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)

@@ -143,7 +143,8 @@ def pack(
         values = datasets.values_of(name, each)
         if name in needed and name not in found:
             found |= {name: _extremes_of([(values, missing[name])])[0]}
-        extremes, bound = found.get(name), bounds.get(name)
+        extremes = found.get(name)
+        bound = bounds.get(name)
         if extremes is not None:
             _check_range(name, extremes)
         ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])

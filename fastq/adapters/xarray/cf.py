@@ -200,7 +200,8 @@ def missing(name: Any, variable: Variable) -> Missing | None:
 
 def _limits(name: Any, variable: Variable) -> tuple[float, float]:
     """Return the smallest and the largest valid value, widened by half a step for codes: integers with a scale."""
-    noted, stored = variable.encoding, codes_dtype("ds", name, variable.encoding.get("dtype"))
+    noted = variable.encoding
+    stored = codes_dtype("ds", name, variable.encoding.get("dtype"))
     units = [numbers("ds", name, key, noted.get(key), 1) for key in OF_SCALE]
     scale, offset = (float(np.append(unit, neutral)[0]) for unit, neutral in zip(units, (1, 0), strict=True))
     are_codes = any(unit.size for unit in units)

@@ -74,7 +74,8 @@ def _with_importance(given: cache.Call) -> cache.Call:
     labels.axes_of(importance, x, "importance", "x")
     labels.check_coordinates(importance, x, "importance", "x")
     for dim in importance.dims:
-        n, size = importance.sizes[dim], x.sizes[dim]
+        n = importance.sizes[dim]
+        size = x.sizes[dim]
         if n != size:
             raise ValueError(f"importance has {n} elements along {dim!r}, but x has {size}")
     spread = importance.variable if hasattr(importance, "coords") else importance

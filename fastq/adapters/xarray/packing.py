@@ -46,8 +46,10 @@ class Packing(NamedTuple):
         """Half a step plus the rounding of differences, quotients, products and sums, and of scale and offset."""
         if self.half_step < self.scale / 2:
             return self.half_step
-        offset, ends = float(self.offset), self.ends
-        largest, reach = max(abs(offset), *map(abs, ends)), max(abs(end - offset) for end in ends)
+        offset = float(self.offset)
+        ends = self.ends
+        largest = max(abs(offset), *map(abs, ends))
+        reach = max(abs(end - offset) for end in ends)
         return self.half_step + min(4 * largest, largest + 2 * reach) * float(np.finfo(self.scale.dtype).eps)
 
     @property
@@ -116,7 +118,9 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     """
     extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
     p, (lo, hi) = choose_qparams(extremes, qtype, convention="cf"), map(float, extremes)
-    scale, offset, is_tiny = p.scale[()], p.zero_point[()], hi - lo < float(p.scale)
+    scale = p.scale[()]
+    offset = p.zero_point[()]
+    is_tiny = hi - lo < float(p.scale)
     fill = qtype.qmin if qtype.signed and (lo or is_tiny) else qtype.qmax
     codes = qtype.qmin + (fill < 0), qtype.qmax - (fill > 0)
     if is_tiny:
@@ -137,7 +141,8 @@ def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, flo
 
     The scale has few bits, and so has the code, with 16 bits a multiple of 16: their product is exact.
     """
-    first, steps = codes[0], codes[1] - codes[0]
+    first = codes[0]
+    steps = codes[1] - codes[0]
     unit = 1 << max(0, steps.bit_length() - _ZERO_BITS)
     mantissa, exponent = math.frexp((hi - lo) / (steps - unit + 1))
     scale = math.ldexp(math.ceil(math.ldexp(mantissa, _ZERO_BITS)), exponent - _ZERO_BITS)
@@ -164,11 +169,13 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
         raise ValueError(
             f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which do not describe a packing"
         )
-    coded, unsigned = functools.partial(code, "like", name), noted.get("_Unsigned")
+    coded = functools.partial(code, "like", name)
+    unsigned = noted.get("_Unsigned")
     fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
     if len(fills) > 1:
         raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
-    fill, info = next(iter(fills), None), np.iinfo(dtype)
+    fill = next(iter(fills), None)
+    info = np.iinfo(dtype)
     attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
     codes = int(info.min), int(info.max)
     packing = Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)

@@ -204,7 +204,8 @@ def _masked(data: Any, missing: cf.Missing | None) -> Any:
 
 def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a rounded variable, without attributes of another rounding."""
-    missing, dtype = cf.missing(name, variable), native(variable.dtype)
+    missing = cf.missing(name, variable)
+    dtype = native(variable.dtype)
     stays = _default_fill(variable, dtype, options)
     attributes, encoding = (
         {key: value for key, value in noted.items() if not cf.is_of_quantization(key)}

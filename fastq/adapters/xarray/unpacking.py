@@ -43,8 +43,10 @@ class _Unpacked(BackendArray):
     """A variable that is unpacked when it is read."""
 
     def __init__(self, packed: xarray.Variable, unpacking: Unpacking) -> None:
-        self.packed, self.unpacking = packed, unpacking
-        self.shape, self.dtype = packed.shape, unpacking.dtype
+        self.packed = packed
+        self.unpacking = unpacking
+        self.shape = packed.shape
+        self.dtype = unpacking.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
@@ -60,7 +62,10 @@ def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     """
     packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
     decoded = _decoded(packed)
-    found, indexes, coords = {}, ds.indexes, ds.coords  # each made again when it is asked for
+    # each made again when it is asked for
+    found = {}
+    indexes = ds.indexes
+    coords = ds.coords
     for name, each in packed.items():
         found[name] = decoded[name]
         if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
@@ -91,7 +96,8 @@ def _unpacking(
     name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
 ) -> Unpacking | None:
     """Return the rule by which kernels decode a variable like xarray; None if xarray must decode it itself."""
-    attributes, stored = packed.attrs, native(packed.dtype)
+    attributes = packed.attrs
+    stored = native(packed.dtype)
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
     are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)

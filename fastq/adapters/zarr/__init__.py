@@ -30,7 +30,8 @@ def register() -> None:
     >>> fastq.zarr.register()
     """
     try:
-        registry, zarr = importlib.import_module("zarr.registry"), importlib.import_module("zarr")
+        registry = importlib.import_module("zarr.registry")
+        zarr = importlib.import_module("zarr")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("fastq.zarr.register needs zarr: pip install zarr") from error
     from fastq.adapters.zarr import codecs

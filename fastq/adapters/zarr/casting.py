@@ -99,7 +99,8 @@ def cast_value(
     >>> fastq.zarr.cast_value(np.array([0.5, 300, np.nan]), "uint8", out_of_range="wrap", scalar_map={np.nan: 255})
     array([  0,  44, 255], dtype=uint8)
     """
-    x, target = as_array(x, "x"), as_dtype(dtype, "dtype", _NUMBERS)
+    x = as_array(x, "x")
+    target = as_dtype(dtype, "dtype", _NUMBERS)
     for name, each in (("x", x.dtype), ("dtype", target)):
         if each.kind not in "iuf" or each.itemsize > 8:
             raise TypeError(f"{name} must be of {_NUMBERS}, not {each}")
@@ -189,7 +190,8 @@ def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: st
         below, above = x < first, x >= end
         if out_of_range is None and (below.any() or above.any()):
             _refuse_outside(dtype, _OF_INTEGERS)
-        result[below], result[above] = first, end - 1
+        result[below] = first
+        result[above] = end - 1
     return result
 
 
@@ -197,7 +199,8 @@ def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: st
 def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
     if out_of_range == "wrap":
         raise ValueError(f"out_of_range must be None or 'clamp' for {dtype}: floats do not wrap")
-    result, digits = x.astype(dtype, order="C"), np.finfo(dtype).nmant + 1
+    result = x.astype(dtype, order="C")
+    digits = np.finfo(dtype).nmant + 1
     is_exact = x.dtype.itemsize <= dtype.itemsize if x.dtype.kind == "f" else np.iinfo(x.dtype).bits <= digits
     if not is_exact and rounding != "nearest-even":
         result = _rounded(x, result, rounding)

@@ -131,7 +131,8 @@ class CastValue(_Codec):
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse what could not be stored or read."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
-        source, target = dtype.to_native_dtype(), self.data_type.to_native_dtype()
+        source = dtype.to_native_dtype()
+        target = self.data_type.to_native_dtype()
         if self.out_of_range == "wrap" and target.kind == "f":
             raise ValueError(f"out_of_range must be None or 'clamp' for {target}: floats do not wrap")
         if source.itemsize == 1 < target.itemsize and not STORES_BYTES_AS_WIDER:
@@ -302,7 +303,8 @@ class BitRound(_Codec):
 class BitRoundOfNumcodecs(BitRound):
     """The same codec under its name in numcodecs, which older arrays use."""
 
-    name, least = "numcodecs.bitround", 0
+    name = "numcodecs.bitround"
+    least = 0
 
 
 CODECS: dict[str, type[_Codec]] = {each.name: each for each in (CastValue, ScaleOffset, BitRound, BitRoundOfNumcodecs)}

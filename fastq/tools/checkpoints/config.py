@@ -15,7 +15,9 @@ from fastq.tools.files.patterns import check_pattern
 from fastq.tools.layouts import schemes
 from fastq.tools.layouts.schemes import E4M3, E8M0, FLOAT_CODES, PRESETS, LayerScheme, WeightScheme
 
-METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
+METHOD = "compressed-tensors"
+MIXED = "mixed-precision"
+LINEAR = "Linear"
 EXPERTS = r"re:(.*\.)?experts\.\d+\."
 OFFLINE = {"weight_input", "weight_output"}  # transforms that are already applied to weights
 
@@ -30,7 +32,8 @@ def quantized_config(
         targets.setdefault(matrix.scheme, []).append(matrix.module)
     main = targets.pop(rules.scheme, [])
     groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in their own order
-    named, experts = [module for modules, _ in groups for module in modules], any(map(EXPERT.fullmatch, main))
+    named = [module for modules, _ in groups for module in modules]
+    experts = any(map(EXPERT.fullmatch, main))
     # The general scheme names the class of layers, and the modules that are of another class or must be named: vLLM
     # looks up the class of a layer before the names of matrices that it reads as one, and transformers uses the first
     # group for experts unless a pattern names them.
@@ -115,7 +118,8 @@ class StoredSchemes:
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module by its name, the first pattern in alphabetical order, or its class."""
         patterns = (scheme for target, scheme in self._patterns if matches(module, target))
-        found, classes = self._named.get(module) or next(patterns, None), self._classes
+        found = self._named.get(module) or next(patterns, None)
+        classes = self._classes
         if found is not None:
             return found
         if LINEAR in classes or len(set(classes.values())) == 1:
@@ -130,7 +134,8 @@ def _wrong(name: str, what: str) -> ValueError:
 def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
     """Return targets and scheme of a config group: without weights it has no scheme, and a list names a preset."""
     if isinstance(group, list) and name.upper() in PRESETS:
-        targets, scheme = list[Any](group), PRESETS[name.upper()]
+        targets = list[Any](group)
+        scheme = PRESETS[name.upper()]
     else:
         if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
             raise _wrong(name, "no list of targets")
@@ -160,8 +165,10 @@ def _frozen(entry: Any) -> Any:
 def _weights(name: str, entry: Any) -> WeightScheme:
     if not isinstance(entry, dict):
         raise ValueError(f"weights of config group {shown(name)} must be a JSON object")
-    bits, kind = entry.get("num_bits"), entry.get("type")
-    strategy, size = entry.get("strategy"), entry.get("group_size") or 0
+    bits = entry.get("num_bits")
+    kind = entry.get("type")
+    strategy = entry.get("strategy")
+    size = entry.get("group_size") or 0
     block: Any = entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}
     if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
@@ -173,7 +180,8 @@ def _weights(name: str, entry: Any) -> WeightScheme:
     in_groups = strategy in ("group", "tensor_group")
     if type(size) is not int or (in_groups and size < 1):
         raise _wrong(name, f"group_size {shown(size)}, which must be a positive integer")
-    symmetric, scales = entry.get("symmetric", True), entry.get("scale_dtype") or ""
+    symmetric = entry.get("symmetric", True)
+    scales = entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
         raise _wrong(name, f"symmetric {shown(symmetric)}, which must be true or false")
     if kind == "float" and bits == 4 and not scales:  # older versions omit it

@@ -38,7 +38,9 @@ LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8
 BUMP = 0.875  # significands from 1.75 on take the next power of two
 CHUNK = 1 << 21  # values in memory at a time: enough that threads do not wait for each other, few enough for a cache
 ROWS = 128  # chunks of a multiple of this end with words of zero points and with blocks of rows
-ZERO_POINT, ORDER = "weight_zero_point", "weight_g_idx"  # the latter has the group of each column
+# the latter has the group of each column
+ZERO_POINT = "weight_zero_point"
+ORDER = "weight_g_idx"
 SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that a scheme does not include
 RECIPROCAL = "weight_scale_2"  # the global scale of modelopt
@@ -87,7 +89,8 @@ def encode(
     `importance` has a weight for each column, for the errors in a search for scales. Return the stored tensors by the
     ends of their names; the rows, in blocks if blocks have several rows; and the codes.
     """
-    weights, form = scheme.weights, form_of(scheme, x.shape, arithmetic.dtype)
+    weights = scheme.weights
+    form = form_of(scheme, x.shape, arithmetic.dtype)
     values = held = form.folded(x)
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
@@ -206,7 +209,8 @@ class StoredWeight:
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows, in the order of the tensor."""
-        decoded, columns = np.asarray(self.rows(start, stop).dequantize()), self.matrix[1]
+        decoded = np.asarray(self.rows(start, stop).dequantize())
+        columns = self.matrix[1]
         decoded = decoded.reshape(-1, math.prod(decoded.shape[decoded.ndim // 2 :]))[: stop - start, :columns]
         if self.order is not None:
             decoded = decoded[:, np.argsort(self.order)]
@@ -252,7 +256,8 @@ class CompressedWeight(StoredWeight):
 
     def part(self, suffix: str) -> Array:
         """Return a stored tensor in the expected dtype and shape."""
-        spec, array = self.specs[suffix], self.source.load(self.found[suffix].name)
+        spec = self.specs[suffix]
+        array = self.source.load(self.found[suffix].name)
         if suffix == ZERO_POINT:
             return self.form.stored_zero_points(self.form.zero_points(array))
         if self.found[suffix].name.endswith(RECIPROCAL):
@@ -276,7 +281,9 @@ class CompressedWeight(StoredWeight):
         codes, scale, zero_point = form.read(load)
         if form.has_global_scale and self.found["weight_global_scale"].name.endswith(RECIPROCAL):
             stored = self.source.load(self.found["weight_global_scale"].name)
-            scale, factor = scale.astype(np.float32) * stored.reshape(()), 1.0  # as modelopt does, not rounded twice
+            # as modelopt does, not rounded twice
+            scale = scale.astype(np.float32) * stored.reshape(())
+            factor = 1.0
         q = array_of(codes, scale, zero_point, form, self.scheme.weights, factor)
         if self.order is None:
             return q

@@ -142,7 +142,8 @@ def _weights(source: ModelFolder, row: Method, options: Any) -> Iterator[StoredW
 
 
 def _compressed(source: ModelFolder, module: str, spec: TensorSpec, schemes: StoredSchemes) -> StoredWeight:
-    scheme, tensors = schemes.scheme_of(module), source.tensors
+    scheme = schemes.scheme_of(module)
+    tensors = source.tensors
     found = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
     form = form_of(scheme, (1, 1), "")
     if form.codes not in found:
@@ -228,16 +229,20 @@ def _float8(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) ->
     scale = next((source.tensors[each] for each in names if each in source.tensors), None)
     if scale is None or spec.dtype not in (*CODES, "U8"):
         return None
-    factor, is_float4 = source.tensors.get(f"{module}.{RECIPROCAL}"), spec.dtype in ("I8", "U8")
+    factor = source.tensors.get(f"{module}.{RECIPROCAL}")
+    is_float4 = spec.dtype in ("I8", "U8")
     if len(spec.shape) not in (2, 3) or not spec.size or not (is_float4 or spec.dtype == "F8_E4M3"):
         raise ValueError(f"it is {spec.dtype} of shape {spec.shape}, not float8_e4m3fn of 2 or 3 dimensions")
     *outer, rows, columns = spec.shape
-    experts, columns = math.prod(outer), columns * 2 if is_float4 else columns
+    experts = math.prod(outer)
+    columns = columns * 2 if is_float4 else columns
     of_each = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
     block = _block((rows, columns), of_each, experts, {} if is_float4 else entry)
-    matrix, more = (experts * rows, columns), {}
+    matrix = (experts * rows, columns)
+    more = {}
     if experts > 1 and rows % block[0]:  # the last block of each matrix is cut off
-        piece, blocks = math.gcd(rows, block[0]), -(-rows // block[0])
+        piece = math.gcd(rows, block[0])
+        blocks = -(-rows // block[0])
         of_pieces = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0])
         more["scale_rows"], block = of_pieces.reshape(-1), (piece, block[1])
     weights = WeightScheme(8, "float", "block", block=block)  # the name in compressed-tensors
@@ -308,7 +313,8 @@ def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> 
         held = "no scales" if scale is None else f"scales of shape {scale.shape}"
         raise ValueError(f"its blocks are {spec.dtype} of shape {spec.shape}, with {held}")
     experts, rows, blocks, _ = spec.shape
-    found, matrix = {"weight_packed": spec, "weight_scale": scale}, (experts * rows, blocks * 32)
+    found = {"weight_packed": spec, "weight_scale": scale}
+    matrix = (experts * rows, blocks * 32)
     more = {"name": module, "shape": (experts, blocks * 32, rows), "is_transposed": True}
     return _weight(source, module, found, matrix, PRESETS["MXFP4A16"], **more)
 
@@ -351,7 +357,8 @@ def _of_auto_round(entry: Entry) -> tuple[str, Any]:
 def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> StoredWeight:
     """Return a weight in a layout; its zero points tell its width, which may differ between modules."""
     layout, group_size = options
-    needed, is_awq = ("qweight", "qzeros", "scales"), layout == "awq"
+    needed = ("qweight", "qzeros", "scales")
+    is_awq = layout == "awq"
     names = {end: f"{module}.{end}" for end in (needed if is_awq else (*needed, "g_idx"))}
     found = {end: source.tensors[name] for end, name in names.items() if name in source.tensors}
     for end in needed:

@@ -20,8 +20,12 @@ from fastq.system.dtypes import Array
 from fastq.tools.files.containers import SafetensorsSource, TensorSpec, open_source
 from fastq.tools.files.pipeline import naming
 
-KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
-CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
+# of config.json
+KEY = "quantization_config"
+OLD_KEY = "compression_config"
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
 MLX = "mlx"  # the name here of the quant_method of MLX, which names none
 # files of older writers with the contents of KEY, and the quant_method of those that do not name it
 SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
@@ -47,7 +51,9 @@ OTHER_WEIGHTS = {
 # positions
 TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte|shared)\.(weight|bias)")
 BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
-LONGEST_JSON, DEEPEST_JSON = 1 << 28, 100  # most bytes, and most objects in objects: their reader is recursive
+# most bytes, and most objects in objects: their reader is recursive
+LONGEST_JSON = 1 << 28
+DEEPEST_JSON = 100
 LANGUAGE = ("text_config", "llm_config", "language_config")  # keys of the language model within a larger one
 INSTEAD = {  # directories without config.json
     "adapter_config.json": "it is an adapter; merge_and_unload of peft merges it with its base into a model",
@@ -291,7 +297,8 @@ def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
 
     Raise ValueError if a file is a link to nothing, as in a cache of the hub that lacks a blob.
     """
-    path, copied = model.path, [*model.other_files()]
+    path = model.path
+    copied = [*model.other_files()]
     read = {CONFIG, *SIDE_FILES, *model.shards}
     named = modules_of(path)
     files = [file.relative_to(path) for file in copied]
@@ -323,7 +330,8 @@ def _found(folder: Path, most: float) -> list[Path] | None:
     """Return the files of a folder, and links to folders, which are not followed; None for more bytes than `most`."""
     if folder.is_symlink():
         return [folder]
-    found, total = [], 0.0
+    found = []
+    total = 0.0
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] != ".")
         found += [link for name in folders if (link := Path(place, name)).is_symlink()]

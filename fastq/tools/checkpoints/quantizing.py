@@ -42,7 +42,8 @@ class Dequantization:
     """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`."""
 
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
-        self.source, self.dtype = source, dtype or source.dtype
+        self.source = source
+        self.dtype = dtype or source.dtype
         self.weights = stored_weights(source)
         caches = bool(source.quantization.get("kv_cache_scheme"))  # they may belong to layers that are not quantized
         modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
@@ -86,7 +87,8 @@ class Dequantization:
         """Yield the task for each tensor of a shard: weights replace their codes, and are read with them."""
         begun = set()
         for spec in self.source.shards[shard].tensors.values():
-            about, weight = (spec.name, spec.shape, spec.nbytes), self.weights.by_codes.get(spec.name)
+            about = (spec.name, spec.shape, spec.nbytes)
+            weight = self.weights.by_codes.get(spec.name)
             stack = self.stacks[shard].get(spec.name)
             if stack is not None:
                 yield [self._stacked(stack)] if stack not in begun else []
@@ -113,7 +115,8 @@ class Dequantization:
             for weight in weights
             for start, stop in weight.chunks()
         ]
-        nbytes, made = sum(weight.nbytes for weight in weights), spec_of(stack.name, self.dtype, stack.shape)
+        nbytes = sum(weight.nbytes for weight in weights)
+        made = spec_of(stack.name, self.dtype, stack.shape)
         return Task(stack.name, stack.shape, nbytes, weights[0].label, work, [made])
 
     def _cast(self, spec: TensorSpec) -> Piece:
@@ -149,7 +152,8 @@ class _PlainShard(SafetensorsSource):
         self._stored = made.source.shards[name]
         self.path, self.metadata = self._stored.path, made.metadata(name)
         tasks = [task for each in made.tasks(name) for task in each if task.specs]
-        self.tensors, self._tasks = {task.name: task.specs[0] for task in tasks}, {task.name: task for task in tasks}
+        self.tensors = {task.name: task.specs[0] for task in tasks}
+        self._tasks = {task.name: task for task in tasks}
 
     def _is_stored(self, name: str) -> bool:
         return self._stored.tensors.get(name) == self.tensors[name]
@@ -199,7 +203,9 @@ class Quantization:
             source = PlainFolder(source)
         else:
             check_floats(source)
-        self.source, self.rules, self.tensors = source, rules, source.tensors
+        self.source = source
+        self.rules = rules
+        self.tensors = source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)
         chosen = {scheme.name: asdict(scheme) for scheme in (rules.scheme, *(scheme for _, scheme in rules.schemes))}

@@ -22,7 +22,11 @@ from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS, LayerScheme
 
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
-HEAD, EMBEDDING, ROUTER, NORM = "output head", "embedding", "router", "normalization"  # as `kind_of` calls them
+# as `kind_of` calls them
+HEAD = "output head"
+EMBEDDING = "embedding"
+ROUTER = "router"
+NORM = "normalization"
 EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
 OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
 IGNORED = "ignored"  # why a matrix stays that an option names
@@ -31,7 +35,9 @@ NUMBERED = re.compile(r"(^|\.)\d+\.")  # names of modules within layers
 NOTABLE = 0.1  # share of the bytes of a model from which tensors of other shapes are told of
 CAUSAL = "AutoModelForCausalLM"
 MOST_NAMED = 3  # modules that a line names one by one
-INT8, FP8 = "int-quantized", "float-quantized"  # formats whose codes replace the weight: all models load them
+# formats whose codes replace the weight: all models load them
+INT8 = "int-quantized"
+FP8 = "float-quantized"
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,8 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if not EXPERTS.fullmatch(parent):
         return [], "experts that readers have in one tensor only"
     experts, rows, columns = spec.shape
-    stack, types = Stack(spec.name, (experts, rows, columns)), model_types(config)
+    stack = Stack(spec.name, (experts, rows, columns))
+    types = model_types(config)
     if types & tables.TRANSPOSED:
         return [], "experts as (inputs, outputs)"
     if types & tables.ONE_TENSOR and not rules.includes(f"{parent}.0.{stack.parts[0]}", spec.name):
@@ -263,7 +270,8 @@ def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
     """
     found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
     for name, why in plan.left.items():
-        module, spec = name.removesuffix(".weight"), source.tensors[name]
+        module = name.removesuffix(".weight")
+        spec = source.tensors[name]
         group = rules.scheme_of(module).weights.group_size
         if why in (HEAD, EMBEDDING) and _is_matrix(spec) and not (group and spec.shape[1] % group):
             found[_is_tied(why, source.config)][module] = spec.nbytes
@@ -408,7 +416,9 @@ def _not_loaded(matrices: list[Matrix], source: ModelFolder, way: str) -> Iterab
     needed += ["embeddings"] * _has_embeddings(matrices)
     if needed and len(schemes) > 1:
         yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only; {way}"
-    ways, formats = ("group", "channel"), (WORDS, FP8, "mxfp4-pack-quantized")  # schemes in which it reads experts
+    # schemes in which it reads experts
+    ways = ("group", "channel")
+    formats = (WORDS, FP8, "mxfp4-pack-quantized")
     read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
     if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
         yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
@@ -428,7 +438,8 @@ def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -
     name = names[0] if isinstance(names, list) and names else None
     reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
     if own := _class_of_own_code(source.config, reader):
-        reader, options = own, [*options, "trust_remote_code=True"]
+        reader = own
+        options = [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"
 
 

@@ -104,7 +104,8 @@ def demo(size: int) -> None:
     divided by ours. Exits with 1 if anything differs.
     """
     click.echo(f"{size} x {size} float32, {4 * size**2:,} bytes")
-    x, wrong = selfcheck.weight_matrix(size), 0
+    x = selfcheck.weight_matrix(size)
+    wrong = 0
     click.echo(_in_columns(map(title_of, selfcheck.COLUMNS)))
     for scheme in files.counted(selfcheck.SCHEMES, "schemes"):
         outcome = selfcheck.outcome_of(x, scheme)
@@ -149,7 +150,8 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     differs is printed with the command that repeats it, and the exit code is 1. The first run compiles many kernels,
     about a second each.
     """
-    start, wrong = time.perf_counter(), 0
+    start = time.perf_counter()
+    wrong = 0
     for index in files.counted(range(first, first + cases), "cases"):
         case = selfcheck.random_case(seed, index)
         if verbose:

@@ -49,7 +49,8 @@ def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...])
 def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report if it would replace one of SRC or OUT, or can't be written."""
     files.check_replaceable(report, "--report", {})
-    folder, whole = report.parent.resolve(), out.resolve()
+    folder = report.parent.resolve()
+    whole = out.resolve()
     twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # files that are copied to OUT
     taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in twin.iterdir())} if twin and twin.is_dir() else set()
     if folder.is_relative_to(source.resolve()):
@@ -115,7 +116,8 @@ def convert_command(
     --dequantize restores floats, also from models of llm-compressor, AWQ, GPTQ and from float8 models. A PATTERN is the
     name of a module, a shell pattern, or re: and a regular expression for the start of names.
     """
-    shown, dequantize = Shown.taken(given), given["dequantize"]
+    shown = Shown.taken(given)
+    dequantize = given["dequantize"]
     if suggestion is not None:
         if scheme is not None or given["schemes"] or dequantize:
             others = "--scheme, --scheme-for or --dequantize"
@@ -124,7 +126,8 @@ def convert_command(
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     _check_way(scheme, dequantize, dtype)
-    rules, method = _rules(scheme, **given) if scheme else None, files.method_with(given["imatrix"], given["method"])
+    rules = _rules(scheme, **given) if scheme else None
+    method = files.method_with(given["imatrix"], given["method"])
     with files.failures(source, out):
         if shown.report is not None:
             _check_report(shown.report, source, out)
@@ -136,7 +139,8 @@ def convert_command(
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
             conversion = _quantization(opened, rules, method, given["convention"], given["imatrix"])
-        bar, unfit = files.progress_bar(conversion.source.tensors.values()), files.refused(str, UnfitOut, "OUT")
+        bar = files.progress_bar(conversion.source.tensors.values())
+        unfit = files.refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
     title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
@@ -171,7 +175,8 @@ def _quantization(
     opened: ModelFolder, rules: Rules, method: str, convention: str, weights: Path | None
 ) -> Quantization:
     """Return the quantization of a model directory, and print its notes."""
-    bit_exact, imatrix_of = convention == "compressed-tensors", None if weights is None else imatrix.read(weights)
+    bit_exact = convention == "compressed-tensors"
+    imatrix_of = None if weights is None else imatrix.read(weights)
     conversion = Quantization(opened, rules, bit_exact=bit_exact, method=method, imatrix=imatrix_of)
     for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes, *conversion.notes]:
         note(f"{opened.path}: {line}")

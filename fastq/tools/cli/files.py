@@ -30,7 +30,8 @@ from fastq.tools.files.pipeline import listed
 from fastq.tools.tensors.stores import NETCDF, is_store
 from fastq.tools.tensors.tensors import SUFFIXES
 
-TOO_FAR, IN_PART = 3, 4
+TOO_FAR = 3
+IN_PART = 4
 SILENT = 2.0  # seconds after which a line says what takes so long
 EXIT_CODES = {
     0: "done",
@@ -42,7 +43,8 @@ EXIT_CODES = {
 }
 T = TypeVar("T")
 _CODE = "fastq.exit_code"  # key of the exit code that notes ask for
-FOLDER, ZARR_STORE = "a folder", "a zarr store"
+FOLDER = "a folder"
+ZARR_STORE = "a zarr store"
 WAYS_OF_STORES = "fastq pack and fastq bitround take it, fastq inspect shows it, xarray.open_dataset reads it"
 OF_STORES = dict.fromkeys((*NETCDF, ZARR_STORE), WAYS_OF_STORES)
 TORCH_SUFFIXES = ".bin", ".pt", ".pth", ".ckpt"
@@ -94,11 +96,14 @@ class Source(click.Path):
 
     def __init__(self, *accepted: str, ways: Mapping[str, str] | None = None) -> None:
         super().__init__(path_type=Path)
-        self.accepted, self.ways = accepted, ways or {}  # suffixes or FOLDER; for other suffixes the command to type
+        # suffixes or FOLDER; for other suffixes the command to type
+        self.accepted = accepted
+        self.ways = ways or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path."""
-        path, name = Path(value), str(value)
+        path = Path(value)
+        name = str(value)
         if not os.path.exists(path):
             is_id = HUB_ID.fullmatch(name) and path.suffix not in SUFFIXES and not path.parent.exists()
             hint = f": hf download {name} --local-dir {path.name}" if is_id else ""
@@ -282,7 +287,9 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 @contextlib.contextmanager
 def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
     """Show how many tensors and bytes are done, on standard error if that is a terminal."""
-    done, total, text = 0, sum(tensor.nbytes for tensor in tensors), f"{{task.fields[done]}} of {len(tensors)} tensors"
+    done = 0
+    total = sum(tensor.nbytes for tensor in tensors)
+    text = f"{{task.fields[done]}} of {len(tensors)} tensors"
     with _bar(text, bars.DownloadColumn(), bars.TransferSpeedColumn(), total=total, done=0) as update:
 
         def advance(nbytes: int, tensors: int) -> None:
@@ -323,10 +330,12 @@ def tasks_shown() -> Iterator[None]:
 @contextlib.contextmanager
 def _bar(text: str, *columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
-    console, shares = Console(stderr=True), bool(sys.stdout) and sys.stdout.isatty()
+    console = Console(stderr=True)
+    shares = bool(sys.stdout) and sys.stdout.isatty()
     columns = bars.TextColumn(text), bars.BarColumn(), *columns, bars.TimeRemainingColumn()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
-    hidden, kernels = not console.is_terminal, itertools.count(1)
+    hidden = not console.is_terminal
+    kernels = itertools.count(1)
     # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
     with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))

@@ -100,7 +100,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         print_json({"tensors": entries})
         return
     print_table(entries, (*INSPECTED[:3], *packing, "bytes", *(() if header else INSPECTED[4:])))
-    quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
+    quantized = sum(tensor.is_quantized for tensor in tensors)
+    nbytes = sum(tensor.nbytes for tensor in tensors)
     print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
 
 
@@ -126,7 +127,8 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     with files.failures(called(source), source):
         opened = tensors_of(source, say=note)
         _note_codes(source, opened)
-        found, parts = opened.values(), parts_of_weights(elsewhere_in(opened.values()))
+        found = opened.values()
+        parts = parts_of_weights(elsewhere_in(opened.values()))
         trials = schemes_for(source)
         reasons = [_reason(tensor, parts, vectors=trials.vectors) or trials.stays(tensor) for tensor in found]
         tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
@@ -148,7 +150,8 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
         if not chosen:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
-    entries, rows = [], []
+    entries = []
+    rows = []
     for tensor in (tensor for tensor in tensors if tensor.name in chosen):
         scheme, nbytes, ratio = chosen[tensor.name]
         signal = signal_of(tensor.values())
@@ -237,7 +240,8 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
             note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
         with files.progress_bar([x for x, _ in pairs]) as advance:
             found = [_compared(*pair, quantized, advance, code) for pair in pairs]
-        entries, rows = [entry for entry, _ in found], [row for _, row in found]
+        entries = [entry for entry, _ in found]
+        rows = [row for _, row in found]
         about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
         pictured = None if any(tensor.reader for tensor in ours.values()) else operands(ours, theirs)
         show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
@@ -352,13 +356,16 @@ def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, 
 
 def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
-    kind, totals, apart = "f", [Totals.of_nothing(has_codes=False)], 0
+    kind = "f"
+    totals = [Totals.of_nothing(has_codes=False)]
+    apart = 0
     to_y, to_x = _orders(x.dims, y.dims)
     with x.opened() as read_x, y.opened() as read_y:
         for part in x.parts():
             numbers = read_x(part)
             others = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)
-            kind, pair = numbers.dtype.kind, [np.atleast_1d(as_float(each)) for each in (numbers, others)]
+            kind = numbers.dtype.kind
+            pair = [np.atleast_1d(as_float(each)) for each in (numbers, others)]
             gaps = [np.isnan(values) for values in pair]
             apart += int(np.count_nonzero(gaps[0] != gaps[1]))
             there = ~(gaps[0] | gaps[1])

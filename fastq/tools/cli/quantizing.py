@@ -170,7 +170,8 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     scheme = _scheme(**given)
     sources = {"IN": source, "--like": like, "--imatrix": imatrix}
     files.check_out(sources, out, force=force, report=shown.report)
-    vectors, schemes = vectors or source.suffix == ".npy", _schemes_in(like) if like else None
+    vectors = vectors or source.suffix == ".npy"
+    schemes = _schemes_in(like) if like else None
     selection = Selection(include or ("*",), exclude, vectors, schemes)
     with files.failures(files.called(source), out):
         opened = open_source(source)
@@ -309,7 +310,8 @@ def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Pa
     """  # fmt: skip
     shown = Shown.taken(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
-    method, like = given.pop("method"), given.pop("like")
+    method = given.pop("method")
+    like = given.pop("like")
     if like:
         named = files.suggested(like, _known_type)
         given["tensor_types"] += tuple((f"re:{re.escape(name)}$", each) for name, each in named.items())
@@ -368,7 +370,8 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
 
 
 def _sums(name: str, specs: list[GgufTensor]) -> Entry:
-    size, nbytes = sum(spec.size for spec in specs), sum(spec.nbytes for spec in specs)
+    size = sum(spec.size for spec in specs)
+    nbytes = sum(spec.nbytes for spec in specs)
     bits = 8 * nbytes / size if size else None
     return {"type": name, "tensors": len(specs), "values": size, "bytes": nbytes, "bits": bits}
 

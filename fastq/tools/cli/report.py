@@ -144,7 +144,9 @@ def show(
 
     Entries, by default those of converted tensors, have a column for each field and for each column of the table.
     """
-    entries, totals, text = entries or [*map(entry_of, rows)], entry_of(total_of(rows)), total_text(rows, done=done)
+    entries = entries or [*map(entry_of, rows)]
+    totals = entry_of(total_of(rows))
+    text = total_text(rows, done=done)
     table = {"tensors": [{field: entry[field] for field in fields} for entry in entries]}
     table |= {name: totals[name] for name in FIGURES}
     if shown.report is not None:  # before the table, whose reader may end early, as head does
@@ -160,7 +162,8 @@ def show(
 
 def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
     """Return the last line of all commands: bytes, their ratio, the SQNR of all tensors, and the worst tensor."""
-    total, measured = total_of(rows), [row for row in rows if row.errors is not None]
+    total = total_of(rows)
+    measured = [row for row in rows if row.errors is not None]
     counted = f", {len(measured):,} {done}" if measured else ""
     parts = [f"{total.name}{counted}: {total.before:,} -> {total.after:,} bytes"]
     parts += [f"{total.before / total.after:.2f} x"] if total.after else []
@@ -201,7 +204,8 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print a line for each fact, its name first; long facts continue on indented lines."""
-    width, indent = tables.terminal_width() or tables.UNLIMITED, max(map(len, facts)) + 2
+    width = tables.terminal_width() or tables.UNLIMITED
+    indent = max(map(len, facts)) + 2
     for name, text in facts.items():
         tables.print_wrapped(f"{name:{indent}}{text}", width, " " * indent)
 
@@ -266,7 +270,8 @@ def page(
 
 def _cell(key: str, value: Any, most: float) -> str:
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
-    text, bar = cell_text(key, value), ""
+    text = cell_text(key, value)
+    bar = ""
     if key == "sqnr_db":
         known = value is not None and not math.isnan(value) and most > 0
         share = min(max(value / most, 0.0), 1.0) if known else 0.0

@@ -166,7 +166,8 @@ def _convert(
 
 def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
-    names, lost = [str(name) for name in ds.variables], unreadable(source)
+    names = [str(name) for name in ds.variables]
+    lost = unreadable(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
         with files.refused(argument=option):
             check_patterns(option, patterns, [*names, *lost], "variable")

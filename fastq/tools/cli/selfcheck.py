@@ -176,12 +176,14 @@ def weight_matrix(size: int) -> NDArray[np.float32]:
 
 def outcome_of(x: NDArray[Any], scheme: Scheme) -> Entry:
     """Quantize `x` by `scheme`, check the result, and time warm kernels three times and the reference once."""
-    q, times = fastq.quantize(x, **scheme.arguments()), [time.perf_counter()]
+    q = fastq.quantize(x, **scheme.arguments())
+    times = [time.perf_counter()]
     for _ in range(3):
         fastq.quantize(x, **scheme.arguments(), out=q.codes)
         times.append(time.perf_counter())
     expected = reference.quantize(x, **scheme.arguments())
-    seconds, reference_seconds = float(np.diff(times).min()), time.perf_counter() - times[-1]
+    seconds = float(np.diff(times).min())
+    reference_seconds = time.perf_counter() - times[-1]
     speeds = {"Gelem/s": x.size / seconds / 1e9, "x reference": reference_seconds / seconds}
     errors = fastq.compare(x, q).to_dict()
     return {"scheme": str(scheme), "bytes": q.nbytes, **errors, **speeds, "mismatches": count_mismatches(q, expected)}

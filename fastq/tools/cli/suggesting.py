@@ -80,7 +80,8 @@ def schemes_for(source: Path) -> Trials:
     if not (source / CONFIG).is_file():
         return Trials(_ways_of_file, vectors=source.suffix == ".npy")
     try:
-        model, rules = ModelFolder(source), Rules(PRESETS["W8A8"])
+        model = ModelFolder(source)
+        rules = Rules(PRESETS["W8A8"])
         if not model.quantization:
             check_floats(model)
         plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
@@ -228,7 +229,8 @@ class _Whole:
             return None
 
     def _measured(self, scheme: Scheme, least: float) -> float | None:
-        budget, parts = _Budget(self.signal, least), _parts(self.x.shape, scheme)
+        budget = _Budget(self.signal, least)
+        parts = _parts(self.x.shape, scheme)
         decode = self._integers if scheme.dtype in INTEGERS else self._floats
         for k in _spread(len(parts)):
             given = self.x[parts[k]].astype(self._decoded.dtype, copy=False)
@@ -249,7 +251,9 @@ class _Whole:
 
     def _parameters(self, part: tuple[slice, ...], scheme: Scheme) -> tuple[Array, Array]:
         """Return the scales and the zero points of the elements of a part, or what broadcasts to them."""
-        options, axis, size = scheme.arguments_for(self.x.dtype), _axis_of(scheme), scheme.block_size
+        options = scheme.arguments_for(self.x.dtype)
+        axis = _axis_of(scheme)
+        size = scheme.block_size
         if axis is None:
             params = reference.choose_qparams(np.stack(self._range()), **options)
             return params.scale, params.zero_point.astype(self._decoded.dtype)
@@ -261,7 +265,8 @@ class _Whole:
         ends = np.stack([each[tuple(where)] for each in self._range(axis=axis, block_size=size)], axis=-1)
         params = reference.choose_qparams(ends.reshape(-1, 2), **{**options, "axis": 0, "block_size": 0})
         shape = ends.shape[:-1] if size else [-1 if k == axis else 1 for k in range(self.x.ndim)]
-        scale, zero_point = params.scale.reshape(shape), params.zero_point.reshape(shape).astype(self._decoded.dtype)
+        scale = params.scale.reshape(shape)
+        zero_point = params.zero_point.reshape(shape).astype(self._decoded.dtype)
         if not size:
             return scale, zero_point
         of_elements = np.arange(stop - start) // size
@@ -293,7 +298,9 @@ def _beside_the_largest(largest: Array, arguments: Mapping[str, Any], given: Arr
 
 def _parts(shape: tuple[int, ...], scheme: Scheme) -> list[tuple[slice, ...]]:
     """Cut an array into parts that have whole blocks or channels, with about `PART` elements each."""
-    axis, size, axes = _axis_of(scheme), scheme.block_size, [*range(len(shape))]
+    axis = _axis_of(scheme)
+    size = scheme.block_size
+    axes = [*range(len(shape))]
     units = [size if size and k == axis else 1 for k in axes]
     if axis is not None and not size:
         axes = [axis]
@@ -331,7 +338,8 @@ def _as_preset(model: ModelFolder, matrices: Sequence[Matrix], name: str) -> Qua
 
 def _ways_of_model(converted: Callable[[str], Quantization | None], tensor: Tensor) -> list[Way]:
     """Return the schemes of `fastq convert` for a tensor of matrices, without those that quantize activations."""
-    values, found = tensor.values(), []
+    values = tensor.values()
+    found = []
     _check_finite(reference.minmax(values))
     for name, preset in PRESETS.items():
         if preset.activations or tensor.shape[-1] % preset.weights.group_size:
@@ -358,7 +366,8 @@ def _of_tasks(tasks: Callable[[], list[Task]], values: Array, options: Mapping[s
     """Return the SQNR that tasks get, or None if it is below others; the tasks are run if a sample comes near."""
     if Trial(values).measured(options).sqnr_db < least - NEAR:
         return None
-    budget, errors = _Budget(signal_of(values), least), NO_ERRORS
+    budget = _Budget(signal_of(values), least)
+    errors = NO_ERRORS
     for task in tasks():
         for work in task.pieces:
             of_piece = work().errors or NO_ERRORS
@@ -417,7 +426,8 @@ class _Rows:
         return self._measured(lambda rows: rows.astype(numpy_dtype("BF16")).astype(np.float32), least)
 
     def _measured(self, decoded: Callable[[Array], Array], least: float) -> float | None:
-        budget, found = _Budget(self.signal, least), np.empty(self.rows.shape, np.float32)
+        budget = _Budget(self.signal, least)
+        found = np.empty(self.rows.shape, np.float32)
         step = max(GGUF_PART // self.rows.shape[1], 1)
         starts = range(0, len(self.rows), step)
         for k in _spread(len(starts)):

@@ -50,7 +50,9 @@ DISPENSABLE = (
     *("mean_abs_error", "bytes_before", "bytes_a", "clipped", "outliers", "infinite", "bits", "bytes_b", "from", "a"),
     *("_FillValue", "add_offset", "scale_factor", "max_abs_error", "bytes", "nan", "lo", "hi", "shape"),
 )
-LEAST_NAME, LEAST_TEXT = 26, 22  # characters that texts keep while there are columns to omit
+# characters that texts keep while there are columns to omit
+LEAST_NAME = 26
+LEAST_TEXT = 22
 # a scheme up to its axis and block size, which are kept even where the rest is cut off
 GRANULARITY = re.compile(r".*?axis=\S+(?: blocks of \d+)?")
 
@@ -163,7 +165,8 @@ def print_table(
     width = width or terminal_width() or UNLIMITED
     plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich assumes 80 columns for them
     console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
-    table, told = Table(box=SIMPLE_HEAD), ""
+    table = Table(box=SIMPLE_HEAD)
+    told = ""
     widths = _fitted(cells, width)
     for column, fitted in widths.items():
         side = "left" if column in TEXT else "right"
@@ -238,5 +241,6 @@ def shortened(text: str, width: int) -> str:
         if cell_len(cut) <= width:
             return cut
     kept = max(width - 3, 0)
-    start, end = set_cell_size(text, kept // 2), set_cell_size(text[::-1], kept - kept // 2)[::-1]
+    start = set_cell_size(text, kept // 2)
+    end = set_cell_size(text[::-1], kept - kept // 2)[::-1]
     return f"{start}...{end}"[:width]

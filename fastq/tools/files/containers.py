@@ -131,7 +131,9 @@ class SafetensorsSource:
             header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
         header.pop(METADATA, None)
         entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
-        self.tensors, self._starts, self.path = {}, {}, path
+        self.tensors = {}
+        self._starts = {}
+        self.path = path
         for name, entry in entries:
             start, end = entry["data_offsets"]
             self.tensors[name] = TensorSpec(name, entry["dtype"], tuple(entry["shape"]), end - start)
@@ -213,7 +215,8 @@ def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
         raise ValueError(f"its shape {shape} must be integers of 0 or more")
     if math.prod(n for n in shape if n) * dtype.itemsize > np.iinfo(np.intp).max:
         raise ValueError(f"{dtype} of shape {shape} is more than memory can hold")
-    nbytes, left = math.prod(shape) * dtype.itemsize, size - file.tell()
+    nbytes = math.prod(shape) * dtype.itemsize
+    left = size - file.tell()
     if nbytes > left:
         raise ValueError(f"{dtype} of shape {shape} takes {nbytes:,} bytes, and it has {left:,}")
     return NpyHeader(shape, "F" if fortran_order else "C", dtype, nbytes)
@@ -257,7 +260,8 @@ class SafetensorsWriter:
     """Writes the tensors of a `Header` to a file in any order, each as a whole or row by row."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
-        self._file, self._header = file, header
+        self._file = file
+        self._header = header
         self._next = dict(header.starts)
         file.write(header.raw)
 
@@ -295,7 +299,9 @@ class NpzWriter:
     """Writes tensors into a .npz file, each of them whole; `numpy.load` reads it."""
 
     def __init__(self, archive: zipfile.ZipFile, header: Header, metadata: Mapping[str, str]) -> None:
-        self._archive, self._specs, self._metadata = archive, header.specs, metadata
+        self._archive = archive
+        self._specs = header.specs
+        self._metadata = metadata
         for spec in self._specs.values():
             if spec.dtype in ML_FLOATS:
                 raise ValueError(f"{spec.name!r} is {spec.dtype}, which .npz files do not hold; write .safetensors")
@@ -304,7 +310,8 @@ class NpzWriter:
 
     def append(self, name: str, rows: Array) -> int:
         """Write a tensor, and return its bytes."""
-        spec, data = self._specs[name], bytes_of(rows)
+        spec = self._specs[name]
+        data = bytes_of(rows)
         self._write(name, numpy_dtype(spec.dtype), spec.shape, data)
         return data.nbytes
 

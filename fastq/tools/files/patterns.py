@@ -60,7 +60,8 @@ def check_patterns(
 
 def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, str], bool] = fits) -> str:
     """Return the probable intention of a pattern: a spelling that matches names, else the nearest names."""
-    text, names = pattern.removeprefix("re:"), list(dict.fromkeys(names))
+    text = pattern.removeprefix("re:")
+    names = list(dict.fromkeys(names))
     plain = text.strip("*")
     for spelled in (f"*{plain}*", f"re:.*{text}", f"re:(?i).*{re.escape(plain)}", f"re:(?i).*{text}"):
         try:

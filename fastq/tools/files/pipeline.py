@@ -178,7 +178,9 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
         try:
             for each in tasks:
                 for task in each:
-                    errors, after, remark = None, 0, ""
+                    errors = None
+                    after = 0
+                    remark = ""
                     for piece in _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces):
                         remark = remark or piece.remark
                         after += sum(out.append(name, rows) for name, rows in piece.stored.items())
@@ -186,7 +188,8 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
                             errors = piece.errors if errors is None else errors.with_more(piece.errors)
                         progress(piece.nbytes, 0)
                         del piece  # before the next one is made
-                    size, about = math.prod(task.shape), (task.before, after, task.source, task.target)
+                    size = math.prod(task.shape)
+                    about = (task.before, after, task.source, task.target)
                     done.append(Converted(task.name, task.shape, *about, errors, task.weighted, size, remark))
                 progress(0, 1)
         except BaseException:

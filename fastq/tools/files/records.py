@@ -55,7 +55,8 @@ class Record:
     @property
     def form(self) -> StoredForm:
         """The stored form of the tensor."""
-        qtype, scales = self.qtype, self.original_dtype
+        qtype = self.qtype
+        scales = self.original_dtype
         if qtype.scale_element:  # compressed-tensors stores powers of two as bytes, though safetensors has a name
             name = safetensors_dtype(FLOAT_FORMATS[qtype.scale_element].dtype) or "U8"
             scales = "U8" if qtype.scale_element == "float8_e8m0fnu" else name
@@ -97,7 +98,8 @@ def are_of_array(metadata: Mapping[str, str]) -> bool:
 
 
 def _record(entry: dict[str, Any]) -> Record:
-    axis, shape = entry["axis"], tuple(entry["shape"])
+    axis = entry["axis"]
+    shape = tuple(entry["shape"])
     record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
     axes = record.axis if isinstance(record.axis, tuple) else () if record.axis is None else (record.axis,)
     if any(type(number) is not int for number in (*shape, *axes, record.block_size)):
@@ -108,7 +110,8 @@ def _record(entry: dict[str, Any]) -> Record:
     as_convention(record.convention).check_format(record.qtype)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
-    given, largest = record.tensor_scale, float(np.finfo(np.float32).max)
+    given = record.tensor_scale
+    largest = float(np.finfo(np.float32).max)
     fits = isinstance(given, float) and 0 < given <= largest if record.qtype.has_tensor_scale else given is None
     if not fits:
         raise ValueError(f"tensor_scale {given} does not fit {record.qtype}")
@@ -136,7 +139,8 @@ def stored_name(name: str, part: str) -> str:
 
 def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
     """Return the contents of those tensors."""
-    form, held = record.form, numpy_dtype(record.form.scale_dtype)
+    form = record.form
+    held = numpy_dtype(record.form.scale_dtype)
     scale = q.scale.view(held) if record.qtype.scale_element else q.scale.astype(held)
     arrays = form.write(q.codes, scale, q.zero_point)
     arrays |= form.constants(None if record.tensor_scale is None else 1 / record.tensor_scale)
@@ -146,7 +150,9 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; raise ValueError if they are invalid."""
     with _told_of(name):
-        form, qtype, tensor_scale = record.form, record.qtype, None
+        form = record.form
+        qtype = record.qtype
+        tensor_scale = None
         codes, scale, zero_point = form.read(lambda part: load(stored_name(name, part)))
         if qtype.scale_element:
             scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)

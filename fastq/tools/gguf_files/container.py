@@ -27,11 +27,17 @@ from fastq.tools.files.containers import check_pointer
 from fastq.tools.files.pipeline import naming, some_of
 from fastq.tools.gguf_files.tensor_types import TensorType, type_of_number
 
-MAGIC, VERSION = b"GGUF", 3  # version 2 has the same layout; llama.cpp does not read version 1
-ALIGNMENT, ALIGNMENT_KEY = 32, "general.alignment"
+# version 2 has the same layout; llama.cpp does not read version 1
+MAGIC = b"GGUF"
+VERSION = 3
+ALIGNMENT = 32
+ALIGNMENT_KEY = "general.alignment"
 LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
-MOST_DIMENSIONS, LARGEST = 4, 2**63 - 1  # llama.cpp reads no more
-STRING, ARRAY = 8, 9
+# llama.cpp reads no more
+MOST_DIMENSIONS = 4
+LARGEST = 2**63 - 1
+STRING = 8
+ARRAY = 9
 DEEPEST = 8  # most levels of arrays in arrays
 OF_PARTS = ("split.no", "split.count", "split.tensors.count")  # keys of a part of a model, as llama-gguf-split writes
 MOST_PARTS = 0xFFFF  # llama.cpp counts them in 16 bits
@@ -139,21 +145,26 @@ class GgufSource:
     """
 
     def __init__(self, path: Path) -> None:
-        part, self.path = _read(path), path
-        self.parts, parts = [path], [part]
+        part = _read(path)
+        self.path = path
+        self.parts = [path]
+        parts = [part]
         if (count := _value(part.fields, "split.count", 1)) not in (0, 1):
             self.parts = parts_of(path, count)
             parts = [_part(each, k, count) for k, each in enumerate(self.parts) if each.is_file()]
         self.missing = [each.name for each in self.parts if not each.is_file()]
-        self.fields, self.alignment = parts[0].fields, parts[0].alignment
+        self.fields = parts[0].fields
+        self.alignment = parts[0].alignment
         self.tensors: dict[str, GgufTensor] = {}
         self._places: dict[str, tuple[Path, int]] = {}
         for part in parts:
             for name, (spec, start) in part.places.items():
                 if name in self.tensors:
                     raise ValueError(f"tensor {name!r} is in {self._places[name][0].name}, too")
-                self.tensors[name], self._places[name] = spec, (part.path, start)
-        wanted, found = self.get("split.tensors.count"), len(self.tensors)
+                self.tensors[name] = spec
+                self._places[name] = (part.path, start)
+        wanted = self.get("split.tensors.count")
+        found = len(self.tensors)
         if len(parts) == count and wanted not in (None, found):
             raise ValueError(f"its parts have {found:,} tensors, not {wanted:,}")
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
@@ -166,7 +177,8 @@ class GgufSource:
 
     def _scale_of(self, name: str) -> str | None:
         """Return the name of the tensor with the scale of a matrix, or of each of its matrices, in llama.cpp."""
-        module, spec = name.removesuffix(".weight"), self.tensors[name]
+        module = name.removesuffix(".weight")
+        spec = self.tensors[name]
         scale = self.tensors.get(f"{module}.scale")
         if module == name or scale is None or len(spec.shape) < 2 or not spec.size:
             return None
@@ -188,7 +200,8 @@ class GgufSource:
 
     def load(self, name: str) -> Array:
         """Return the rows of a tensor, mapped; plain numbers in their dtype, other types as the bytes of each row."""
-        spec, raw = self.tensors[name], self.raw(name)
+        spec = self.tensors[name]
+        raw = self.raw(name)
         row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
         return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
 
@@ -201,7 +214,9 @@ class GgufSource:
 
     def values(self, name: str) -> Array:
         """Return the scaled values of a tensor in its shape: plain numbers are mapped, blocks decoded to float32."""
-        spec, stored, scale = self.tensors[name], self.load(name), self.scale(name)
+        spec = self.tensors[name]
+        stored = self.load(name)
+        scale = self.scale(name)
         if not has_values(spec.kind):
             raise ValueError(f"{name!r} is {spec.kind}, which fastq does not read")
         values: Array = stored if spec.kind.block == 1 else gguf.dequantize(stored, spec.kind.name)
@@ -231,10 +246,13 @@ def _read(path: Path) -> _Part:
         if not file.seek(0, 2):
             raise ValueError("it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            cursor, end, places = _Cursor(data), len(data), Places()
+            cursor = _Cursor(data)
+            end = len(data)
+            places = Places()
             count, number = _counts(cursor)
             fields = _fields(cursor, number)
-            alignment, largest = ALIGNMENT, max(end, LARGEST_ALIGNMENT)
+            alignment = ALIGNMENT
+            largest = max(end, LARGEST_ALIGNMENT)
             if (field := fields.get(ALIGNMENT_KEY)) is not None:
                 alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
                 if not 0 < alignment <= largest or alignment & (alignment - 1):
@@ -293,7 +311,10 @@ class _Cursor:
         """Skip strings, without making objects of them."""
         if count > (self.end - self.at) // 8:
             raise ValueError(f"its header is longer than its {self.end:,} bytes")
-        data, at, last, unpack = self.data, self.at, self.end - 8, struct.Struct("<Q").unpack_from
+        data = self.data
+        at = self.at
+        last = self.end - 8
+        unpack = struct.Struct("<Q").unpack_from
         for _ in range(count):
             if at > last:
                 break
@@ -330,7 +351,9 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
 def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
     count = 1
     if number == ARRAY:
-        number, count, depth = cursor.number("I"), cursor.number("Q"), depth + 1
+        number = cursor.number("I")
+        count = cursor.number("Q")
+        depth = depth + 1
     if number == STRING:
         cursor.strings(count)
     elif number in SCALARS:
@@ -349,7 +372,8 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
     lengths = [cursor.number("Q") for _ in range(dimensions)]
-    kind, size = type_of_number(cursor.number("I")), 1
+    kind = type_of_number(cursor.number("I"))
+    size = 1
     for length in lengths:
         size *= max(length, 1)
         if size > LARGEST // 8:
@@ -365,7 +389,9 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
 
 def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
     """Return tensors and their positions in the file; tensors of unknown types end at the next one."""
-    before, free, found = "", 0, dict(places)
+    before = ""
+    free = 0
+    found = dict(places)
     order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
     nexts = [*(offset for _, offset in order), end - start][1:]
     for (spec, offset), following in zip(order, nexts, strict=True):
@@ -375,7 +401,8 @@ def _checked_places(places: Places, start: int, end: int, alignment: int) -> Pla
             raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
         if not spec.kind.block and spec.size:
             spec = replace(spec, stored=max(following - offset, 1))
-        before, free = spec.name, offset + spec.nbytes
+        before = spec.name
+        free = offset + spec.nbytes
         if start + free > end:
             raise ValueError(f"tensor {spec.name!r} ends at byte {start + free:,} of {end:,}")
         found[spec.name] = spec, start + offset
@@ -394,7 +421,8 @@ def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], in
             each, at = _values(raw, at + 12, *struct.unpack_from("<IQ", raw, at))
         else:
             (length,) = struct.unpack_from("<Q", raw, at)
-            each, at = raw[at + 8 : at + 8 + length].decode("utf-8", "replace"), at + 8 + length
+            each = raw[at + 8 : at + 8 + length].decode("utf-8", "replace")
+            at = at + 8 + length
         values.append(each)
     return values, at
 
@@ -433,7 +461,8 @@ class GgufWriter:
     """Writes the tensors of a `GgufHeader` to a file in their order, row by row."""
 
     def __init__(self, file: BinaryIO, header: GgufHeader) -> None:
-        self._file, self._header = file, header
+        self._file = file
+        self._header = header
         self._left = {spec.name: spec.nbytes for spec in header.tensors}
         file.write(header.header())
 

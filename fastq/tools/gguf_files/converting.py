@@ -57,7 +57,8 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
 
     After any error `out` is as it was.
     """
-    specs, model = mixes.in_order(source.tensors.values()), mixes.model_of(source)
+    specs = mixes.in_order(source.tensors.values())
+    model = mixes.model_of(source)
     if idle := mixes.idle_options(model.architecture, specs, request.overrides):
         why = "its tensors are not quantized, or have another option"
         say(f"{', '.join(idle)} had no effect: {why}", in_part=True)
@@ -88,7 +89,8 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
 
 def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorType:
     """Return the new type of a tensor; a tensor that can't have it is refused before anything is written."""
-    kind, in_blocks = spec.kind, spec.kind.block != 1
+    kind = spec.kind
+    in_blocks = spec.kind.block != 1
     if request.dequantize:
         chosen = TENSOR_TYPES[request.mix.default] if in_blocks else chosen if kind.is_float else kind
     elif not kind.block:
@@ -213,7 +215,8 @@ def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[C
     """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale."""
     matrices = 1 if target.weights is None and target.scale is None else math.prod(spec.shape[:-2])
     rows = source.load(spec.name)
-    each, most = len(rows) // matrices, max(1, CHUNK // max(spec.shape[-1], 1))
+    each = len(rows) // matrices
+    most = max(1, CHUNK // max(spec.shape[-1], 1))
     for index in range(matrices):
         end = (index + 1) * each
         weights, scale = (None if given is None else given[index] for given in (target.weights, target.scale))

@@ -31,7 +31,8 @@ Weights = NDArray[np.float32]
 Say = Callable[[str], None]  # called with a line on each entry that an importance matrix lacks, or that is not used
 # names of tensors, each with the index of a matrix in it; None: all matrices
 Names = tuple[tuple[str, int | None], ...]
-SUMS, COUNTS = ".in_sum2", ".counts"
+SUMS = ".in_sum2"
+COUNTS = ".counts"
 LOOKED_UP = 50  # most names that are missing for which the nearest are looked for
 
 
@@ -121,12 +122,17 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
     `known` are other names that may be unused in the matrix. Missing and unused entries are reported by name. Raise
     ValueError if no entry matches.
     """
-    found, used, partly, flat = {}, set(known), {}, []
+    found = {}
+    used = set(known)
+    partly = {}
+    flat = []
     for key, want in wanted.items():
         name, index = next((pair for pair in want.names if pair[0] in imatrix.values), ("", None))
         if not name:
             continue
-        values, columns, matrices = imatrix.values[name], want.shape[-1], math.prod(want.shape[:-2])
+        values = imatrix.values[name]
+        columns = want.shape[-1]
+        matrices = math.prod(want.shape[:-2])
         used.add(name)
         rows, rest = divmod(values.size, columns)
         if (rows, rest) == (matrices, 0) if index is None else index < rows and not rest:
@@ -163,10 +169,12 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
 
 def _from_gguf(source: GgufSource) -> Imatrix:
     names = {name.removesuffix(part) for part in (SUMS, COUNTS) for name in source.tensors if name.endswith(part)}
-    values, uncounted = {}, {}
+    values = {}
+    uncounted = {}
     for name in sorted(names):
         values[name], uncounted[name] = _means(source, name)
-    datasets, chunks = source.get("imatrix.datasets", []), source.get("imatrix.chunk_count", 0)
+    datasets = source.get("imatrix.datasets", [])
+    chunks = source.get("imatrix.chunk_count", 0)
     datasets = [str(each) for each in (datasets if isinstance(datasets, list) else [datasets])]
     return Imatrix(values, datasets, chunks if isinstance(chunks, int) else 0, uncounted)
 
@@ -178,7 +186,8 @@ def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
             raise ValueError(f"{name + other!r} is there without {name + part!r}")
         if (kind := source.tensors[name + part].kind).name != "F32":
             raise ValueError(f"{name + part!r} is {kind}, not F32")
-    sums, counts = source.load(name + SUMS).reshape(-1), np.rint(source.load(name + COUNTS).reshape(-1, 1))
+    sums = source.load(name + SUMS).reshape(-1)
+    counts = np.rint(source.load(name + COUNTS).reshape(-1, 1))
     if not counts.size or sums.size % counts.size:
         raise ValueError(f"{name!r} has {counts.size:,} counts for {sums.size:,} sums")
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -209,7 +218,8 @@ def _from_legacy(data: bytes) -> Imatrix:
             sums = np.frombuffer(data, "<f4", size, at + 8)
             values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
             at += 8 + 4 * size
-        chunks, datasets = 0, []
+        chunks = 0
+        datasets = []
         if at < len(data):
             (chunks,), at = struct.unpack_from("<i", data, at), at + 4
             datasets = [_legacy_text(data, at)[0]] if at < len(data) else []

@@ -157,8 +157,15 @@ def is_quantized(spec: GgufTensor, architecture: str) -> bool:
 
 
 # The purpose of a tensor by its name: the first entry that fits
-OUTPUT, EMBEDDING, VALUES, KEYS, QUERIES, ATTENTION = "output", "embedding", "values", "keys", "queries", "attention"
-UP, GATE, DOWN = "up", "gate", "down"
+OUTPUT = "output"
+EMBEDDING = "embedding"
+VALUES = "values"
+KEYS = "keys"
+QUERIES = "queries"
+ATTENTION = "attention"
+UP = "up"
+GATE = "gate"
+DOWN = "down"
 PER_LAYER = "per_layer_token_embd.weight"
 _NAMED = {"output.weight": OUTPUT, "token_embd.weight": EMBEDDING, PER_LAYER: EMBEDDING}
 _NAMED_WITHIN = {
@@ -316,7 +323,8 @@ class TypeOverrides:
 def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: TypeOverrides) -> list[str]:
     """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all."""
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
-    purposes, idle = {purpose_of(name) for name in quantized}, []
+    purposes = {purpose_of(name) for name in quantized}
+    idle = []
     for pattern, kind in overrides.tensor_types:
         option = f"--tensor-type {pattern}={kind}"
         if not any(is_found(spec.name, pattern) for spec in specs):
@@ -351,7 +359,10 @@ class _Types:
     def __init__(
         self, model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
     ) -> None:
-        self._model, self._mix, self._overrides, self._has_imatrix = model, mix, overrides, has_imatrix
+        self._model = model
+        self._mix = mix
+        self._overrides = overrides
+        self._has_imatrix = has_imatrix
         purposes = [purpose_of(spec.name) for spec in specs]
         self._tied = OUTPUT not in purposes
         self._counts = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
@@ -360,13 +371,16 @@ class _Types:
     def type_of(self, spec: GgufTensor) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
-        kind, columns = TENSOR_TYPES[self._wanted(spec)], spec.shape[-1]
+        kind = TENSOR_TYPES[self._wanted(spec)]
+        columns = spec.shape[-1]
         if columns % kind.block:
             kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
         return TENSOR_TYPES["F16"] if columns % kind.block else kind
 
     def _wanted(self, spec: GgufTensor) -> str:
-        overrides, purpose, architecture = self._overrides, purpose_of(spec.name), self._model.architecture
+        overrides = self._overrides
+        purpose = purpose_of(spec.name)
+        architecture = self._model.architecture
         named = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
         direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
         if direct and not (named and spec.name == PER_LAYER):
@@ -382,12 +396,14 @@ class _Types:
             high = architecture == "falcon" or no_blocks or self._mix.name in ("Q8_0", MOE)
             return overrides.output_type or ("Q8_0" if high else "Q5_K" if self._mix.name in _LOW else "Q6_K")
         if self._mix.name == MOE:
-            is_stack, parts = len(spec.shape) > 2 and spec.shape[-3] > 1, _EXPERTS_OF.get(architecture, ("",))
+            is_stack = len(spec.shape) > 2 and spec.shape[-3] > 1
+            parts = _EXPERTS_OF.get(architecture, ("",))
             return "MXFP4" if is_stack and any(part in spec.name for part in parts) else "Q8_0"
         return self._by_rule(spec.name, purpose) if purpose else self._mix.default
 
     def _by_rule(self, name: str, purpose: str) -> str:
-        layer, layers = self._seen.get(purpose, 0), self._counts.get(purpose, 0)
+        layer = self._seen.get(purpose, 0)
+        layers = self._counts.get(purpose, 0)
         if purpose in self._seen:
             self._seen[purpose] += 1
         if purpose in (UP, GATE, DOWN) and self._model.experts > 1:  # experts of a layer may be separate tensors

@@ -11,7 +11,8 @@ _LAYER = re.compile(
     r"((model|language_model|text_model|transformer|gpt_neox|backbone|bert|roberta|encoder)\.)*"
     r"(layers?|h|blocks)\.(?P<layer>\d+)\.(?P<tail>.+)"
 )
-_ATTENTION, _MLP = r"(self_attn|self_attention|attn|attention|attn\.attention)", r"(mlp|feed_forward|ffn)"
+_ATTENTION = r"(self_attn|self_attention|attn|attention|attn\.attention)"
+_MLP = r"(mlp|feed_forward|ffn)"
 _EXPERTS = r"((mlp|feed_forward|block_sparse_moe)\.)?experts\.(?P<expert>\d+)"
 _SHARED = rf"({_MLP}|block_sparse_moe)\.shared_(experts?|mlp)"
 GGUF_NAMES = tuple(

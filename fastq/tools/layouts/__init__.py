@@ -31,7 +31,8 @@ __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 
 Tensors = Mapping[str, ArrayLike]
 
-_GPTQ, _NBITS = ("uint4", "uint8", "uint2", "uint3"), ("uint4", "uint8", "uint2")
+_GPTQ = ("uint4", "uint8", "uint2", "uint3")
+_NBITS = ("uint4", "uint8", "uint2")
 _ROWS = (
     Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *packed.WORDS, True, 1),
     Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *packed.WORDS, True),

@@ -76,7 +76,8 @@ class StoredForm:
 
     def specs(self) -> dict[str, tuple[str, Shape]]:
         """Return dtype and shape of each stored tensor."""
-        scales, row = self.stored_parameter_shape, self.shape[-1] if self.shape else 1
+        scales = self.stored_parameter_shape
+        row = self.shape[-1] if self.shape else 1
         plain = safetensors_dtype(self.qtype.storage) or "U8"
         dtype, shape = {"": (plain, self.shape), "bytes": ("U8", None), "words": ("I32", None)}[self.packing]
         if shape is None:
@@ -141,7 +142,8 @@ class StoredForm:
 
     def zero_points(self, stored: Array) -> Array:
         """Return zero points as codes, from the form in `specs` or, from older writers, from plain integers."""
-        packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
+        packed = self.specs()["weight_zero_point"][1]
+        scales = self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
             *outer, rows, columns = scales
             codes = _from_words(np.swapaxes(stored, -1, -2), rows, self.qtype)
@@ -157,7 +159,8 @@ class StoredForm:
 
     def read(self, load: Callable[[str], Array]) -> tuple[Array, Array, Array | None]:
         """Return codes, scales and zero points for a `QuantizedArray` from the tensors that `load` returns by name."""
-        codes, scale = load(self.codes), load("weight_scale").reshape(self.parameter_shape)
+        codes = load(self.codes)
+        scale = load("weight_scale").reshape(self.parameter_shape)
         if self.packing == "words":
             codes = _from_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
         elif not self.packing:
@@ -211,7 +214,8 @@ def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
 
 def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
     """Return the stored form of a matrix for a scheme, in a model of a dtype."""
-    weights, strategy = scheme.weights, scheme.weights.strategy
+    weights = scheme.weights
+    strategy = scheme.weights.strategy
     axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
     is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits take one byte each there
     packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""
@@ -232,9 +236,12 @@ def array_of(
     codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
 ) -> QuantizedArray:
     """Return a matrix, or its blocks from `StoredForm.folded`, from its codes and stored parameters."""
-    qtype, scale, convention = form.qtype, scale_values(stored, weights, factor), "compressed-tensors"
+    qtype = form.qtype
+    scale = scale_values(stored, weights, factor)
+    convention = "compressed-tensors"
     if weights.scale_dtype == E8M0:
-        qtype, scale = as_qtype(MICROSCALING[weights.bits]), stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
+        qtype = as_qtype(MICROSCALING[weights.bits])
+        scale = stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
     zero = np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point
     convention = convention if weights.kind == "int" else DEFAULT
     params = QParams(scale, zero, qtype, form.axis, form.block_size, form.symmetric, convention)
@@ -257,8 +264,10 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
 
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
     """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.folded`."""
-    code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
-    kept, size = granularity(q.axis, q.block_size, q.ndim).kept, q.block_size
+    code = q.dtype.name
+    is_matrix = len(q.shape) == 2 and 0 not in q.shape
+    kept = granularity(q.axis, q.block_size, q.ndim).kept
+    size = q.block_size
     rows_or_all = {(): "tensor", (0,): "channel"}.get(kept) if is_matrix and not size else None
     groups = is_matrix and kept == (1,)
     if groups and (code in OF_FORMATS or (code == "float4_e2m1fn" and size == 16)):
@@ -299,7 +308,8 @@ def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
 def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
     """Return float8 scales and the number that divides them, which give the float32 scales exactly."""
     form = FLOAT_FORMATS["float8_e4m3fn"]
-    numbers, codes = np.unique(scale), np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
+    numbers = np.unique(scale)
+    codes = np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
     stored = codes.astype(np.float32)
     nearest = (stored[::-1] / numbers[-1].astype(np.float64)).astype(np.float32).view(np.int32)
     candidates = nearest if numbers.size <= codes.size else nearest[:0]
@@ -329,9 +339,11 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
             raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {wanted}")
     else:
         with np.errstate(over="ignore"):  # float16 falls back to float32, float32 is refused
-            rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
+            rounded = scale.astype(numpy_dtype(dtype))
+            single = scale.astype(np.float32)
         scale = rounded if (rounded.astype(scale.dtype) == scale).all() else single
-    held, integers = scale.astype(np.float32), scheme.weights.kind == "int"
+    held = scale.astype(np.float32)
+    integers = scheme.weights.kind == "int"
     size = np.abs(held) if integers else held
     bad = held[~((size > 0) & (size < np.inf))]
     if bad.size:
@@ -357,7 +369,9 @@ def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 def _read(given: Reading) -> QuantizedArray:
     """Return the weight in some tensors, whose dtypes and shapes determine their form."""
     codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
-    words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
+    words = codes.dtype == np.int32
+    bits = given.qtype.bits
+    kind = "float" if given.qtype.element else "int"
     rows, columns = codes.shape
     if words:
         rows, columns = map(int, given.of_shape("weight_shape", "int64", 2))
@@ -371,7 +385,8 @@ def _read(given: Reading) -> QuantizedArray:
         block: Shape = ()
         strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
         if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
-            strategy, block = "block", (rows // count, columns // groups)
+            strategy = "block"
+            block = (rows // count, columns // groups)
         size = shared.checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
         weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
         scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")

@@ -21,8 +21,11 @@ NESTED_BLOCK = 256  # nested scales that share a scale: readers accept no other 
 
 
 def _write_words(q: QuantizedArray, how: Writing) -> dict[str, Array]:
-    weight, row, inputs = shared.weight_of(q, how.row), how.row, q.shape[1]
-    codes, indices = weight.codes, np.arange(inputs, dtype=np.int32) // weight.block_size
+    weight = shared.weight_of(q, how.row)
+    row = how.row
+    inputs = q.shape[1]
+    codes = weight.codes
+    indices = np.arange(inputs, dtype=np.int32) // weight.block_size
     if row.zero_points_less and not weight.zero_point.all():
         raise ValueError("layout 'gptq' stores zero_point - 1 and cannot hold zero_point 0: use 'gptq_v2'")
     if how.g_idx is not None:
@@ -31,7 +34,8 @@ def _write_words(q: QuantizedArray, how: Writing) -> dict[str, Array]:
             raise TypeError(f"g_idx must be integers, not {given.dtype}")
         if given.shape != (inputs,) or not np.array_equal(np.sort(given), indices):
             raise ValueError(f"g_idx must name each block of q as often as it has inputs, in shape ({inputs},)")
-        codes, indices = np.empty_like(codes), given.astype(np.int32)
+        codes = np.empty_like(codes)
+        indices = given.astype(np.int32)
         codes[:, np.argsort(indices, kind="stable")] = weight.codes
     zeros = weight.zero_point.T - np.uint8(row.zero_points_less)
     return {
@@ -43,7 +47,8 @@ def _write_words(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 
 
 def _read_words(given: Reading) -> QuantizedArray:
-    bits, row = given.qtype.bits, given.row
+    bits = given.qtype.bits
+    row = given.row
     codes = shared.from_words(given.matrix("qweight", "int32"), bits, 1 if row.order else 0, row.order)
     (inputs, outputs), scales = codes.shape, given.scales("scales")
     if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
@@ -91,7 +96,8 @@ def _write_blocks(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 
 
 def _read_blocks(given: Reading) -> QuantizedArray:
-    packed, bits = given.get("B", "uint8"), given.qtype.bits
+    packed = given.get("B", "uint8")
+    bits = given.qtype.bits
     unsigned = f"uint{bits}"
     if packed.ndim != 3 or not packed.size:
         raise ValueError(f"B must have 3 dimensions with elements, not shape {packed.shape}")
@@ -120,7 +126,8 @@ def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     if not (last and q.block_size and (q.ndim == 1 or length % q.block_size == 0)):
         raise ValueError("q must have blocks along its last axis that fill its rows for layout 'bitsandbytes'")
     scale, _ = parameters_of(q)
-    codes, row = q.unpacked().reshape(-1), q.dtype.codebook
+    codes = q.unpacked().reshape(-1)
+    row = q.dtype.codebook
     assert row is not None
     zero = row.order[np.searchsorted(row.thresholds, 0.0)]  # the value in the unused half of the last byte
     codes = np.pad(codes, (0, codes.size % 2), constant_values=zero)
@@ -147,10 +154,13 @@ def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 def _read_halves(given: Reading) -> QuantizedArray:
     if given.shape is None:
         raise TypeError("from_tensors needs the shape of the weight for layout 'bitsandbytes'")
-    shape, size, block_size = given.shape, math.prod(given.shape), given.block_size or 64
+    shape = given.shape
+    size = math.prod(given.shape)
+    block_size = given.block_size or 64
     if not size or (len(shape) > 1 and shape[-1] % block_size):
         raise ValueError(f"shape {shape} has rows that blocks of {block_size} don't fill: read it as {(size,)}")
-    packed, blocks = given.get("weight", "uint8").reshape(-1), -(-size // block_size)
+    packed = given.get("weight", "uint8").reshape(-1)
+    blocks = -(-size // block_size)
     if packed.size != -(-size // 2):
         raise ValueError(f"weight has {packed.size} bytes, but shape {shape} needs {-(-size // 2)}")
     _check_map(given, "quant_map", given.qtype)
@@ -162,7 +172,8 @@ def _read_halves(given: Reading) -> QuantizedArray:
     if nested:
         inner = as_qtype("dynamic8")
         _check_map(given, "nested_quant_map", inner)
-        scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
+        scale = given.scales("nested_absmax").reshape(-1)
+        offset = given.scales("nested_offset")
         if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
             wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
             raise ValueError(f"absmax must be {wanted} if it is nested")
@@ -183,4 +194,6 @@ def _check_map(given: Reading, name: str, qtype: QType) -> None:
         raise ValueError(f"{name} is not the table of {qtype}")
 
 
-WORDS, BLOCKS, HALVES = (_write_words, _read_words), (_write_blocks, _read_blocks), (_write_halves, _read_halves)
+WORDS = (_write_words, _read_words)
+BLOCKS = (_write_blocks, _read_blocks)
+HALVES = (_write_halves, _read_halves)

@@ -8,7 +8,9 @@ from typing import Any
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import did_you_mean
 
-E4M3, E8M0 = "torch.float8_e4m3fn", "torch.uint8"  # dtypes of scales
+# dtypes of scales
+E4M3 = "torch.float8_e4m3fn"
+E8M0 = "torch.uint8"
 FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
 MICROSCALING = {8: "mxfp8_e4m3", 4: "mxfp4"}  # formats whose scales are powers of two, by the bits of their codes
 WORDS = "pack-quantized"  # codes in words of int32
@@ -108,7 +110,8 @@ def _integers(bits: int) -> LayerScheme:
     return LayerScheme(f"W{bits}A16", WeightScheme(bits, "int", "group", 128), WORDS)
 
 
-_INT8, _FP8 = WeightScheme(8, "int", "channel"), WeightScheme(8, "float", "channel")
+_INT8 = WeightScheme(8, "int", "channel")
+_FP8 = WeightScheme(8, "float", "channel")
 
 _ROWS = (
     *map(_integers, (2, 4, 8)),

@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # colours by Okabe and Ito that colour-blind readers can distinguish, on light and dark ground
-BLUE, ORANGE, GREEN, VERMILLION, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+GREEN = "#009E73"
+VERMILLION = "#D55E00"
+PINK = "#CC79A7"
+SKY = "#56B4E9"
 GREY = "#8C8C8C"
 
 

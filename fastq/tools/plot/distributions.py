@@ -206,11 +206,13 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
         along = _axis_to_draw(x, q, others)
     largest = largest_of_channels(x, along)
     errors = None if q is None else _errors(x, q, along)
-    together, outliers = math.ceil(largest.size / BINS), outliers_of(largest)
+    together = math.ceil(largest.size / BINS)
+    outliers = outliers_of(largest)
 
     from matplotlib.ticker import MaxNLocator
 
-    a, counted = axis_of(ax), f"channel of axis {along}" + (f", largest of {together}" if together > 1 else "")
+    a = axis_of(ax)
+    counted = f"channel of axis {along}" + (f", largest of {together}" if together > 1 else "")
     for heights, colour, label in ((largest, BLUE, "largest magnitude"), (errors, ORANGE, "RMS error")):
         if heights is not None:
             binned = np.maximum.reduceat(heights, np.arange(0, heights.size, together))
@@ -323,14 +325,19 @@ def calibration(
     one = _of_channel(calibrator, channel)
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
     ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
-    counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // WIDE, 1)
-    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]  # several bins per bar, so that bars are visible
+    counts = one.counts.ravel()
+    edges = one.edges.ravel()
+    wide = max(one.bins // WIDE, 1)
+    # several bins per bar, so that bars are visible
+    bars = counts.reshape(-1, wide).sum(axis=1)
+    ends = edges[::wide]
     first, last = np.flatnonzero(bars)[[0, -1]]
     a = axis_of(ax)
     a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=0.5, fill=True, color=GREY, alpha=0.6)
     a.set_yscale("log")
     a.set_ylim(bottom=0.5)
-    title, width = f"{one.dtype}: {int(one.count.sum()):,} elements", ends[first + 1] - ends[first]
+    title = f"{one.dtype}: {int(one.count.sum()):,} elements"
+    width = ends[first + 1] - ends[first]
     finished(a, title, "value", f"elements in a width of {width:.3g}")
     for name, (lo, hi) in ranges.items():
         colour, dashes = _LINES[name]
@@ -349,7 +356,8 @@ def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calib
         return calibrator
     if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):
         raise ValueError(f"channel must be an index of channels of shape {channels}, not {shown(channel)}")
-    one, seen = copy.copy(calibrator), calibrator._known
+    one = copy.copy(calibrator)
+    seen = calibrator._known
     where = tuple(slice(k, k + 1) for k in place)
     one._seen = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
     return one

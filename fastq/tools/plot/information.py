@@ -49,9 +49,11 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     check_axis(ax)
     if not is_a(found, BitInformation):
         raise TypeError(f"found must be a BitInformation, not {shown(found)}")
-    kept, bits = found.keepbits(level), len(found.counts)
+    kept = found.keepbits(level)
+    bits = len(found.counts)
     mantissa = of_width(bits)[0]
-    places, first = np.arange(bits), bits - mantissa
+    places = np.arange(bits)
+    first = bits - mantissa
     a = axis_of(ax)
     parts = (("sign", slice(0, 1), GREY), ("exponent", slice(1, first), ORANGE), ("mantissa", slice(first, None), BLUE))
     for label, part, colour in parts:

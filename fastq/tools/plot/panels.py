@@ -31,12 +31,18 @@ Rows = QuantizedArray | Array  # a matrix with rows to slice
 CELLS = 256  # most cells per side: fewer than the pixels of a panel of the default figure, so that each is visible
 STACKED = 4  # from this ratio of width to height on, panels are below each other
 ABREAST = 2  # from this ratio of height to width on, panels are in one row
-PICTURE, LINE, BELOW = 3.4, 0.2, 1.2  # inches: the longer side of a picture, a line of a title, and ticks and a bar
+# inches: the longer side of a picture, a line of a title, and ticks and a bar
+PICTURE = 3.4
+LINE = 0.2
+BELOW = 1.2
 # elements decoded together, and searched together; they bound the temporaries. The latter stay in cache
-BAND, AT_ONCE = 1 << 20, 1 << 18
+BAND = 1 << 20
+AT_ONCE = 1 << 18
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
 WRITTEN = 144  # most numbers written into cells
-SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0  # points
+# points
+SMALLEST_FONT = 6.0
+LARGEST_FONT = 10.0
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.601
 
 
@@ -167,7 +173,8 @@ def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
     magnitude = np.abs(finite[finite != 0])
     if not magnitude.size:
         return Normalize(-1.0, 1.0)
-    typical, top = float(np.median(magnitude)), float(magnitude.max())
+    typical = float(np.median(magnitude))
+    top = float(magnitude.max())
     lo, hi = (-top, top) if centred else (float(finite.min()), float(finite.max()))
     return AsinhNorm(3 * typical, lo, hi) if top > SPREAD * typical else Normalize(lo, hi)
 
@@ -187,7 +194,8 @@ def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
     from matplotlib.ticker import MaxNLocator
     from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
-    points, place = Affine2D().scale(1 / 72) + ax.figure.dpi_scale_trans, cast("Affine2D", ax.transAxes)
+    points = Affine2D().scale(1 / 72) + ax.figure.dpi_scale_trans
+    place = cast("Affine2D", ax.transAxes)
     if vertical:
         beside = blended_transform_factory(points + ScaledTranslation(1, 0, place), place)
         room = ax.inset_axes((6, 0, 8, 1), transform=beside)
@@ -263,11 +271,13 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
             approximation = _folded(q.dequantize())
     height = step[0] * max(BAND // (step[0] * shape[1]), 1)
     for start in range(0, shape[0], height):
-        row, rows = start // step[0], slice(start, min(start + height, shape[0]))
+        row = start // step[0]
+        rows = slice(start, min(start + height, shape[0]))
         decoded = approximation[rows]
         values = decoded.dequantize() if isinstance(decoded, QuantizedArray) else decoded
         for cell, tile in _tiles(row, values.shape, step):
-            original, other = _as_float(matrix[rows][tile]), _as_float(values[tile])
+            original = _as_float(matrix[rows][tile])
+            other = _as_float(values[tile])
             largest = _largest(original, step)
             shown[0][cell], shown[2][cell] = original[largest], other[largest]
             furthest = _largest(original - other, step)

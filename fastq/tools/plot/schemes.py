@@ -108,7 +108,9 @@ class Trial:
 
     def measured(self, scheme: Arguments) -> Measured:
         """Return bits per element and SQNR of a sample; a scale for the whole array is from its range, or searched."""
-        qtype, sample, own = as_qtype(scheme["dtype"]), sample_of(self.x, scheme), 0.0
+        qtype = as_qtype(scheme["dtype"])
+        sample = sample_of(self.x, scheme)
+        own = 0.0
         if scheme.get("axis") is None and not qtype.block_size:
             searched = scheme.get("range", "minmax") != "minmax"
             params = reference.choose_qparams(sample if searched else np.array(self._ends, sample.dtype), **scheme)
@@ -243,7 +245,9 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
         pairs[name] = (values if original is x else as_input(original)), given
     x = values
     part: list[tuple[Any, Any]] = list(pairs.values())
-    every, wanted = 1, math.ceil(x.size / MEASURED)  # in large arrays every n-th row is measured
+    # in large arrays every n-th row is measured
+    every = 1
+    wanted = math.ceil(x.size / MEASURED)
     if wanted > 1 and all(len(each) >= wanted and each.ndim > 1 and q.shape == each.shape for each, q in part):
         with contextlib.suppress(ValueError):  # blocks have several rows
             part = [(each[::wanted], q[::wanted]) for each, q in part]

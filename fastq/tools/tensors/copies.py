@@ -97,7 +97,8 @@ def _with_types(before: Any, after: Any) -> dict[str, Any]:
 
 def _storage(variable: Any) -> dict[str, Any]:
     """Return the options of createVariable by which a variable is chunked, compressed and checked."""
-    chunks, filters = variable.chunking(), variable.filters()
+    chunks = variable.chunking()
+    filters = variable.filters()
     options: dict[str, Any] = {"contiguous": True} if chunks == "contiguous" else {}
     if isinstance(chunks, list):
         options["chunksizes"] = chunks
@@ -121,7 +122,8 @@ def _storage(variable: Any) -> dict[str, Any]:
 
 def _copy(variable: Any, after: Any, types: dict[str, Any], say: Callable[[str], None]) -> None:
     """Copy a variable: its type, storage, attributes and values."""
-    endian, own_type = variable.endian(), getattr(variable.datatype, "name", "")
+    endian = variable.endian()
+    own_type = getattr(variable.datatype, "name", "")
     stored = None if variable.dtype is str else np.dtype(variable.dtype)
     if stored is not None and endian == "native":
         stored = stored.newbyteorder("=")
@@ -218,7 +220,9 @@ def _changed(
     before: Any, after: Any, name: Any, result: Result, level: int, say: Callable[[str], None]
 ) -> tuple[Any, Any]:
     """Create a changed variable with its attributes; return it with its values, which are to be written."""
-    old, was, made = before[name], result.before.variables[name], result.after.variables[name]
+    old = before[name]
+    was = result.before.variables[name]
+    made = result.after.variables[name]
     kept = {key: option for key, option in _storage(old).items() if key in ("chunksizes", "fletcher32")}
     packed = {"compression": "zlib", "complevel": level} if level and old.dimensions else {}
     fill = made.attrs.get(FILL)
@@ -248,7 +252,8 @@ def _store(pairs: list[tuple[Any, Any]]) -> None:
         if not hasattr(data, "to_delayed"):
             variable[...] = np.asarray(data)
     if chunked:
-        targets, arrays = [variable for variable, _ in chunked], [data for _, data in chunked]
+        targets = [variable for variable, _ in chunked]
+        arrays = [data for _, data in chunked]
         # in one thread: netCDF reads and writes one chunk at a time, and compresses it meanwhile
         importlib.import_module("dask.array").store(arrays, targets, lock=False, scheduler="synchronous")
 
@@ -346,7 +351,8 @@ def _set_zarr_fill(name: Any, variable: Variable, say: Callable[[str], None]) ->
     """Make a _FillValue the value of unwritten cells; one that is no number of the dtype becomes a missing_value."""
     if FILL not in variable.attrs:
         return
-    fill, kind = np.ravel(variable.attrs[FILL]), variable.dtype.kind
+    fill = np.ravel(variable.attrs[FILL])
+    kind = variable.dtype.kind
     with np.errstate(over="ignore", invalid="ignore"):
         stored = fill.astype(variable.dtype) if kind in "iuf" and fill.dtype.kind in "iuf" else fill[:0]
     if stored.size == fill.size == 1 and (kind == "f" or (np.isfinite(fill).all() and stored == fill)):

@@ -141,10 +141,12 @@ def quantize_file(
     tasks = []
     for name, spec in source.tensors.items():
         if name in records:
-            fitted, record = schemes[name].fitted(len(spec.shape)), records[name]
+            fitted = schemes[name].fitted(len(spec.shape))
+            record = records[name]
             weights = importance.get(name)
             work = [partial(_quantized, source, spec, record, fitted, nan, weights)]
-            about, stored = (name, spec.shape, spec.nbytes, str(fitted)), stored_specs(name, record)
+            about = (name, spec.shape, spec.nbytes, str(fitted))
+            stored = stored_specs(name, record)
             tasks.append([Task(*about, work, stored, weighted=weights is not None)])
         else:
             tasks.append([copied(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
@@ -159,7 +161,8 @@ def _left(source: TensorSource, selection: Selection, elsewhere: list[QuantizedE
     narrow = [spec for spec in narrow if spec.name not in selection.parts and selection.includes(spec.name)]
     if narrow:
         dtypes = ", ".join(sorted({spec.dtype for spec in narrow}))
-        counted, names = count_text(len(narrow), "matrix"), some_of([spec.name for spec in narrow])
+        counted = count_text(len(narrow), "matrix")
+        names = some_of([spec.name for spec in narrow])
         yield f"copied as they are: {counted} of {dtypes}, not of {', '.join(FLOATS)}: {names}"
 
 
@@ -167,7 +170,8 @@ def _cut_short(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[
     """Yield a line on tensors whose blocks are shorter than asked for, since the axis is, as kernels of 3 x 3 are."""
     lengths: dict[str, int] = {}
     for name, scheme in schemes.items():
-        shape, fitted = source.tensors[name].shape, scheme.fitted(len(source.tensors[name].shape))
+        shape = source.tensors[name].shape
+        fitted = scheme.fitted(len(source.tensors[name].shape))
         if fitted.block_size and isinstance(fitted.axis, int) and shape[fitted.axis] < fitted.block_size:
             lengths[name] = shape[fitted.axis]
     if lengths:
@@ -183,7 +187,8 @@ def _weighed(
     """Return the importance of elements for tensors whose ranges are searched, as an argument of `fastq.quantize`."""
     wanted = {}
     for name, scheme in schemes.items():
-        shape, fitted = source.tensors[name].shape, scheme.fitted(len(source.tensors[name].shape))
+        shape = source.tensors[name].shape
+        fitted = scheme.fitted(len(source.tensors[name].shape))
         if scheme.range != "minmax" and len(shape) > 1:
             wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
     if not wanted:
@@ -248,7 +253,8 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
     (spec,) = source.tensors.values()
     x = np.atleast_1d(source.load(spec.name))
     lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
-    dtype, step = np.dtype(options["dtype"]), max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
+    dtype = np.dtype(options["dtype"])
+    step = max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
     with replacing(out) as file:
         write_npy_header(file, dtype, lengths)
         for start in range(0, len(x), step):
@@ -267,7 +273,8 @@ def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: P
 
     After any error `out` is as it was.
     """
-    tensors, kept = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source)), {}
+    tensors = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source))
+    kept = {}
     if not isinstance(source, GgufSource):
         kept = {key: value for key, value in source.metadata.items() if key != KEY}
     if out.suffix == ".npy":

@@ -69,7 +69,9 @@ def save_checkpoint(
     ...     fastq.io.open_checkpoint(folder)["layer"].shape
     (8, 64)
     """
-    folder, settings, most = as_name(path), _as_settings(config), as_int(shard_size, "shard_size")
+    folder = as_name(path)
+    settings = _as_settings(config)
+    most = as_int(shard_size, "shard_size")
     if most < 1:
         raise ValueError(f"shard_size must be 1 or more, not {most}")
     _check_mapping(tensors)

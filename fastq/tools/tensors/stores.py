@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Labels = Callable[[], Mapping[str, Any]]
 Reader = Callable[[], contextlib.AbstractContextManager[Callable[[Any], Array]]]
 
-NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".h5"), ".zarr"
+NETCDF = (".nc", ".nc4", ".cdf", ".h5")
+ZARR = ".zarr"
 V2 = ".zgroup"
 MARKS = "zarr.json", V2  # files of zarr groups
 # attributes of a packing and of a rounding
@@ -31,7 +32,8 @@ PACKED = "scale_factor", "add_offset", "_FillValue"
 ROUNDED = "quantization_nsb", "quantization_nsd"
 # times are numbers with units; bounds and coordinates are variables
 _DECODED = dict.fromkeys(("decode_times", "decode_timedelta", "decode_coords"), False)
-VARIABLE_LENGTH, COMPOUND = "lists of variable length", "records of several fields"
+VARIABLE_LENGTH = "lists of variable length"
+COMPOUND = "records of several fields"
 _NOT_OF_DIMENSION = "_nc4_non_coord_"  # begins the stored name of a variable that is only called like a dimension
 _SKIPPED = re.compile(r"variable '(.*)' has unsupported")  # a warning of netCDF4
 _NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"

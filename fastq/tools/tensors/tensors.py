@@ -176,7 +176,8 @@ def _matrices(tensor: Tensor) -> dict[str, Tensor]:
 
     found = {}
     for module, expert, first in stack.modules() if stack.is_even else ():
-        name, load = f"{module}{WEIGHT}", partial(part, expert, first)
+        name = f"{module}{WEIGHT}"
+        load = partial(part, expert, first)
         ways: dict[str, Any] = {"load": load, "decode": load, "raw": partial(bytes_of_part, expert, first)}
         found[name] = replace(each, name=name, **ways, weight=None)
     return found
@@ -272,7 +273,8 @@ def tensors_in(source: TensorSource) -> Iterator[Tensor]:
     if are_of_array(source.metadata):
         yield _array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
         return
-    records, stored = from_metadata(source.metadata) if KEY in source.metadata else {}, set[str]()
+    records = from_metadata(source.metadata) if KEY in source.metadata else {}
+    stored = set[str]()
     for name, record in records.items():
         specs = stored_specs(name, record)
         for spec in specs:
@@ -298,7 +300,8 @@ def _variable(found: StoredVariable) -> Tensor:
     """Return a variable of a netCDF file or a zarr store, which a function opens, as a tensor."""
     variable = found.variable
     reader = found.reader
-    stored, about = np.dtype(variable.encoding.get("dtype") or variable.dtype), described(variable)
+    stored = np.dtype(variable.encoding.get("dtype") or variable.dtype)
+    about = described(variable)
     scheme = f"{stored}{', packed' * is_packed(variable)}{', rounded' * any(key in about for key in ROUNDED)}"
 
     def load() -> Array:
@@ -330,7 +333,9 @@ def _bytes_of(value: Any) -> bytes:
 def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
     """Yield the tensors of a GGUF file that are not scales of others."""
     for name, spec in source.valued.items():
-        about, known, raw = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.raw
+        about = (name, spec.shape, spec.kind.name, spec.nbytes)
+        known = has_values(spec.kind)
+        raw = source.raw
         decode = partial(source.values, name)
         load = partial(_q8_0, source, spec) if spec.kind.name == "Q8_0" else decode
         yield Tensor(*about, known, load, "F32", spec.kind.block != 1, partial(raw, name), decode)
@@ -338,7 +343,9 @@ def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
 
 def _q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
     """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, for values that are too small, becomes 1."""
-    form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
+    form = BLOCK_FORMATS["Q8_0"]
+    name = spec.name
+    shape = spec.shape
     blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
     if (times := source.scale(name)) is not None:
@@ -426,7 +433,8 @@ def _row_ends(rows: Array) -> tuple[Array, Array, Array, Array]:
     lo, hi = numbers.min(axis=1), numbers.max(axis=1)
     if np.isfinite(lo).all() and np.isfinite(hi).all():  # almost always so, and in a fifth of the time
         return lo, hi, np.zeros(len(rows)), np.zeros(len(rows))
-    nan, infinite = np.isnan(numbers), np.isinf(numbers)
+    nan = np.isnan(numbers)
+    infinite = np.isinf(numbers)
     finite = ~(nan | infinite)
     lo = np.min(numbers, axis=1, where=finite, initial=np.inf)
     hi = np.max(numbers, axis=1, where=finite, initial=-np.inf)
@@ -437,7 +445,8 @@ class ByName(Mapping[str, QuantizedArray | Array]):
     """The tensors of a file or a directory; the error for an unknown name lists the nearest names."""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
-        self._name, self._tensors = path.name or path.resolve().name, tensors
+        self._name = path.name or path.resolve().name
+        self._tensors = tensors
 
     def __getitem__(self, name: str) -> QuantizedArray | Array:
         if name not in self._tensors:
@@ -467,7 +476,8 @@ class ByName(Mapping[str, QuantizedArray | Array]):
 
     def __repr__(self) -> str:
         each = self._tensors.values()
-        quantized, nbytes = sum(tensor.is_quantized for tensor in each), sum(tensor.nbytes for tensor in each)
+        quantized = sum(tensor.is_quantized for tensor in each)
+        nbytes = sum(tensor.nbytes for tensor in each)
         told = f"{count_text(len(each), 'tensor')}, {quantized} quantized, {nbytes:,} bytes"
         return f"{type(self).__name__}({self._name!r}: {told})"
 
@@ -566,7 +576,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     if path.suffix == ".gguf":
         file = open_gguf(path)
         for tensor in gguf_tensors(file):
-            module, whole = tensor.name.removesuffix(".weight"), tensor.scheme == "Q8_0"
+            module = tensor.name.removesuffix(".weight")
+            whole = tensor.scheme == "Q8_0"
             name = module if whole and module not in file.tensors else tensor.name
             tensors[name] = replace(tensor, is_quantized=whole)
         fields = file.fields.items()

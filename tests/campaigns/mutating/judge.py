@@ -193,7 +193,7 @@ def _change_source(module, tree):
 
 def _compile_again(plan):
     """Have kernels compiled that a mutant changes, and none saved; others are loaded."""
-    from fastq.engine.code import stored
+    from fastq.engine.code.file import CachedFile
     from fastq.engine.jit import compile as jit
 
     right = jit._file
@@ -206,7 +206,7 @@ def _compile_again(plan):
         raise _TooLong
 
     jit._file = file
-    stored.CachedFile.save = lambda self, code: None
+    CachedFile.save = lambda self, code: None
 
 
 class _TooLong(BaseException):

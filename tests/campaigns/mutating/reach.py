@@ -139,34 +139,19 @@ def in_child(work):
 
 
 def _trace(jit, file, kept, function, result, arguments):
-    """Compile a kernel, and keep the lines that it is made of and how long that takes."""
-    from numba.core.typed_passes import NopythonTypeInference
+    """Compile a kernel, and keep the lines that it is made of and how long that takes.
 
-    from fastq.engine.jit import pipeline
+    Python runs the statements of compiled functions, by the numbers of their lines; of those that types rule out none.
+    """
+    from fastq.engine.jit import library
 
-    typed, lines, infer = {}, Lines(), NopythonTypeInference.run_pass
-
-    def run_pass(self, state):
-        """Note the lines of a function that are left once branches that types rule out are gone."""
-        if (path := state.func_id.filename).startswith(_PREFIXES):
-            blocks = state.func_ir.blocks.values()
-            found = typed.setdefault(file_of(path), {state.func_id.firstlineno})
-            found.update(statement.loc.line for block in blocks for statement in block.body)
-        return infer(self, state)
-
-    NopythonTypeInference.run_pass = run_pass
-    is_there = file.load() is not None
-    if is_there:
-        pipeline._Whole._optimize_final_module = lambda self: None
+    lines = Lines()
     with jit.jit_enabled(), jit._without_collection():
-        _choosers.lines = lines
-        library = pipeline.compile_library(function, result, arguments)
-        _choosers.lines = None
+        with tracing_by(lines.called):
+            library.emitted_module(function, result, arguments)
         found = lines.stop()
-        if not is_there:
-            file.save(library.machine_code())
-    for file, more in typed.items():
-        found[file] = sorted(more.union(found.get(file, ())))
+        if file.load() is None:
+            file.save(library.compile_library(function, result, arguments).machine_code())
     write(kept, json.dumps({"lines": found}).encode())
 
 

@@ -143,8 +143,8 @@ def versions() -> dict[str, str]:
         "machine code": code.level() or "compiled here",
         "cache": f"{code.code_folder() or 'none'} ({files} files, {nbytes / 2**20:.1f} MiB; {functions} in memory)",
     }
-    if refused := code.refusals():
-        found["not cached in"] = "; ".join(refused)
+    if refused := code.refusal():
+        found["not cached in"] = refused
     return found
 
 

@@ -158,17 +158,17 @@ def _one_code(form: Bits):
     @njit
     def load(where, i):
         k, up = _place(i, form)
-        word = types.int64(where[k]) >> up
+        word = v.convert(where[k], types.int64) >> up
         if up + bits > 8:
-            word |= types.int64(where[k + 1]) << (8 - up)
+            word |= v.convert(where[k + 1], types.int64) << (8 - up)
         word <<= top
         return v.convert(word >> top if signed else (word >> top) & mask, code_type)
 
     @njit
     def store(where, i, code):
         k, up = _place(i, form)
-        word = (types.int64(code) & mask) << up
-        before = types.int64(0) if up == first_up else types.int64(where[k])
+        word = (v.convert(code, types.int64) & mask) << up
+        before = v.convert(0, types.int64) if up == first_up else v.convert(where[k], types.int64)
         where[k] = v.convert(before | word, types.uint8)
         if up + bits > 8:
             where[k + 1] = v.convert(word >> 8, types.uint8)

@@ -20,7 +20,7 @@ from numba.core.registry import cpu_target
 
 import fastq
 from fastq.engine import simd
-from fastq.engine.jit.compile import OPTIONS
+from fastq.engine.jit.options import OPTIONS
 from fastq.engine.simd import Vec, is_float, lane_count, lane_type
 
 NUMPY = {getattr(types, name): np.dtype(name) for name in ("float32", "float64")}

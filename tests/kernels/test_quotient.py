@@ -38,7 +38,7 @@ from numba import cfunc, types
 from onnx_rule import spec
 
 from fastq.engine.jit import njit
-from fastq.engine.jit.compile import OPTIONS
+from fastq.engine.jit.options import OPTIONS
 from fastq.engine.simd import Vec, count, fma, load, maximum, minimum, pointer, round_to_int32, store
 from fastq.kernels import formulas
 

@@ -17,8 +17,8 @@ from llvmlite import binding
 
 def serve(folder):
     """Answer requests until the parent has ended."""
+    from fastq.engine.jit.library import compile_library
     from fastq.engine.jit.options import jit_enabled
-    from fastq.engine.jit.pipeline import compile_library
 
     parent = os.getppid()
     while os.getppid() == parent:

@@ -24,8 +24,8 @@ import numpy as np
 
 from fastq.engine import jit
 from fastq.engine.jit.compile import _name
+from fastq.engine.jit.library import compile_library
 from fastq.engine.jit.options import jit_enabled
-from fastq.engine.jit.pipeline import compile_library
 from fastq.engine.runtime import boundary, threadpool
 
 listings = []
@@ -36,7 +36,7 @@ places = itertools.count(1)
 def compiled(function, result, *arguments):
     with jit_enabled():
         library = compile_library(getattr(function, "py_func", function), result, arguments)
-    listings.append((_name(function, arguments), library.get_llvm_str(), library.get_asm_str()))
+    listings.append((_name(function, arguments), library.llvm(), library.assembly()))
     return next(places)
 
 

@@ -51,22 +51,18 @@ PRIVATE = (
     Private(
         "numba",
         "engine/jit/pipeline.py",
-        "compiles a kernel with the passes that it needs, and what it calls as part of it",
+        "compiles what users' compiled functions call, with the passes that it needs and as a part of them",
         _of(
             core__errors="TypingError",
-            core__compiler="CompilerBase.define_pipelines Flags compile_extra",
+            core__compiler="CompilerBase.define_pipelines",
             core__compiler_machinery="PassManager.finalize",
             core__typed_passes="IRLegalization NativeLowering NoPythonBackend",
             core__untyped_passes="ReconstructSSA",
-            core__config="OPT",
-            core__codegen="JITCodeLibrary._optimize_functions JITCodeLibrary._optimize_final_module "
-            "JITCodeLibrary._finalize_final_module JITCodeLibrary._finalize_dynamic_globals "
-            "JITCodeLibrary._verify_declare_only_symbols JITCodeLibrary._get_module_for_linking "
-            "JITCodeLibrary._ensure_finalized JITCPUCodegen._module_pass_manager",
-            core__callconv="CPUCallConv.call_function",
+            core__codegen="JITCodeLibrary._optimize_functions JITCodeLibrary._get_module_for_linking "
+            "JITCodeLibrary._ensure_finalized",
             core__base="BaseContext.enable_nrt BaseContext.get_abi_sizeof",
             core__datamodel__models="DataModel.contains_nrt_meminfo",
-            core__registry="cpu_target.options.parse_as_flags cpu_target.target_context.data_model_manager",
+            core__registry="cpu_target.target_context.data_model_manager",
         ),
     ),
     Private(
@@ -96,9 +92,9 @@ PRIVATE = (
     ),
     Private(
         "numba",
-        "engine/jit/compile.py",
-        "finds the engine's memory manager",
-        _of(core__config="USE_LLVMLITE_MEMORY_MANAGER"),
+        "engine/jit/library.py, engine/code/loading.py",
+        "optimizes kernels as Numba's settings say, and finds the memory manager of the engine that loads them",
+        _of(core__config="OPT LOOP_VECTORIZE SLP_VECTORIZE USE_LLVMLITE_MEMORY_MANAGER"),
     ),
     Private(
         "numba",
@@ -142,9 +138,9 @@ PRIVATE = (
     ),
     Private(
         "llvmlite",
-        "engine/simd, engine/jit/pipeline.py",
-        "builds and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
-        ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.binding:create_mcjit_compiler"),
+        "engine/simd, engine/jit, engine/code/loading.py",
+        "builds, optimizes and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
+        ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.ir.values:ReturnValue", "llvmlite.binding:create_pass_builder"),
     ),
     Private(
         "python",

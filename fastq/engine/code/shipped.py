@@ -24,7 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.engine.code.stored import SOURCES, are_default, code_folder, leading_file, stored_or_compiled
+from fastq.engine.code.folder import code_folder
+from fastq.engine.code.lookup import leading_file, stored_or_compiled
+from fastq.engine.code.settings import are_default
+from fastq.engine.code.sources import SOURCES
 from fastq.system import cpu, lazy, tuning
 
 FOLDER = Path(__file__).parents[2] / "machine_code"

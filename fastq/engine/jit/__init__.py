@@ -4,12 +4,14 @@ from fastq.engine.jit.compile import Listing, functions_in_memory, kernel, listi
 from fastq.engine.jit.constants import Constants
 from fastq.engine.jit.functions import intrinsic, njit, overload, traced
 from fastq.engine.jit.options import OPTIONS, TARGET
+from fastq.engine.jit.scalars import UntraceableError
 
 __all__ = [
     "OPTIONS",
     "TARGET",
     "Constants",
     "Listing",
+    "UntraceableError",
     "functions_in_memory",
     "intrinsic",
     "kernel",

@@ -17,10 +17,14 @@ from numba import types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
+from fastq.engine.code import notices
+from fastq.engine.code.file import CachedFile
+from fastq.engine.code.loading import in_memory, in_use
+from fastq.engine.code.settings import SETTINGS
 from fastq.engine.code.shipped import found_functions
-from fastq.engine.code.stored import SETTINGS, SOURCES, CachedFile, file_of, in_memory, in_use, told
-from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
-from fastq.engine.jit.pipeline import compile_library
+from fastq.engine.code.sources import SOURCES, file_of
+from fastq.engine.jit.library import compile_library
+from fastq.engine.jit.options import TARGET, jit_enabled
 from fastq.system.lazy import Held
 
 
@@ -36,7 +40,7 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     settings = [getattr(config, name) for name in SETTINGS], TARGET
     name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]
     modules = {function.__module__, *_modules(arguments)}
-    return file_of(modules, name, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings)
+    return file_of(modules, name, *body, result, arguments, made_by, settings)
 
 
 def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
@@ -104,7 +108,7 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
     file = _file(function, result, arguments)
     code = file.load() if file else None
     if code is None:
-        told[-1]()
+        notices.before_compiling()
         with jit_enabled(), _without_collection():
             code = compile_library(function, result, arguments).machine_code()
         if file:
@@ -133,4 +137,4 @@ def listing(address: int) -> Listing:
     with jit_enabled():
         library = compile_library(function, result, arguments)
         name, types_of = _name(function, arguments), ", ".join(map(str, arguments))
-        return Listing(name, types_of, library.get_llvm_str(), library.get_asm_str())
+        return Listing(name, types_of, library.llvm(), library.assembly())

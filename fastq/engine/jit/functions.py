@@ -9,8 +9,10 @@ from typing import Any
 
 from numba.core import extending
 
+from fastq.engine.jit import emission
 from fastq.engine.jit.options import OPTIONS
 from fastq.engine.jit.pipeline import INLINED, Emitted, Function, InlinedCompiler
+from fastq.engine.jit.statements import run_statements
 from fastq.engine.jit.tracing import trace
 
 
@@ -18,11 +20,12 @@ def njit(function: Callable[..., Any]) -> Any:
     """Declare a compiled function as ``numba.njit`` does, with the options of kernels (`OPTIONS`).
 
     The result is a Numba dispatcher: call it from Python with scalars or arrays, and inspect it with `py_func`,
-    `signatures`, `inspect_llvm` and `inspect_asm`. Compiled code that calls it, a kernel or an ``@njit`` function of
-    anybody's, gets it inlined by LLVM instead of its machine code. A function without a branch is emitted into its
-    caller, with the caller's error model and fast-math flags: kernels have neither.
+    `signatures`, `inspect_llvm` and `inspect_asm`. A kernel that calls it emits its statements, see `statements`. An
+    ``@njit`` function of anybody's that calls it gets it inlined by LLVM instead of its machine code.
     """
-    return Function(function, targetoptions=OPTIONS)
+    made = Function(function, targetoptions=OPTIONS)
+    emission.known[made] = emission.Callee(made, function, run_statements)
+    return made
 
 
 def traced(function: Callable[..., Any]) -> Any:
@@ -33,6 +36,7 @@ def traced(function: Callable[..., Any]) -> Any:
     """
     stub = _in_compiled_code(function, inspect.signature(function))
     Emitted(stub, lambda context, *args: trace(context, function, args))
+    emission.known[stub] = emission.Callee(stub, function, emission.run_in_python)
     return stub
 
 
@@ -68,4 +72,5 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     parameters = list(signature.parameters.values())[1:]  # without the typing context
     stub = _in_compiled_code(function, signature.replace(parameters=parameters))
     Emitted(stub, function)
+    emission.known[stub] = emission.Instruction(stub, function)
     return stub

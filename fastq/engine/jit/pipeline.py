@@ -10,16 +10,15 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.binding import Linkage
 from numba import types
-from numba.core import config, errors, typed_passes, untyped_passes
+from numba.core import errors, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, Flags, compile_extra
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import PassManager
 from numba.core.extending import models, register_model
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typing import make_concrete_template
 from numba.core.typing.templates import AbstractTemplate
 
-from fastq.engine.code.stored import ENTRY
 from fastq.engine.jit.options import OPTIONS, jit_enabled
 from fastq.engine.jit.tracing import signature_of, traced_or_none
 from fastq.system import lazy
@@ -74,39 +73,6 @@ def _called(library: Any, seen: set[Any]) -> Iterator[Any]:
     yield library
 
 
-class _Whole(_Library):
-    """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
-
-    def finalize(self) -> None:
-        """Link what this code calls, and optimize all of it."""
-        self._link(self._final_module)
-        self._optimize_final_module()
-        self._final_module.verify()
-        self._finalize_final_module()
-
-    def _optimize_final_module(self) -> None:
-        for function in self._final_module.functions:
-            if not function.is_declaration and function.name != ENTRY:
-                function.linkage = "internal"  # LLVM then inlines what is called once, however large it is
-        for each in self._final_module.global_variables:
-            if each.name.startswith("_ZN08NumbaEnv"):
-                each.linkage = "internal"  # and is dropped: nothing reads it
-        # with NUMBA_OPT=0 objects of Python would stay, by whose address Numba names what is constant
-        passes, builder = self._codegen._module_pass_manager(opt=max(int(config.OPT), 1))
-        passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
-
-    def machine_code(self) -> bytes:
-        """Return an object file, which any process can load."""
-        if self.has_dynamic_globals:
-            raise ValueError(f"{self.name} holds addresses of this process: {', '.join(self._dynamic_globals)}")
-        return bytes(self._codegen._tm.emit_object(self._final_module))
-
-
 class _Typing:
     """Numba's typing context for the type inference of one function, which asks for each call until nothing changes."""
 
@@ -128,32 +94,6 @@ def _nbytes_of(kind: ir.Type) -> int:
     """Return the bytes of a type, for which Numba makes a module at each variable."""
     nbytes: int = cpu_target.target_context.get_abi_sizeof(kind)
     return nbytes
-
-
-class Compiler(CompilerBase):  # type: ignore[misc]
-    """Numba's compiler with these passes."""
-
-    library = _Whole
-
-    def _compile_core(self) -> Any:
-        """Compile, and keep nothing of how types were inferred: that is 1 MiB for each kernel."""
-        result = super()._compile_core()
-        result.fndesc.typemap = result.fndesc.calltypes = None
-        return result._replace(type_annotation=None)
-
-    def define_pipelines(self) -> list[PassManager]:
-        """Return the one list of passes; references are counted only for functions that get some."""
-        context = self.state.targetctx  # a copy of Numba's, for this function
-        self.state.library = self.library(context.codegen(), self.state.func_id.func_qualname)
-        self.state.typingctx = _Typing(self.state.typingctx)
-        given = map(context.data_model_manager.__getitem__, self.state.args)
-        context.enable_nrt, context.get_abi_sizeof = any(each.contains_nrt_meminfo() for each in given), _nbytes_of
-        passes = PassManager("kernels")
-        for each in _PASSES:
-            if context.enable_nrt or each is not typed_passes.IRLegalization:
-                passes.add_pass(each, each.__name__)
-        passes.finalize()
-        return [passes]
 
 
 class _Inlined(_Library):
@@ -190,10 +130,28 @@ class _Inlined(_Library):
         """Do nothing: the environment is for exceptions and printing."""
 
 
-class InlinedCompiler(Compiler):
-    """The compiler of functions that only compiled code calls."""
+class InlinedCompiler(CompilerBase):  # type: ignore[misc]
+    """Numba's compiler with these passes, for functions that only compiled code calls."""
 
-    library = _Inlined
+    def _compile_core(self) -> Any:
+        """Compile, and keep nothing of how types were inferred: that is 1 MiB for each kernel."""
+        result = super()._compile_core()
+        result.fndesc.typemap = result.fndesc.calltypes = None
+        return result._replace(type_annotation=None)
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the one list of passes; references are counted only for functions that get some."""
+        context = self.state.targetctx  # a copy of Numba's, for this function
+        self.state.library = _Inlined(context.codegen(), self.state.func_id.func_qualname)
+        self.state.typingctx = _Typing(self.state.typingctx)
+        given = map(context.data_model_manager.__getitem__, self.state.args)
+        context.enable_nrt, context.get_abi_sizeof = any(each.contains_nrt_meminfo() for each in given), _nbytes_of
+        passes = PassManager("kernels")
+        for each in _PASSES:
+            if context.enable_nrt or each is not typed_passes.IRLegalization:
+                passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
 
 
 # no entry for C, which nothing would call: a quarter less time to compile
@@ -316,28 +274,3 @@ class Emitted(types.Function):  # type: ignore[misc]
 
 
 register_model(Emitted)(models.OpaqueModel)
-
-
-def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Any:
-    """Compile a C function of these Numba types, named `ENTRY`; return it with all that it calls."""
-    flags = Flags()
-    cpu_target.options.parse_as_flags(flags, OPTIONS)
-    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    contexts = cpu_target.typing_context, cpu_target.target_context
-    compiled = compile_extra(*contexts, function, arguments, result, flags, {}, pipeline_class=Compiler)
-    compiled.library.add_ir_module(_entry(compiled.target_context, compiled.fndesc))
-    compiled.library.finalize()
-    return compiled.library
-
-
-def _entry(context: Any, function: Any) -> ir.Module:
-    """Return a C function that calls one of Numba's, without its way to print exceptions, which needs its runtime."""
-    result, arguments = function.restype, function.argtypes
-    module = context.create_module(ENTRY)
-    inner = ir.Function(module, context.call_conv.get_function_type(result, arguments), function.llvm_func_name)
-    kind = ir.FunctionType(context.get_value_type(result), [context.get_value_type(each) for each in arguments])
-    entry = ir.Function(module, kind, ENTRY)
-    builder = ir.IRBuilder(entry.append_basic_block())
-    _, value = context.call_conv.call_function(builder, inner, result, arguments, entry.args, ("noinline",))
-    builder.ret(value)
-    return module

@@ -131,8 +131,8 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
         return status
     words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
     words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
-    for k in range(6):
-        words[JOB_POINTERS + k] = pointers[k]
+    for k, pointer in enumerate(pointers):
+        words[JOB_POINTERS + k] = pointer
     for slot in range(threads):
         words[SLOTS + slot * SLOT + TAKEN] = 0
     gate = advance(words, GATE)

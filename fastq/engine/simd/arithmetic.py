@@ -12,6 +12,7 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
+from fastq.engine.jit.scalars import vector_operators
 from fastq.engine.simd.vector import (
     Vec,
     call_llvm,
@@ -220,6 +221,7 @@ def _overload_operator(symbol, emit_lanes, result_of) -> None:
     def lower(context, builder, sig, args):
         return emit(context, builder, sig, *args)
 
+    vector_operators[symbol] = typed, emit
     infer_global(symbol)(Operator)
     for operands in ((Vec,), (Vec, Vec), (Vec, types.Any), (types.Any, Vec)):
         lower_builtin(symbol, *operands)(lower)

@@ -6,6 +6,7 @@ A type argument of compiled code is a scalar type, which stands for one lane, or
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,9 @@ class Vec(types.Type):
     """
 
     def __init__(self, dtype: types.Type, n: int) -> None:
-        self.dtype, self.n = dtype, n
+        self.dtype = dtype
+        self.n = operator.index(n)  # a number that is known
+        self.llvm = ir.VectorType(llvm_type(dtype), n)
         super().__init__(name=f"Vec({dtype}, {n})")
 
 
@@ -44,6 +47,7 @@ class Element(types.Type):
 
     def __init__(self, name: str, bitwidth: int) -> None:
         self.bitwidth = bitwidth
+        self.llvm = ir.IntType(max(bitwidth, 8))
         super().__init__(name=name)
 
 

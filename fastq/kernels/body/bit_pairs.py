@@ -124,8 +124,8 @@ def _count_blocks(first, second, counts, blocks, vec):
         _add_carry(room, carries[0], vec, width)
         _add_carry(v.advance(room, size), carries[1], vec, width)
         _add_carry(v.advance(room, 2 * size), carries[2], vec, width)
-    for stream in range(STREAMS):
-        _finish(counts, stream, sums[stream], words, room, vec, width)
+    for stream, total in enumerate(sums):
+        _finish(counts, stream, total, words, room, vec, width)
     v.store(words, 0, omitted)
     for lane in range(n):
         counts[STREAMS * width] += words[lane]

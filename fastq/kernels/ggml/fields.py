@@ -238,18 +238,15 @@ def with_all_codes(each: Any, prepared: Any = None) -> Any:
 
     @intrinsic
     def call_each(typingctx, spec, src, context):
-        called = typingctx.resolve_value_type(each)
-        signature = called.get_call_type(typingctx, (spec, types.intp, v.Vec(types.uint8, LANES), context), {})
+        kinds = spec, types.intp, v.Vec(types.uint8, LANES), context
 
         def emit(target, builder, sig, args):
-            function = target.get_function(called, signature)
             of_codes = partial(emit_numbers, builder, spec.row, "codes", args[1], n=LANES)
             emit_bytes = of_codes if prepared is None else prepared(builder, spec.row, args[1])
             for n in range(0, spec.row.size, 2 * LANES):
                 both = [emit_bytes(first=k) for k in (n, n + LANES)]
                 for k, codes in zip((n, n + LANES), both, strict=True):
-                    function(builder, [args[0], _I64(k), codes, args[2]])
-            target.add_linking_libs(getattr(function, "libs", ()))
+                    target.call(each, kinds, (args[0], _I64(k), codes, args[2]))
             return target.get_dummy_value()
 
         return types.void(spec, src, context), emit

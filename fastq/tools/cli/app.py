@@ -20,7 +20,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from fastq.config import versions
-from fastq.engine.code.stored import tell_user, told
+from fastq.engine.code import notices
 from fastq.formats.conventions import CONVENTIONS
 from fastq.ops.warmup import make_ready
 from fastq.ops.works import WORKS
@@ -50,7 +50,7 @@ def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
     sys.unraisablehook = _signal_again
-    told[0] = functools.partial(tell_user, also_in_pipes=True)
+    notices.before_compiling = functools.partial(notices.tell_user, also_in_pipes=True)
     try:
         with contextlib.ExitStack() as at_end:
             if sys.stdout is not None:

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from rich import progress as bars
 from rich.console import Console
 
-from fastq.engine.code.stored import told
+from fastq.engine.code import notices
 from fastq.formats.range_methods import METHODS
 from fastq.system.arguments import reason
 from fastq.tools.cli.tables import printable
@@ -339,10 +339,10 @@ def _bar(text: str, *columns: bars.ProgressColumn, total: int | None, **fields: 
     # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
     with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
-        told.append(
-            told[-1] if progress.disable else lambda: update(now=f"compiling, once: {next(kernels)}", refresh=True)
-        )
+        outside = notices.before_compiling
+        if not progress.disable:
+            notices.before_compiling = lambda: update(now=f"compiling, once: {next(kernels)}", refresh=True)
         try:
             yield functools.partial(update, now="")
         finally:
-            told.pop()
+            notices.before_compiling = outside

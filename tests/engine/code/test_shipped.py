@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fastq
-from fastq.engine.code import shipped, stored
+from fastq.engine.code import lookup, shipped
 from fastq.engine.runtime import driver, workers
 from fastq.system import cpu, tuning
 
@@ -211,7 +211,11 @@ def test_what_nobody_made_for_this_cpu_is_shipped_code(package):
     written = package.parent / "compiled"
     call(package, code, str(written))
     assert "MinMaxOperands" in written.read_text()
-    code = "from fastq.engine.code import found_functions, stored\nprint(len(found_functions()), len(stored.in_use))"
+    code = """
+    from fastq.engine.code import found_functions
+    from fastq.engine.code.loading import in_use
+    print(len(found_functions()), len(in_use))
+    """
     kept = set((package.parent / "cache").rglob("*.code"))
     assert call(package, code, str(written)) == "2 1\nFalse\n"  # the kernel is shipped, the driver was made
     assert set((package.parent / "cache").rglob("*.code")) == kept
@@ -222,7 +226,7 @@ def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch
         def __getattr__(self, symbol):
             return ctypes.c_void_p(1)
 
-    for module in (shipped, stored):
+    for module in (shipped, lookup):
         monkeypatch.setattr(module, "code_folder", lambda: tmp_path)
     monkeypatch.setattr(shipped, "_library", Library)
     monkeypatch.setattr(shipped.Recipe, "compiled", lambda recipe: 2)
@@ -394,7 +398,7 @@ import sys
 build = runpy.run_path("hatch_build.py", run_name="__mp_main__")
 platform = next(row for row in build["PLATFORMS"] if row.name == sys.argv[1])
 build["aim"](platform)
-from fastq.engine.code import shipped
+from fastq.engine.code import lookup, shipped
 from fastq.ops import works
 found = shipped.record()
 works.SHAPES = {"one": [[64, 64]]}

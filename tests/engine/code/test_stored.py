@@ -10,7 +10,7 @@ from edited import copy_of_package, edit
 from llvmlite import binding
 from subprocesses import run
 
-from fastq.engine.code import stored
+from fastq.engine.code import lookup, settings
 from fastq.system import lazy
 
 CODE = """
@@ -70,7 +70,7 @@ OTHERS = {
     "other code has imported numba": "import numba",
     "other code has changed a setting": "import numba\nnumba.config.SLP_VECTORIZE = 1",
     "another CPU": "from llvmlite import binding\nbinding.get_host_cpu_name = lambda: 'x86-64'",
-    "no version": "from fastq.engine.code import stored\nstored.PathFinder = type('', (), {'find_spec': {}.get})",
+    "no version": "from fastq.engine.code import settings\nsettings.PathFinder = type('', (), {'find_spec': {}.get})",
 }
 
 
@@ -233,19 +233,19 @@ def test_forks_wait_while_llvm_is_asked(monkeypatch):
         return "a CPU"
 
     monkeypatch.setattr(binding, "get_host_cpu_name", name)
-    assert stored._machine.__wrapped__() != b""
+    assert settings.machine_digest.__wrapped__() != b""
     assert taken == [False]
 
 
 def test_nothing_is_found_without_a_folder(monkeypatch):
-    monkeypatch.setattr(stored, "code_folder", lambda: None)
-    assert stored.leading_file("symbol") is None
+    monkeypatch.setattr(lookup, "code_folder", lambda: None)
+    assert lookup.leading_file("symbol") is None
 
 
 def test_a_version_that_git_is_asked_for_is_not_known(monkeypatch, tmp_path):
-    machine = stored._machine.__wrapped__
+    machine = settings.machine_digest.__wrapped__
     assert machine() == machine() != b""
     (tmp_path / "_version.py").write_text("def get_versions(): ...")
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(stored, "PathFinder", SimpleNamespace(find_spec=lambda name: spec))
+    monkeypatch.setattr(settings, "PathFinder", SimpleNamespace(find_spec=lambda name: spec))
     assert machine() == b""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fastq.engine.code import stored
+from fastq.engine.code import notices
 from fastq.tools.checkpoints.converting import JOURNAL
 
 pytest.importorskip("termios", reason="no terminals of POSIX")
@@ -148,7 +148,7 @@ def test_a_command_in_a_pipe_says_once_that_it_compiles(tmp_path):
         assert json.loads(done.stdout)["tensors"][0]["name"] == "w"
 
 
-NO_FOLDER = "from fastq.engine.code import stored\nstored._candidates = lambda: iter(())\n"
+NO_FOLDER = "from fastq.engine.code import folder\nfolder.wanted_folder = lambda: None\n"
 
 
 @pytest.mark.slow("compiles in an empty cache")
@@ -198,7 +198,7 @@ def test_what_cannot_be_told_ends_no_call(monkeypatch, kind):
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", {"closed": closed, "none": None, "another": object()}[kind])
-    stored.tell_user.__wrapped__(also_in_pipes=True)
+    notices.tell_user.__wrapped__(also_in_pipes=True)
 
 
 LONG = {

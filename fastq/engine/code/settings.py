@@ -1,0 +1,55 @@
+"""Numba's settings, versions and the CPU: what decides machine code besides sources."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from fastq.system import lazy
+
+# settings of Numba that change machine code, by their names in its `config`; where one is set, Numba is asked
+SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
+    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
+)
+_VARIABLES = frozenset(f"NUMBA_{name.removesuffix('_DEFAULT')}" for name in SETTINGS)  # the same in the environment
+
+
+def current_settings() -> list[Any]:
+    """Return the settings that Numba has, none before it is imported."""
+    config = sys.modules.get("numba.core.config")
+    return [*map(vars(config).get, SETTINGS)] if config else []
+
+
+def are_default() -> bool:
+    """Whether no setting that changes machine code is in the environment, or in the file that Numba reads."""
+    given = {*os.environ}
+    with contextlib.suppress(OSError):
+        words = re.findall(r"\w+", Path(".numba_config.yaml").read_text(errors="replace"))
+        given |= {f"NUMBA_{word.upper()}" for word in words}
+    return _VARIABLES.isdisjoint(given)
+
+
+@functools.cache
+def machine_digest() -> bytes:
+    """Return a digest of this CPU and of versions, which decide machine code; nothing where one is not known."""
+    numba = PathFinder.find_spec("numba")
+    version = features = ""
+    with contextlib.suppress(OSError, ValueError):  # it is in no file
+        version = Path(numba.origin).with_name("_version.py").read_text() if numba and numba.origin else ""
+    if "version_json" not in version:  # else it is code that asks git
+        return b""
+    with lazy.undisturbed():
+        binding = lazy.module("llvmlite.binding")
+        with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
+            features = binding.get_host_cpu_features().flatten()
+        made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
+    made_by = version, lazy.module("llvmlite").__version__, object.__basicsize__
+    return hashlib.sha256(repr((made_by, made_for)).encode()).digest()

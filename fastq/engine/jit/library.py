@@ -1,0 +1,85 @@
+"""Machine code of a function and all that it calls: one module of LLVM, made and translated by llvmlite alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import config
+
+from fastq.engine.code.loading import ENTRY
+from fastq.engine.jit import emission, scalars
+from fastq.engine.jit.options import TARGET
+from fastq.engine.jit.statements import run_statements
+
+
+class Library:
+    """A module of LLVM after optimization.
+
+    Attributes
+    ----------
+    module : llvmlite.binding.ModuleRef
+        The module, whose function `ENTRY` is what C calls.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def machine_code(self) -> bytes:
+        """Return an object file, which any process of this CPU can load."""
+        return bytes(_target_machine().emit_object(self.module))
+
+    def llvm(self) -> str:
+        """Return LLVM IR."""
+        return str(self.module)
+
+    def assembly(self) -> str:
+        """Return assembly for the target."""
+        return str(_target_machine().emit_assembly(self.module))
+
+
+def compile_library(function: Callable[..., Any], result: types.Type, arguments: tuple[types.Type, ...]) -> Library:
+    """Compile a C function of these types, named `ENTRY`, with all that it calls."""
+    machine = _target_machine()
+    module = binding.parse_assembly(str(emitted_module(function, result, arguments)))
+    module.data_layout = str(machine.target_data)
+    options = binding.create_pipeline_tuning_options(speed_level=max(int(config.OPT), 1))
+    options.loop_vectorization = bool(config.LOOP_VECTORIZE)
+    options.slp_vectorization = bool(config.SLP_VECTORIZE)
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    module.verify()
+    return Library(module)
+
+
+def emitted_module(function: Callable[..., Any], result: types.Type, arguments: tuple[types.Type, ...]) -> ir.Module:
+    """Emit the module before optimization."""
+    unit = emission.Unit(ir.Module(ENTRY))
+    unit.module.triple = TARGET.triple
+    entry = emission.Function(unit, ENTRY, list(arguments))
+    with emission.emitting(entry):
+        values = (emission.Value(kind, value) for kind, value in zip(arguments, entry.function.args, strict=True))
+        returned = entry.call(_callee_of(function), tuple(values), {})
+        entry.builder.ret(emission.emit(entry.builder, returned, result))
+    entry.set_result(scalars.llvm_of(result))
+    return unit.module
+
+
+def _callee_of(function: Any) -> emission.Callee:
+    """Return what emits the calls of a function, which need not be declared."""
+    return emission.known.get(function) or emission.Callee(function, function, run_statements)
+
+
+def _target_machine() -> Any:
+    """Return LLVM's target machine, as Numba makes it for code in memory."""
+    relocation = "static" if TARGET.triple.startswith("x86") else "default"
+    return binding.Target.from_triple(TARGET.triple).create_target_machine(
+        cpu=TARGET.cpu,
+        features=TARGET.features,
+        opt=int(config.OPT),
+        reloc=relocation,
+        codemodel="jitdefault",
+        jit=True,
+    )

@@ -37,7 +37,7 @@ def values_of(name: Any, variable: Variable) -> Any:
     Raises TypeError if its elements are arrays, which xarray takes for numbers.
     """
     data = variable.data  # once: without a cache each look reads the file
-    if variable.dtype.kind == "O" and not hasattr(data, "map_blocks"):
+    if isinstance(data, np.ndarray) and data.dtype.kind == "O":
         raise TypeError(
             f"ds has arrays in {name!r}, as netCDF of variable length has, not numbers: exclude=[{name!r}] leaves it"
         )

@@ -1,4 +1,4 @@
-"""The command `fastq`, which Ctrl-C ends with one line and exit code 130, whenever it comes.
+"""The command `fastq`, which Ctrl-C ends with one line and exit code 130.
 
 This module imports only the standard library. The signals are handled before NumPy, click and the rest of fastq are
 imported, which takes longer than the start of the interpreter.

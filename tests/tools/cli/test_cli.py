@@ -321,7 +321,7 @@ def test_without_its_extra_the_command_says_what_is_missing():
             [
                 sys.executable,
                 "-c",
-                f"import sys; sys.modules['{missing}'] = None; from fastq.tools.cli.app import main",
+                f"import sys; sys.modules['{missing}'] = None; from fastq.tools.cli.command import main; main()",
             ],
             env=os.environ | {"PYTHONPATH": str(Path(fastq.__file__).parents[2])},
             capture_output=True,

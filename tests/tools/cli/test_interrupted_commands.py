@@ -107,7 +107,7 @@ PLACES = {
     "arguments are read": "import click; after(click.Context, 'scope')",
     "an argument is checked": "import fastq.tools.cli.app as app; app.quantize.params[0].callback = interrupt",
     "the command begins": "import fastq.tools.cli.app as app; app.quantize.callback = interrupt",
-    "a file is written": "from fastq.io import containers; after(containers.SafetensorsWriter, 'append')",
+    "a file is written": "from fastq.tools.files import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
     "a table is printed": "from fastq.tools.cli import quantizing; after(quantizing, 'show')",
@@ -136,10 +136,9 @@ sys.meta_path.insert(0, Press())
 """
 
 
-@pytest.mark.parametrize(
-    "name", ["fastq", "logging", "fastq.tools.cli", "click", "numpy", "rich.progress", "numba", "llvmlite"]
-)
+@pytest.mark.parametrize("name", ["fastq.tools.cli.app", "click", "numpy", "rich.progress", "numba", "llvmlite"])
 def test_one_line_while_modules_are_imported(name):
+    """Before that Python imports the package, and Ctrl-C ends the process as any program of Python."""
     # a setting, so that Numba is asked for code that is on disk
     before = IMPORTED.format(name=name) + "import os; os.environ['NUMBA_ENABLE_PROFILING'] = '0'"
     assert ended(command(*QUANTIZE, before=before)) == INTERRUPTED

@@ -11,7 +11,9 @@ from fastq.system.cpu import REGISTER_BITS
 
 # how results go past the cache: from registers; by way of the stack, where runs share lines with their neighbours; from
 # registers those rows of columns that share none
-STRAIGHT, STAGED, WHOLE_ROWS = 1, 2, 3
+STRAIGHT = 1
+STAGED = 2
+WHOLE_ROWS = 3
 PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
 
 # Most elements of a short run, which fill no register, except for `compare`: decision D27
@@ -28,7 +30,8 @@ GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
 # sums of one chunk of errors: of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
 # are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
-TOTALS, SUM_LANES = 8, 8
+TOTALS = 8
+SUM_LANES = 8
 AT_A_TIME = 8  # elements, which sums take as one Vec or two
 MOST_ERROR = 2.0**53  # of a candidate of a search for ranges
 # Bins are at least as wide as the smallest normal number of float64: 1 / width is a number too.
@@ -59,7 +62,8 @@ _FIELDS = [
     # are those around that range
     *((name, np.int64) for name in ("candidates", "table", "table_stride", "weights", "period", "stages", "is_around")),
 ]
-KERNEL_ARGS, ARG_NAMES = np.dtype(_FIELDS), tuple(name for name, _ in _FIELDS)
+KERNEL_ARGS = np.dtype(_FIELDS)
+ARG_NAMES = tuple(name for name, _ in _FIELDS)
 
 # Words of int64 that random numbers of elements are drawn by: the key; the place of the first element in the array that
 # they belong to, in C order; and of each axis of the traversal, the fastest first, how many elements it has and how

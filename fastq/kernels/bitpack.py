@@ -24,7 +24,8 @@ class Bits(v.Element):
     """
 
     def __init__(self, bits: int, signed: bool, highest_first: bool = False) -> None:
-        self.signed, self.highest_first = signed, highest_first
+        self.signed = signed
+        self.highest_first = highest_first
         self.code_type = types.int8 if signed else types.uint8
         self.group = codes_in_group(bits)
         self.group_bytes = self.group * bits // 8
@@ -58,7 +59,8 @@ class LowBits(v.Element):
     """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them."""
 
     def __init__(self, bits: int, signed: bool) -> None:
-        self.code_bits, self.signed = bits, signed
+        self.code_bits = bits
+        self.signed = signed
         self.code_type = types.int8 if signed else types.uint8
         super().__init__(f"LowBits({bits}, {signed})", 8)
 
@@ -106,7 +108,8 @@ def _gathered(context, builder, sig, codes, kind):
 @v.instruction(lambda packed, kind: _bytes_by_group(packed, kind, packs=False))
 def _scattered(context, builder, sig, packed, kind):
     """Spread packed bytes to as many bytes as there are codes, zeros after those of each group."""
-    form, n = sig.args[1].instance_type, sig.args[0].n
+    form = sig.args[1].instance_type
+    n = sig.args[0].n
     places = (divmod(k, form.group) for k in range(sig.return_type.n))
     order = [group * form.group_bytes + k if k < form.group_bytes else n for group, k in places]
     return v.emit_shuffle(builder, packed, order, ir.Constant(packed.type, None))
@@ -152,8 +155,12 @@ def _place(i, form):
 @functools.cache
 def _one_code(form: Bits):
     """Make what loads one code of the bytes at a pointer, and what stores one."""
-    bits, code_type, signed, mask = form.bitwidth, form.code_type, form.signed, (1 << form.bitwidth) - 1
-    top, first_up = 64 - bits, 7 if form.highest_first else 0
+    bits = form.bitwidth
+    code_type = form.code_type
+    signed = form.signed
+    mask = (1 << form.bitwidth) - 1
+    top = 64 - bits
+    first_up = 7 if form.highest_first else 0
 
     @njit
     def load(where, i):

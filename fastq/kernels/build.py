@@ -180,7 +180,8 @@ def block_address(
     least_error: bool,
 ) -> int:
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
-    source, target = element_type(src), element_type(dst)
+    source = element_type(src)
+    target = element_type(dst)
     spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
         row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
     )

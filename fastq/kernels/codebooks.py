@@ -18,12 +18,16 @@ from fastq.formats.codebooks import LEAST_SCALE, Codebook
 _I32 = ir.IntType(32)
 
 # instructions that look lanes up in a register of 32-bit words, or in two, which LLVM does not find by itself
-_PERMUTE, _PERMUTE_TWO, _WORDS = "", "", 0
+_PERMUTE = ""
+_PERMUTE_TWO = ""
+_WORDS = 0
 if TARGET.has("avx512f"):
-    _PERMUTE, _PERMUTE_TWO = "llvm.x86.avx512.permvar.si.512", "llvm.x86.avx512.vpermi2var.d.512"
+    _PERMUTE = "llvm.x86.avx512.permvar.si.512"
+    _PERMUTE_TWO = "llvm.x86.avx512.vpermi2var.d.512"
     _WORDS = 16
 elif TARGET.has("avx2"):
-    _PERMUTE, _WORDS = "llvm.x86.avx2.permd", 8
+    _PERMUTE = "llvm.x86.avx2.permd"
+    _WORDS = 8
 
 LOOK_UP_BITS = _WORDS.bit_length()  # of codes whose numbers fill two registers at most
 
@@ -65,7 +69,9 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
 def constant_array(builder, content: ir.Constant, name: str):
     """Emit an array that is part of the code, from a cache line on."""
     where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
-    where.linkage, where.global_constant, where.initializer = "internal", True, content
+    where.linkage = "internal"
+    where.global_constant = True
+    where.initializer = content
     where.align = v.LINE
     return where
 
@@ -87,7 +93,8 @@ def permuted(context, builder, sig, table, index):
     table = builder.bitcast(table, index.type)
     if not _WORDS:
         where = builder.bitcast(cgutils.alloca_once_value(builder, table), _I32.as_pointer())
-        index, found = builder.and_(index, v.splat(builder, _I32(7), index.type)), table
+        index = builder.and_(index, v.splat(builder, _I32(7), index.type))
+        found = table
         for lane in map(_I32, range(count)):
             place = builder.gep(where, [builder.extract_element(index, lane)])
             found = builder.insert_element(found, builder.load(place), lane)
@@ -117,7 +124,8 @@ def words(numbers: Sequence[float]) -> tuple[int, ...]:
 
 def _levels(row: Codebook) -> list[tuple[int, ...]]:
     """Return the thresholds that each step of a bisection chooses among, as words."""
-    count, thresholds = 1 << row.bits, words(row.thresholds)
+    count = 1 << row.bits
+    thresholds = words(row.thresholds)
     return [thresholds[count // (2 * parts) - 1 :: count // parts] for parts in (1 << k for k in range(row.bits))]
 
 
@@ -139,7 +147,8 @@ def _code_of(row: Codebook):
     Each comparison halves the numbers that are left: the place of a value among the parts so far chooses the threshold
     within its part. 15 instructions for 8 lanes of AVX2, where a comparison with each of 15 thresholds takes 30.
     """
-    levels, sorted_codes = _levels(row), row.order == tuple(range(len(row.order)))
+    levels = _levels(row)
+    sorted_codes = row.order == tuple(range(len(row.order)))
 
     @v.instruction(lambda x: v.Vec(types.int32, x.n)(x))
     def code_of(context, builder, sig, x):
@@ -174,7 +183,8 @@ def _rounded_up(x):
     if v.lane_type(x) == types.float32:
         return x
     near = v.convert(x, types.float32)
-    bits, zero = v.bitcast(near, types.int32), v.constant(0, near)
+    bits = v.bitcast(near, types.int32)
+    zero = v.constant(0, near)
     above = bits + v.select(near < zero, v.constant(-1, bits), v.constant(1, bits))
     return v.select(v.convert(near, types.float64) < x, v.bitcast(above, types.float32), near)
 

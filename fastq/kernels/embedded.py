@@ -118,9 +118,12 @@ def convert_with(conversion, x, scale, zero_point, out):
 @traced
 def checked_scale(conversion, scale):
     """Return a scale in the type of scales; it is finite there, and positive unless codes are decoded with it."""
-    dtype, signed, may_be_zero = conversion.scale, conversion.spec.rule.signed, conversion.spec.op == "dequantize"
+    dtype = conversion.scale
+    signed = conversion.spec.rule.signed
+    may_be_zero = conversion.spec.op == "dequantize"
     value = v.convert(only_element(scale), dtype)
-    size, zero = v.absolute(value) if signed else value, v.constant(0, value)
+    size = v.absolute(value) if signed else value
+    zero = v.constant(0, value)
     check = _check(f"scale must be {WANTED_SCALES[signed, may_be_zero]} in {dtype}")
     check((size >= zero if may_be_zero else size > zero) & (size < v.constant(float("inf"), size)))
     return value
@@ -172,7 +175,8 @@ def parameters_of_range(conversion, lo, hi, nan):
     """Return scale and zero point of a range; refuse ranges without them."""
     if conversion.spec.nan == "raise":
         check_nan(conversion, nan)
-    spec, name = spec_of(conversion), conversion.argument
+    spec = spec_of(conversion)
+    name = conversion.argument
     lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, conversion.scale))
     _check(f"{name} has infinite values: their range has no scale; clip {name}")(is_infinite(scale) ^ True)
@@ -187,7 +191,8 @@ _NUMBERS = "multiplier, zero_point and bias"
 @traced
 def requantize_with(conversion, acc, multiplier, zero_point, bias, out):
     """Requantize acc by numbers as the caller gives them."""
-    spec, factor = conversion.spec, v.convert(only_element(multiplier, _NUMBERS), types.float64)
+    spec = conversion.spec
+    factor = v.convert(only_element(multiplier, _NUMBERS), types.float64)
     fits = (factor >= v.constant(0, factor)) & (factor < v.constant(spec.below, factor))
     _check(f"multiplier must be from 0 on and less than {spec.below}")(fits)
     zero_point = _checked_code(conversion, only_element(zero_point, _NUMBERS))
@@ -215,12 +220,14 @@ def _requantize_scalar(conversion, x, words):
     return v.convert(v.first(codes), conversion.result)
 
 
-_Sums, _Words = v.Vec(types.int32, 1), v.Vec(types.int64, 1)
+_Sums = v.Vec(types.int32, 1)
+_Words = v.Vec(types.int64, 1)
 
 
 @traced
 def _requantize_contiguous(conversion, x, words, out):
-    first, second = v.scratch(1, types.int64), v.scratch(1, types.int64)
+    first = v.scratch(1, types.int64)
+    second = v.scratch(1, types.int64)
     first[0], second[0] = words
     operands = RequantizeOperands(data_of(x, x.dtype), data_of(out, conversion.result), first, second)
     lowest, highest = conversion.code_range
@@ -242,7 +249,8 @@ def convert_any(conversion, x, given, out):
 def _convert_scalar(conversion, x, given):
     if isinstance(conversion, Requantization):
         return _requantize_scalar(conversion, x, given)
-    spec, like = spec_of(conversion), v.pointer(0, conversion.scale)
+    spec = spec_of(conversion)
+    like = v.pointer(0, conversion.scale)
     check_nan(conversion, nan_mask(spec, x))
     scale, zero_point = parameters_of_range(conversion, x, x, x != x) if given is None else given
     value = to_compute(spec, x, like)
@@ -272,7 +280,8 @@ def _is_apart(x, out):
     """Whether a contiguous out shares no memory with x, which is copied where it is not contiguous."""
     if out.layout != "C" or x.layout != "C":
         return out.layout == "C"
-    first, second = v.address_of(data_of(x, types.uint8)), v.address_of(data_of(out, types.uint8))
+    first = v.address_of(data_of(x, types.uint8))
+    second = v.address_of(data_of(out, types.uint8))
     return (first >= second + out.nbytes) | (second >= first + x.nbytes)
 
 

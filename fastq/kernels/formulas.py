@@ -97,8 +97,11 @@ def is_by_table(spec: Any) -> bool:
 @traced
 def prepare_scale(spec, scale, zero_point, lowest, highest):
     """Compute what `scaled_round` needs of a scale and zero point, in the type of the arithmetic."""
-    rule, dtype = spec.rule, computes_in(spec, scale)
-    given, scale, zero_point = scale, v.convert(scale, dtype), v.convert(zero_point, dtype)
+    rule = spec.rule
+    dtype = computes_in(spec, scale)
+    given = scale
+    scale = v.convert(scale, dtype)
+    zero_point = v.convert(zero_point, dtype)
     lowest, highest = v.convert(lowest, dtype), v.convert(highest, dtype)
     origin = lowest if rule.lowest else v.constant(0, lowest)
     base = zero_point if rule.zero == "code" else v.full_like(origin, zero_point)
@@ -182,9 +185,11 @@ def needs_division(spec, scale):
         return False
     if spec.code is None and not spec.rule.corrects:
         return is_infinite(scale)
-    smallest, largest = 2.0**-900, 2.0**900
+    smallest = 2.0**-900
+    largest = 2.0**900
     if computes_in(spec, scale) == types.float32:
-        smallest, largest = 2.0**-100 if spec.code is None else 2.0**-80, 2.0**100
+        smallest = 2.0**-100 if spec.code is None else 2.0**-80
+        largest = 2.0**100
     return (scale > v.constant(smallest, scale)) & (scale < v.constant(largest, scale)) ^ True
 
 
@@ -289,7 +294,8 @@ def float_quotient_prepared(spec, x, s):
 @traced
 def _signed_like(near, x):
     """Give a quotient the sign of x, which its correction takes from -0.0 and perhaps NaN."""
-    word, sign = v.bitcast(x, types.int32), v.constant(-(1 << 31), v.bitcast(x, types.int32))
+    word = v.bitcast(x, types.int32)
+    sign = v.constant(-(1 << 31), v.bitcast(x, types.int32))
     return v.bitcast((v.bitcast(near, types.int32) & ~sign) | (word & sign), types.float32)
 
 
@@ -335,7 +341,8 @@ def dequantize_value(spec, code, s):
     """
     if not spec.scale_kind:
         return value_of_steps(spec, code - s.base, s)
-    code, scale = v.convert(code, types.float32), v.convert(s.scale, types.float32)
+    code = v.convert(code, types.float32)
+    scale = v.convert(s.scale, types.float32)
     if spec.scale_kind == "tensor":
         return code * (scale * v.convert(s.zero_point, types.float32))
     return _scaled(code, scale)

@@ -9,7 +9,8 @@ from fastq.engine.jit import traced
 from fastq.kernels import bitpack
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 
-prefetch_ahead, _prefetch_codes = v.tuned("prefetch"), v.tuned("prefetch_codes")
+prefetch_ahead = v.tuned("prefetch")
+_prefetch_codes = v.tuned("prefetch_codes")
 
 
 _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integers
@@ -49,7 +50,9 @@ def load_elements(where, index, kind):
 @traced
 def load_bits(where, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
-    dtype, packed, octets = where.dtype, _packed(where.dtype), v.cast_pointer(where, types.uint8)
+    dtype = where.dtype
+    packed = _packed(where.dtype)
+    octets = v.cast_pointer(where, types.uint8)
     if packed is not None and not isinstance(kind, v.Vec):
         return bitpack.load_code(octets, index, packed)
     if packed is not None:
@@ -74,7 +77,9 @@ def _storing(write, doc: str):
     """Make `store_elements` on `store` or `stream`."""
 
     def store_elements(where, index, value):
-        dtype, packed, octets = where.dtype, _packed(where.dtype), v.cast_pointer(where, types.uint8)
+        dtype = where.dtype
+        packed = _packed(where.dtype)
+        octets = v.cast_pointer(where, types.uint8)
         if packed is not None and not isinstance(value, v.Vec):
             bitpack.store_code(octets, index, value, packed)
         elif packed is not None:

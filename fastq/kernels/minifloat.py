@@ -92,7 +92,8 @@ def _decode_by_fields(word, form):
 @traced
 def _special(value, word, size, form):
     """Put infinities and NaN where the bits say so."""
-    row, nan = form.row, v.constant(float("nan"), value)
+    row = form.row
+    nan = v.constant(float("nan"), value)
     if row.name == "float16":  # quiet, with its payload: what the instructions give
         nan = v.bitcast((size << v.constant(23 - row.mantissa, word)) | v.constant(0x7FC00000, word), types.float32)
     if row.infinity is not None:
@@ -166,7 +167,9 @@ def _canonical(x):
 @traced
 def _encode_same_exponent(x, form, numbers=None):
     """Round the bits, whose carry may reach the exponent; at random to the bits that `numbers` have, then by these."""
-    row, drop, word = form.row, 32 - form.row.bits, v.bitcast(x, types.uint32)
+    row = form.row
+    drop = 32 - form.row.bits
+    word = v.bitcast(x, types.uint32)
     bounded = v.minimum(v.maximum(x, v.constant(-row.max, x)), v.constant(row.max, x)) if form.saturate else x
     bits = v.bitcast(bounded, types.uint32)
     if numbers is None:
@@ -181,7 +184,8 @@ def _encode_same_exponent(x, form, numbers=None):
 @traced
 def _without_bits(word, drop):
     """Drop the lowest bits of words: add half a unit, less where the last bit kept is even."""
-    shift, odd = v.constant(drop, word), v.constant(1, word)
+    shift = v.constant(drop, word)
+    odd = v.constant(1, word)
     return (word + v.constant((1 << (drop - 1)) - 1, word) + ((word >> shift) & odd)) >> shift
 
 
@@ -193,7 +197,8 @@ def _encode_by_units(x, form, numbers=None):
     out right too.
     """
     row, (integer, mantissa, bias) = form.row, _SOURCES[x.dtype]
-    drop, word = mantissa - row.mantissa, v.bitcast(x, integer)
+    drop = mantissa - row.mantissa
+    word = v.bitcast(x, integer)
     size = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
     bounded = v.minimum(size, v.constant(row.max if form.saturate else 2 * row.max, x))  # of NaN the limit
     exponent = _exponent_of(bounded, form)
@@ -258,7 +263,8 @@ class PowerOfTwo(v.Element):
     """Type of powers of two stored as 8 bit exponents: b stands for ``2**(b - bias)``, 255 for NaN."""
 
     def __init__(self, bias: int) -> None:
-        self.bias, self.bits = bias, types.uint8
+        self.bias = bias
+        self.bits = types.uint8
         super().__init__(f"PowerOfTwo({bias})", 8)
 
 
@@ -295,7 +301,8 @@ def power_below(x, below, form):
     if not isinstance(x, v.Vec):
         return v.first(power_below(v.full(x, v.Vec(v.lane_type(x), 1)), below, form))
     integer, mantissa, bias = _SOURCES[x.dtype]
-    word, shift = v.bitcast(x, integer), v.constant(mantissa, v.bitcast(x, integer))
+    word = v.bitcast(x, integer)
+    shift = v.constant(mantissa, v.bitcast(x, integer))
     exponent = ((word >> shift) - v.constant(below, word)) << shift
     least = _LEAST_POWER if x.dtype == types.float32 else (bias - 127) << mantissa
     bounded = v.minimum(v.maximum(exponent, v.constant(least, word)), v.constant((bias + 127) << mantissa, word))

@@ -17,13 +17,16 @@ _GOLDEN = 0x9E3779B9
 @njit
 def draw(numbers, noise, start, stop):
     """Write a number of `NOISE_BITS` bits for each of the elements start..stop; `noise` is what `NOISE_KEY` says."""
-    i, extent, step = start, noise[NOISE_AXES], noise[NOISE_AXES + 1]
+    i = start
+    extent = noise[NOISE_AXES]
+    step = noise[NOISE_AXES + 1]
     while i < stop:
         place = _place(noise, i)
         low = place & 0xFFFFFFFF
         end = min(stop, (i // extent + 1) * extent, i + ((1 << 32) - low + step - 1) // step)
         key = _key_above(noise[NOISE_KEY], place >> 33)
-        upper, into = v.convert(key >> 32, types.uint32), v.advance(numbers, i - start)
+        upper = v.convert(key >> 32, types.uint32)
+        into = v.advance(numbers, i - start)
         first = v.convert((place >> 1 & 0xFFFFFFFF) * _GOLDEN, types.uint32) + v.convert(key, types.uint32)
         if step == 1 and place & 1 == 0:
             _draw_pairs(v.cast_pointer(into, types.uint32), end - i, first, upper)
@@ -46,11 +49,14 @@ def _key_above(key, high):
 @njit
 def _place(noise, i):
     """Return where element i of this traversal is in the array that the numbers belong to, in C order."""
-    place, rest, k = noise[NOISE_FIRST], i, NOISE_AXES
+    place = noise[NOISE_FIRST]
+    rest = i
+    k = NOISE_AXES
     while rest >= noise[k]:
         row = rest // noise[k]
         place += (rest - row * noise[k]) * noise[k + 1]
-        rest, k = row, k + 2
+        rest = row
+        k = k + 2
     return place + rest * noise[k + 1]
 
 
@@ -58,7 +64,9 @@ def _place(noise, i):
 def _draw_pairs(words, many, first, key):
     """Write the words of `many` numbers, two each, of places that follow each other; see `_hashed`."""
     golden = v.constant(_GOLDEN, first)
-    mixed, k, last = v.ramp(_REGISTERS) * golden + first, 0, (many + 1) // 2
+    mixed = v.ramp(_REGISTERS) * golden + first
+    k = 0
+    last = (many + 1) // 2
     while k <= last - v.count(_REGISTERS):
         v.store(words, k, _hashed(mixed, key))
         mixed = mixed + v.constant(v.count(_REGISTERS) * _GOLDEN & 0xFFFFFFFF, first)
@@ -73,9 +81,11 @@ def _draw_pairs(words, many, first, key):
 @njit
 def _draw_apart(numbers, many, odd, step, first, key):
     """Write `many` numbers, one of each word, of places a step apart, the first of which is odd or not."""
-    apart, k = v.convert(step, types.uint32), 0
+    apart = v.convert(step, types.uint32)
+    k = 0
     places = v.ramp(_REGISTER) * apart + v.convert(odd, types.uint32)
-    one, golden = v.constant(1, places), v.constant(_GOLDEN, places)
+    one = v.constant(1, places)
+    golden = v.constant(_GOLDEN, places)
     while k < many:
         words = _hashed((places >> one) * golden + first, key)
         half = words >> ((places & one) << v.constant(4, places))

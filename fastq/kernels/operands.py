@@ -71,6 +71,7 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
 def register_lanes(operands):
     """Vec type of elements of the first operand: the widest of elements, results and scales fills a register."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
-    elements, scale = [dtypes[name].bitwidth for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale")
+    elements = [dtypes[name].bitwidth for name in ("src", "dst", "lo") if name in dtypes]
+    scale = dtypes.get("scale")
     widest = widest_bits(elements, None if scale is None else scale.bitwidth)
     return v.Vec(operands[0].dtype, v.REGISTER_BITS // widest)

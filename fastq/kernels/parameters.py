@@ -29,13 +29,15 @@ def load_parameters(spec, operands, args, p, kind):
 @traced
 def range_parameters(spec, lo, hi, args, scale):
     """Compute scale and zero point of a range by the scheme, in the dtype of `scale`."""
-    compute, stored = computes_in(spec, scale), scale.dtype
+    compute = computes_in(spec, scale)
+    stored = scale.dtype
     lo, hi = v.convert(lo, compute), v.convert(hi, compute)
     if spec.range_scheme == "microscaling":
         return ranges.power_of_two(lo, hi, spec.code.row.emax if spec.code is not None else 0, stored)
     if spec.range_scheme == "nvfp4":
         return ranges.nvfp4(lo, hi, args.tensor, stored, spec.code)
-    within, codes = types.float64 if spec.rule.range.double else compute, spec.rule.range.codes
+    within = types.float64 if spec.rule.range.double else compute
+    codes = spec.rule.range.codes
     lowest, highest = (args.lowest, args.highest) if codes is None else codes
     ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
     formula = ranges.symmetric if spec.range_scheme == "symmetric" else ranges.asymmetric
@@ -61,7 +63,8 @@ def store_parameters(spec, operands, p, scales, zero_points):
 @njit
 def store_first_parameters(spec, operands, p, scales, zero_points, many):
     """Store those of the first `many` lanes, where the operation returns them: others may belong to other threads."""
-    each_scale, each_zero_point = in_memory(scales), in_memory(zero_points)
+    each_scale = in_memory(scales)
+    each_zero_point = in_memory(zero_points)
     for k in range(many):
         store_parameters(spec, operands, p + k, each_scale[k], each_zero_point[k])
 

@@ -39,8 +39,10 @@ def nvfp4(lo, hi, tensor, form, element):
 @traced
 def asymmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
-    ranged, within = spec.rule.range, v.lane_type(lo)
-    zero, divisor = v.constant(0, lo), highest - lowest + v.constant(ranged.divisor, lowest)
+    ranged = spec.rule.range
+    within = v.lane_type(lo)
+    zero = v.constant(0, lo)
+    divisor = highest - lowest + v.constant(ranged.divisor, lowest)
     lo, hi = lo + zero, hi + zero  # -0.0 becomes 0.0: which of them is the minimum depends on order and CPU
     if ranged.widened:
         lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)
@@ -63,7 +65,9 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
 @traced
 def symmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``-m..m``, m the largest magnitude; its ends get codes `lowest` and `highest`."""
-    ranged, zero, two = spec.rule.range, v.constant(0, lo), v.constant(2, lo)
+    ranged = spec.rule.range
+    zero = v.constant(0, lo)
+    two = v.constant(2, lo)
     middle = v.rint((lowest + highest) / two)
     size = v.maximum(v.maximum(-lo, hi), zero)
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
@@ -98,7 +102,8 @@ def _usable(spec, scale, lo, size, steps, compute):
 
     The range has a `size` of `steps` steps.
     """
-    ranged, scale = spec.rule.range, scale_in_half(spec, scale)
+    ranged = spec.rule.range
+    scale = scale_in_half(spec, scale)
     if ranged.reaches and not ranged.rounds_scale:
         return _usable_of_few_digits(spec, scale, lo, size, steps, compute)
     return _not_degenerate(spec, _reaching(spec, scale, size, steps, compute), lo, compute)
@@ -134,7 +139,9 @@ def _reaching(spec, scale, size, steps, compute):
 @traced
 def _not_degenerate(spec, scale, lo, compute):
     """Round a scale to the type of values where the rule says so, and replace degenerate ones."""
-    ranged, within, least = spec.rule.range, v.lane_type(scale), _least(spec, compute)
+    ranged = spec.rule.range
+    within = v.lane_type(scale)
+    least = _least(spec, compute)
     stored = FLOAT_FORMATS[ranged.half] if ranged.half else None
     epsilon = 2.0**-stored.mantissa if stored else 2.0**-23 if compute == types.float32 else 2.0**-52
     other = {"epsilon": epsilon, "floor": least, "value": least}.get(ranged.degenerate, ranged.degenerate)
@@ -152,7 +159,8 @@ def _not_degenerate(spec, scale, lo, compute):
 @traced
 def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     """Compute the zero point that belongs to a scale: a code, any float, or an offset."""
-    ranged, zero = spec.rule.range, v.constant(0, lo)
+    ranged = spec.rule.range
+    zero = v.constant(0, lo)
     if spec.rule.zero == "offset":
         return lo if spec.rule.lowest else in_half(spec, lo - in_half(spec, lowest * scale))
     end, distance = (highest, hi / scale) if ranged.from_highest else (lowest, lo / scale)
@@ -172,7 +180,8 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
 @traced
 def _range_over_double(lo, hi, divisor):
     """Divide as `_range_over`, float64 as two quotients."""
-    distance, infinity = hi - lo, v.constant(float("inf"), lo)
+    distance = hi - lo
+    infinity = v.constant(float("inf"), lo)
     far = v.minimum(hi / divisor - lo / divisor, v.constant(1.7976931348623157e308, lo))
     far = v.select((hi < infinity) & (lo > -infinity), far, infinity)
     return v.select(distance < infinity, distance / divisor, far)
@@ -184,7 +193,8 @@ def _range_over(lo, hi, divisor):
 
     A quotient that is larger than any number becomes the largest number.
     """
-    distance, infinity = hi - lo, v.constant(float("inf"), lo)
+    distance = hi - lo
+    infinity = v.constant(float("inf"), lo)
     near = distance < infinity
     scale = distance / divisor
     if not v.any_lane(near ^ True):

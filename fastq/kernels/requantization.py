@@ -38,7 +38,8 @@ def _fixed_point(bits):
     shift = (bits >> _FRACTION) - 1022
     multiplier = ((bits & (1 << _FRACTION) - 1 | 1 << _FRACTION) + (1 << 21)) >> 22  # half up
     if multiplier == 1 << 31:
-        multiplier, shift = 1 << 30, shift + 1
+        multiplier = 1 << 30
+        shift = shift + 1
     return multiplier | shift << 32 if shift >= -31 else 0
 
 
@@ -102,7 +103,8 @@ def _high_half(x, multiplier):
     if x.n % 2:
         product = v.convert(x, types.int64) * v.convert(multiplier, types.int64)
         return v.convert((product + (1 << 30)) >> 31, types.int32)
-    x, multiplier = v.bitcast(x, types.int64), v.bitcast(multiplier, types.int64)
+    x = v.bitcast(x, types.int64)
+    multiplier = v.bitcast(multiplier, types.int64)
     low = ((x << 32) >> 32) * ((multiplier << 32) >> 32) + (1 << 30)
     high = (x >> 32) * (multiplier >> 32) + (1 << 30)
     low_bits = (1 << 32) - 1

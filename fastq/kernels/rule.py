@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # rounding at random: of codes of at most 8 bits, and of more
-AT_RANDOM, WIDELY_AT_RANDOM = "at_random", "widely_at_random"
+AT_RANDOM = "at_random"
+WIDELY_AT_RANDOM = "widely_at_random"
 
 
 class RangeRule(NamedTuple):

@@ -20,14 +20,17 @@ class CachedFile:
     """A file with content that belongs to a key, under which nothing else was ever saved."""
 
     def __init__(self, folder: Path, name: str, key: bytes) -> None:
-        self.path, self._key = folder / f"{name}.{key.hex()[:16]}.code", key
+        self.path = folder / f"{name}.{key.hex()[:16]}.code"
+        self._key = key
         self.reference = key + name.encode()  # by which another file leads to this one
 
     def load(self) -> bytes | None:
         """Return what was saved; None where there is no such file, or it is damaged, another's or not trusted."""
         with contextlib.suppress(OSError):
             content = read_trusted(self.path)
-            checksum, key, code = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
+            checksum = content[:_DIGEST]
+            key = content[_DIGEST : 2 * _DIGEST]
+            code = content[2 * _DIGEST :]
             if key == self._key and checksum == hashlib.sha256(key + code).digest():
                 return code
         return None
@@ -43,5 +46,6 @@ class CachedFile:
     def follow(self, digest: bytes) -> CachedFile | None:
         """Return the file whose reference is in this one after this digest; None where there is no such reference."""
         found = self.load() or b""
-        key, name = found[_DIGEST : 2 * _DIGEST], found[2 * _DIGEST :].decode()
+        key = found[_DIGEST : 2 * _DIGEST]
+        name = found[2 * _DIGEST :].decode()
         return CachedFile(self.path.parent, name, key) if found[:_DIGEST] == digest else None

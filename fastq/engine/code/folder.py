@@ -75,8 +75,11 @@ def read_trusted(path: Path) -> bytes:
 
 def stored_code() -> tuple[int, int]:
     """Return how many files of machine code the folder has, and their bytes."""
-    folder, files, nbytes = code_folder(), 0, 0
+    folder = code_folder()
+    files = 0
+    nbytes = 0
     with contextlib.suppress(OSError):
         for path in folder.glob("*.code") if folder else ():
-            files, nbytes = files + 1, nbytes + path.stat().st_size
+            files = files + 1
+            nbytes = nbytes + path.stat().st_size
     return files, nbytes

@@ -88,7 +88,8 @@ class Sources:
 
     def _reached(self, roots: set[str]) -> set[str]:
         """Return modules and all that they import, with the packages that they are in."""
-        reached, ahead = set[str](), _with_packages(roots)
+        reached = set[str]()
+        ahead = _with_packages(roots)
         while ahead := (ahead & self.read.keys()) - reached:
             reached |= ahead
             new = ahead - self.imports.keys()

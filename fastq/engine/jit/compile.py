@@ -136,5 +136,6 @@ def listing(address: int) -> Listing:
     function, result, arguments = next(key for key, known in _functions.items() if known == address)
     with jit_enabled():
         library = compile_library(function, result, arguments)
-        name, types_of = _name(function, arguments), ", ".join(map(str, arguments))
+        name = _name(function, arguments)
+        types_of = ", ".join(map(str, arguments))
         return Listing(name, types_of, library.llvm(), library.assembly())

@@ -43,7 +43,8 @@ class Value:
     __array_ufunc__ = None  # or NumPy's numbers would treat it as an array if they are the first operand
 
     def __init__(self, kind: types.Type, value: Any) -> None:
-        self._kind, self._ir = kind, value
+        self._kind = kind
+        self._ir = value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -124,7 +125,9 @@ class Callee:
     """A compiled function as functions that are emitted call it."""
 
     def __init__(self, item: Any, function: Any, prepare: Callable[[FunctionType], Body]) -> None:
-        self.item, self.function, self.prepare = item, function, prepare
+        self.item = item
+        self.function = function
+        self.prepare = prepare
         self.body: Body | None = None  # prepared at the first call
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -145,7 +148,8 @@ class Instruction:
     """A function that emits its calls itself."""
 
     def __init__(self, item: Any, typed: Callable[..., Any]) -> None:
-        self.item, self.typed = item, typed
+        self.item = item
+        self.typed = typed
         self.signature = inspect.signature(item)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -295,7 +299,10 @@ class Emitted:
     """A function of LLVM, and what its calls return; or one that is emitted at each of its calls."""
 
     def __init__(self, function: Any = None, result: Any = None, weight: int = 0, *, in_place: bool = False) -> None:
-        self.function, self.result, self.weight, self.in_place = function, result, weight, in_place
+        self.function = function
+        self.result = result
+        self.weight = weight
+        self.in_place = in_place
 
 
 class Unit:
@@ -339,7 +346,9 @@ class Function:
     """A function that is being emitted."""
 
     def __init__(self, unit: Unit, name: str, kinds: list[types.Type]) -> None:
-        self.unit, self.weight, self.branches = unit, 0, False
+        self.unit = unit
+        self.weight = 0
+        self.branches = False
         self.function = ir.Function(unit.module, ir.FunctionType(ir.VoidType(), [llvm_of(k) for k in kinds]), name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.context = scalars.CONTEXT
@@ -441,7 +450,8 @@ class Function:
             try:
                 found = instruction.typed(None, *kinds)
             except Exception as error:
-                found, failed = None, failed or error
+                found = None
+                failed = failed or error
             if found is not None:
                 sig, lower = found
                 break
@@ -469,7 +479,8 @@ class Function:
     def field(self, record: Value, name: str) -> Any:
         """Emit the reading of a field of a record."""
         self.weight += 1
-        kind, builder = record._kind.typeof(name), self.builder
+        kind = record._kind.typeof(name)
+        builder = self.builder
         at = builder.gep(
             record._ir,
             [ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), record._kind.offset(name))],
@@ -659,7 +670,8 @@ def _extreme(symbol: Any, native: Any) -> Any:
         items = tuple(items[0]) if len(items) == 1 else items
         if not any(isinstance(each, Value) for each in items):
             return native(items, **named)
-        kind, found = unified([kind_of(each) for each in items]), items[0]
+        kind = unified([kind_of(each) for each in items])
+        found = items[0]
         builder = current().builder
         for each in items[1:]:
             a, b = Value(kind, emit(builder, found, kind)), Value(kind, emit(builder, each, kind))

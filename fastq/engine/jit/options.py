@@ -45,7 +45,8 @@ def jit_enabled() -> Iterator[None]:
     Vectors exist in compiled code only. A signal in the middle of a compilation would leave half of Numba's tables.
     """
     with Held(), global_compiler_lock:
-        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        disabled = config.DISABLE_JIT
+        config.DISABLE_JIT = 0
         try:
             yield
         finally:

@@ -145,7 +145,8 @@ class InlinedCompiler(CompilerBase):  # type: ignore[misc]
         self.state.library = _Inlined(context.codegen(), self.state.func_id.func_qualname)
         self.state.typingctx = _Typing(self.state.typingctx)
         given = map(context.data_model_manager.__getitem__, self.state.args)
-        context.enable_nrt, context.get_abi_sizeof = any(each.contains_nrt_meminfo() for each in given), _nbytes_of
+        context.enable_nrt = any(each.contains_nrt_meminfo() for each in given)
+        context.get_abi_sizeof = _nbytes_of
         passes = PassManager("kernels")
         for each in _PASSES:
             if context.enable_nrt or each is not typed_passes.IRLegalization:

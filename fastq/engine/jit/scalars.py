@@ -12,7 +12,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-BIT, BYTE, WORD = ir.IntType(1), ir.IntType(8), ir.IntType(64)
+BIT = ir.IntType(1)
+BYTE = ir.IntType(8)
+WORD = ir.IntType(64)
 DUMMY = ir.Constant(BYTE.as_pointer(), None)  # the value of what is nothing at run time
 
 
@@ -108,7 +110,8 @@ def truth(builder: Any, kind: types.Type, value: Any) -> Any:
 
 def cast(builder: Any, value: Any, source: types.Type, target: types.Type) -> Any:
     """Emit the conversion of a value to another type."""
-    source, target = types.unliteral(source), types.unliteral(target)
+    source = types.unliteral(source)
+    target = types.unliteral(target)
     if source == target:
         return value
     to = llvm_of(target)
@@ -188,7 +191,8 @@ def operation(symbol: Any, kinds: list[types.Type]) -> tuple[types.Type, list[ty
             method = "icmp_signed" if kind.signed else "icmp_unsigned"
         return types.boolean, [kind] * 2, lambda builder, v: getattr(builder, method)(name, *v)
     if symbol is operator.truediv and not is_float:
-        kind, table = types.float64, _ON_FLOATS
+        kind = types.float64
+        table = _ON_FLOATS
     if symbol not in table:
         raise UntraceableError(f"{symbol.__name__} of {kinds}")
     emit = table[symbol]
@@ -247,13 +251,15 @@ def _floored(builder: Any, kind: types.Type, values: list[Any]) -> tuple[Any, An
         is_zero = builder.icmp_unsigned("==", b, zero)
         b = builder.select(is_zero, ir.Constant(a.type, 1), b)
     if kind.signed:
-        quotient, rest = builder.sdiv(a, b), builder.srem(a, b)
+        quotient = builder.sdiv(a, b)
+        rest = builder.srem(a, b)
         negative = builder.icmp_signed("<", builder.xor(b, rest), zero)
         below = builder.and_(negative, builder.icmp_unsigned("!=", rest, zero))
         quotient = builder.select(below, builder.sub(quotient, ir.Constant(a.type, 1)), quotient)
         rest = builder.select(below, builder.add(rest, b), rest)
     else:
-        quotient, rest = builder.udiv(a, b), builder.urem(a, b)
+        quotient = builder.udiv(a, b)
+        rest = builder.urem(a, b)
     if guard:
         quotient, rest = (builder.select(is_zero, zero, each) for each in (quotient, rest))
     return quotient, rest

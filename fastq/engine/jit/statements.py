@@ -66,7 +66,8 @@ class _Source:
 
     def __init__(self, function: FunctionType) -> None:
         code = function.__code__
-        self.name, self.count = function.__qualname__, code.co_argcount
+        self.name = function.__qualname__
+        self.count = code.co_argcount
         self.arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
         self.names = emission.globals_of(function) | emission.cells_of(function)
         last = max(line for _, _, line in code.co_lines() if line)
@@ -122,7 +123,8 @@ class _Source:
             case ast.While():
                 return "while", self._value(node.test), self._statements(node.body), _assigned(node.body)
         target = self._compiled(ast.Module([ast.Assign([node.target], ast.Name("__item__", ast.Load()))], []), "exec")
-        body, assigned = self._statements(node.body), _assigned([*node.body]) | _assigned([ast.Expr(node.target)])
+        body = self._statements(node.body)
+        assigned = _assigned([*node.body]) | _assigned([ast.Expr(node.target)])
         is_range = (
             isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
         )
@@ -149,7 +151,9 @@ class _Run:
     """One emission of a function's statements."""
 
     def __init__(self, inner: Function, source: _Source, arguments: tuple[Any, ...], hints: dict[Any, Any]) -> None:
-        self.inner, self.source, self.hints = inner, source, hints
+        self.inner = inner
+        self.source = source
+        self.hints = hints
         if len(source.arguments) > source.count:  # the last one has all that are left
             arguments = *arguments[: source.count], arguments[source.count :]
         self.env = dict(source.names) | dict(zip(source.arguments, arguments, strict=True))
@@ -207,7 +211,8 @@ class _Run:
         self.inner.branches = True
         blocks = [self.builder.append_basic_block() for _ in range(2)]
         self.builder.cbranch(condition, *blocks)
-        before, ends = self._snapshot(), []
+        before = self._snapshot()
+        ends = []
         for block, statements in zip(blocks, (body, other), strict=True):
             self.builder.position_at_end(block)
             self._restore(before)
@@ -229,7 +234,8 @@ class _Run:
         return self._unrolled(target, eval(items, self.env), body)
 
     def _unrolled(self, target: Any, items: Any, body: list[Any]) -> bool:
-        loop, reached = _Loop(), True
+        loop = _Loop()
+        reached = True
         self.loops.append(loop)
         for item in items:
             self.env["__item__"] = item
@@ -237,7 +243,8 @@ class _Run:
             reached = self._block(body)
             if loop.continues:
                 ends = [*loop.continues, *([(self.builder.block, self._snapshot())] if reached else [])]
-                reached, loop.continues = self._join(ends), []
+                reached = self._join(ends)
+                loop.continues = []
             if not reached:
                 break
         self.loops.pop()
@@ -290,7 +297,8 @@ class _Run:
     def _loop(
         self, tested: Any, begun: Any, body: list[Any], assigned: set[str], *, key: int, ended: Any = None
     ) -> bool:
-        inner, builder = self.inner, self.builder
+        inner = self.inner
+        builder = self.builder
         inner.branches = True
         carried = sorted(name for name in assigned if name in self.env and name in self.source.locals)
         forms = {name: list(leaves(self.env[name])) for name in carried}
@@ -301,7 +309,8 @@ class _Run:
                 if isinstance(leaf, Value) or emission.is_number(leaf):
                     kind = wanted.get((name, k)) or kind_of(leaf)
                     values.append((name, k, kind, emit(builder, leaf, kind)))
-        before, header = builder.block, builder.append_basic_block()
+        before = builder.block
+        header = builder.append_basic_block()
         builder.branch(header)
         builder.position_at_end(header)
         phis = {}
@@ -319,7 +328,8 @@ class _Run:
                 return True
         else:
             exits.append((builder.block, self._snapshot()))
-            inside, outside = builder.append_basic_block(), builder.append_basic_block()
+            inside = builder.append_basic_block()
+            outside = builder.append_basic_block()
             builder.cbranch(condition, inside, outside)
             exits = [(outside, self._snapshot())]
             builder.position_at_end(inside)

@@ -49,7 +49,9 @@ class Value:
     __array_ufunc__ = None  # or NumPy's numbers would treat it as an array if they are the first operand
 
     def __init__(self, trace: _Trace, kind: types.Type, place: int) -> None:
-        self._trace, self._kind, self._place = trace, kind, place
+        self._trace = trace
+        self._kind = kind
+        self._place = place
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -86,13 +88,15 @@ class _Named:
     """A function, class or module that a traced function names."""
 
     def __init__(self, trace: _Trace, item: Any) -> None:
-        self._trace, self._item = trace, item
+        self._trace = trace
+        self._item = item
 
     def __getattr__(self, name: str) -> Any:
         return self._trace.named(getattr(self._item, name))
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        item, known = self._item, not any(map(_depends, args))
+        item = self._item
+        known = not any(map(_depends, args))
         if item in _OF_TUPLES:
             return self._trace.named(item(*(arg._item if isinstance(arg, _Named) else arg for arg in args), **named))
         if (known and isinstance(item, type | BuiltinFunctionType)) or item is isinstance:
@@ -145,7 +149,8 @@ class _Trace:
     """The steps of one function, in their order; a step emits a value from those before it."""
 
     def __init__(self, context: Any) -> None:
-        self.context, self.weight = context, 0
+        self.context = context
+        self.weight = 0
         self.steps: list[Callable[..., Any]] = []
 
     def value(self, kind: types.Type, emit: Callable[..., Any]) -> Any:
@@ -256,7 +261,8 @@ def _emitted(context: Any, builder: Any, item: Any, kind: types.Type, values: li
 
 def _on_values(function: FunctionType, trace: _Trace) -> FunctionType:
     """Return a function with its names replaced by their replacements."""
-    names, code = function.__globals__, function.__code__
+    names = function.__globals__
+    code = function.__code__
     found = {name: names[name] if name in names else vars(builtins).get(name) for name in _names(code)}
     replaced = {name: trace.named(item) for name, item in found.items() if item is not None}
     cells = tuple(CellType(trace.named(cell.cell_contents)) for cell in function.__closure__ or ())
@@ -292,7 +298,8 @@ def trace(context: Any, function: Any, kinds: tuple[types.Type, ...]) -> tuple[A
     except Exception as error:
         raise errors.TypingError(f"{function.__qualname__}: {type(error).__name__} {error}") from error
     result = result._item if isinstance(result, _Named) else result
-    returned, own = types.unliteral(kind), tracing.weight > _LIMIT
+    returned = types.unliteral(kind)
+    own = tracing.weight > _LIMIT
 
     def emit(context: Any, builder: Any, sig: Any, given: Any) -> Any:
         values: list[Any] = []
@@ -312,7 +319,8 @@ def trace(context: Any, function: Any, kinds: tuple[types.Type, ...]) -> tuple[A
 
 def _call(context: Any, builder: Any, sig: Any, name: str, given: Any, emit: Callable[..., Any]) -> Any:
     """Emit a call of a function of LLVM, in the same module, that has what `emit` emits."""
-    convention, module = context.call_conv, builder.module
+    convention = context.call_conv
+    module = builder.module
     function = module.globals.get(name)
     if function is None:
         function = ir.Function(module, convention.get_function_type(sig.return_type, sig.args), name)

@@ -46,7 +46,8 @@ def keeps_value(dtype: np.dtype[Any]) -> bool:
 def check_abi() -> None:
     """Raise ImportError unless fields are where compiled code reads them."""
     words = (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) == ("cpython", "little", 8)
-    array, scalars = np.arange(3.0), [np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "i8")]
+    array = np.arange(3.0)
+    scalars = [np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "i8")]
     if not (
         words
         and all(_word(item, TYPE) == id(type(item)) for item in (array, 1.5, 1, None, array[0]))
@@ -141,7 +142,9 @@ def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
     return wrapper
 
 
-_ONE, _SMALL, _LEAST_NORMAL = 1.0, 2.0**-60, 2.0**-1022
+_ONE = 1.0
+_SMALL = 2.0**-60
+_LEAST_NORMAL = 2.0**-1022
 
 
 def _is_standard() -> bool:

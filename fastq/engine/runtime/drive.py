@@ -38,7 +38,9 @@ from fastq.engine.runtime.layout import (
 from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer, record_at
 
 # words on the driver's stack: addresses of operands, then a scale and a zero point that came as numbers
-GIVEN_SCALE, GIVEN_ZERO, OVERFLOW = NONE + 1, NONE + 2, NONE + 3
+GIVEN_SCALE = NONE + 1
+GIVEN_ZERO = NONE + 2
+OVERFLOW = NONE + 3
 
 
 @njit
@@ -106,7 +108,9 @@ def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[.
 
     @njit
     def check(where, count, above, signed):  # type: ignore[no-untyped-def]
-        good, mask, words = True, magnitude if signed else -1, pointer(where, word)
+        good = True
+        mask = magnitude if signed else -1
+        words = pointer(where, word)
         for k in range(count):
             good &= above < words[k] & mask < infinity
         return good
@@ -132,7 +136,8 @@ def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-
 @njit
 def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     """Return whether codes of one byte, signed or not, are from least to most."""
-    good, codes = True, pointer(where, types.uint8)
+    good = True
+    codes = pointer(where, types.uint8)
     for k in range(nbytes):
         good &= (codes[k] - least) & 0xFF <= most - least
     return good
@@ -147,7 +152,8 @@ def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
         first = stack[k] + (plan.lowest_x if k == X else 0)
         if first < stop and start < first + nbytes[k]:
             return False
-    size, flags = plan.scale_size, plan.scale_flags
+    size = plan.scale_size
+    flags = plan.scale_flags
     if size and not _are_finite(stack[SCALE], size, nbytes[SCALE], -(flags >> 1), flags & 1):
         return False
     if plan.zero_is_float:
@@ -166,15 +172,22 @@ def _pointers(stack, operands, args):  # type: ignore[no-untyped-def]
 
 def drive(_, arguments, count):  # type: ignore[no-untyped-def]
     """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
-    objects, base, mode = words_at(arguments), local(), enter_standard_mode()
-    pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
-    plan, nbytes, stack = record_at(start, HEAD), advance(words_at(start), NBYTES), words_at(base)
+    objects = words_at(arguments)
+    base = local()
+    mode = enter_standard_mode()
+    pool = words_at(words_at(objects[0])[DATA])
+    start = words_at(objects[1])[DATA]
+    plan = record_at(start, HEAD)
+    nbytes = advance(words_at(start), NBYTES)
+    stack = words_at(base)
     for k in range(NONE + 1):
         stack[k] = 0
     if not (_find_all(advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
         leave_standard_mode(mode)
         return new_int((UNFIT,))
-    interpreter, status, at = release_interpreter(()), 0, start + HEAD_BYTES
+    interpreter = release_interpreter(())
+    status = 0
+    at = start + HEAD_BYTES
     for _ in range(plan.launches):
         launch = record_at(at, LAUNCH)
         pointers = _pointers(stack, advance(words_at(at), OPERANDS), launch.args)

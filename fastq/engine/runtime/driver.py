@@ -55,8 +55,10 @@ class Checks(NamedTuple):
 
     def with_new(self, operand: int, nbytes: int) -> Checks:
         """Return checks in which one of x and out is new memory without gaps."""
-        sizes, lowest = list(self.nbytes), list(self.lowest)
-        sizes[operand], lowest[operand] = nbytes, 0
+        sizes = list(self.nbytes)
+        lowest = list(self.lowest)
+        sizes[operand] = nbytes
+        lowest[operand] = 0
         return self._replace(nbytes=tuple(sizes), lowest=tuple(lowest))  # type: ignore[arg-type]
 
     def head(self, launches: int) -> NDArray[np.int64]:

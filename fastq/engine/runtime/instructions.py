@@ -15,7 +15,8 @@ from fastq.engine.simd import instruction, pointer
 from fastq.engine.simd.vector import call_llvm
 from fastq.system import lazy
 
-_INT, _WORD = types.int64, ir.IntType(64)
+_INT = types.int64
+_WORD = ir.IntType(64)
 
 
 def function_address(module: str, name: str) -> int:
@@ -82,7 +83,8 @@ def nanoseconds(words):  # type: ignore[no-untyped-def]
 
 # --- the floating-point mode ------------------------------------------------------------------------------------------
 
-_IS_X86, _IS_ARM = TARGET.triple.startswith("x86_64"), TARGET.is_arm
+_IS_X86 = TARGET.triple.startswith("x86_64")
+_IS_ARM = TARGET.is_arm
 # bits that choose how operations work, and their values in the mode of IEEE 754; x86 has status flags next to
 CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
 

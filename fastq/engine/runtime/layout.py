@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastq.system.dtypes import record
 
 # words of an object: its type; the value of a float or of a NumPy scalar; the address of the elements of an ndarray
-TYPE, VALUE = object.__basicsize__ // 8 - 1, object.__basicsize__ // 8
+TYPE = object.__basicsize__ // 8 - 1
+VALUE = object.__basicsize__ // 8
 DATA = VALUE
 
 LOCAL = 64  # words of `local`
@@ -34,7 +35,8 @@ LAUNCH = record(
 )
 NBYTES, OPERANDS = HEAD.fields["nbytes"][1] // 8, LAUNCH.fields["operands"][1] // 8  # type: ignore[index]
 HEAD_WORDS = HEAD.itemsize // 8
-HEAD_BYTES, LAUNCH_BYTES = HEAD.itemsize, LAUNCH.itemsize
+HEAD_BYTES = HEAD.itemsize
+LAUNCH_BYTES = LAUNCH.itemsize
 
 UNFIT = -1  # what the driver returns where a check failed; no kernel has run then
 
@@ -79,9 +81,14 @@ JOB_BACKWARD, JOB_THREADS, JOB_ROUNDS, CLOCK = (JOB + k for k in (11, 12, 13, 14
 # many calls had help since one had to wait for it; how many callers want that nobody has help
 BACKOFF_UNTIL, BACKOFF, LAST, HELPED, ALONE = (PACE + k for k in range(5))
 SLOT = 2 * LINE_WORDS  # words of one slot, of which these are
-TAKEN, PARKED, LOCK = 0, LINE_WORDS, LINE_WORDS + 1
+TAKEN = 0
+PARKED = LINE_WORDS
+LOCK = LINE_WORDS + 1
 
 # the gate from its lowest bit: how many are inside, flags, threads of the job, its sequence number
-INSIDE, CLOSED, SLEEPING = (1 << 16) - 1, 1 << 16, 1 << 17
-THREADS_BIT, SEQUENCE_BIT = 18, 34
+INSIDE = (1 << 16) - 1
+CLOSED = 1 << 16
+SLEEPING = 1 << 17
+THREADS_BIT = 18
+SEQUENCE_BIT = 34
 MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1

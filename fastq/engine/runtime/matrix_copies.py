@@ -12,7 +12,9 @@ from fastq.engine import jit
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, njit, traced
 
-_LINE, _LINES = v.Vec(types.uint8, v.LINE), 16 * v.LINE  # bytes of as many lines as there are lanes at most
+# bytes of as many lines as there are lanes at most
+_LINE = v.Vec(types.uint8, v.LINE)
+_LINES = 16 * v.LINE
 
 
 @dataclass(eq=False, repr=False)
@@ -24,10 +26,8 @@ class Copy(Constants):
     infinity: int = 0  # bits of infinity if the copy says whether an element is NaN; 0: elements themselves
 
     def __post_init__(self) -> None:
-        self.element, self.is_plain = (
-            types.Integer.from_bitwidth(8 * self.size, False),
-            not (self.swapped or self.infinity),
-        )
+        self.element = types.Integer.from_bitwidth(8 * self.size, False)
+        self.is_plain = not (self.swapped or self.infinity)
         self.result_size = 1 if self.infinity else self.size
         super().__post_init__()
 
@@ -84,7 +84,9 @@ def _transpose_elements(kind, src, dst, src_row, dst_step):  # type: ignore[no-u
 @njit
 def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose as many columns as there are lanes, and at least as many rows, line by line: decision D46."""
-    n, line, r = v.count(_lanes(kind)), v.LINE // kind.result_size, 0
+    n = v.count(_lanes(kind))
+    line = v.LINE // kind.result_size
+    r = 0
     lines = v.address_of(v.scratch(_LINES, types.uint8))
     while r <= rows - line and line > n:
         for k in range(0, line, n):
@@ -136,7 +138,8 @@ def _transpose_dense(length: int) -> Any:
 
     @njit
     def transposed(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
-        n, r = v.count(_lanes(kind)), 0
+        n = v.count(_lanes(kind))
+        r = 0
         while r <= rows - n:
             v.store_rows(_at(kind, dst + r * dst_row), dst_step, columns_at(kind, src + r * length * kind.size))
             r += n
@@ -155,7 +158,8 @@ def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
 
     Vecs are loaded that reach into the rows behind, so not the last ones.
     """
-    n, r = v.count(_lanes(kind)), 0
+    n = v.count(_lanes(kind))
+    r = 0
     if src_row == columns * kind.size and 2 <= columns <= 4:
         return _transpose_channels(columns, kind, src, dst, rows, dst_row, dst_step)
     square = v.address_of(v.scratch(_LINES, types.uint8))
@@ -178,7 +182,8 @@ def _granule(kind):  # type: ignore[no-untyped-def]
 @njit
 def _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose fewer rows than there are lanes, by squares of a granule; return how many rows, from the first on."""
-    n, r = v.count(_granule(kind)), 0
+    n = v.count(_granule(kind))
+    r = 0
     while r <= rows - n and n <= columns:
         for k in range(0, columns, n):
             c = min(k, columns - n)
@@ -248,7 +253,8 @@ def _pick_every(step: int) -> Any:
 
     @njit
     def picked(kind, src, dst, columns):  # type: ignore[no-untyped-def]
-        n, c = v.count(_lanes(kind)), 0
+        n = v.count(_lanes(kind))
+        c = 0
         while c + n < columns:  # what lies behind the last element may not be memory
             v.store(_at(kind, dst), c, first_of(kind, src + c * step * kind.size))
             c += n
@@ -277,10 +283,13 @@ def _copy_with_gaps(kind, src, dst, columns, src_step):  # type: ignore[no-untyp
 @njit
 def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
     if dst_step < 0:  # from the other end, so that loops that store to neighbours are vectorized
-        src, dst = src + (columns - 1) * src_step, dst + (columns - 1) * dst_step
-        src_step, dst_step = -src_step, -dst_step
+        src = src + (columns - 1) * src_step
+        dst = dst + (columns - 1) * dst_step
+        src_step = -src_step
+        dst_step = -dst_step
     for r in range(rows):
-        s, d = src + r * src_row, dst + r * dst_row
+        s = src + r * src_row
+        d = dst + r * dst_row
         if dst_step == kind.result_size and src_step == kind.size:
             for c in range(columns):
                 _copy_element(kind, s, c, d, c)

@@ -21,7 +21,8 @@ class _Block:
     """Memory, and the description of it that an array is made from, for which NumPy takes 0.6 us each time."""
 
     def __init__(self, nbytes: int) -> None:
-        self.memory, self.nbytes = np.empty(nbytes, np.uint8), nbytes
+        self.memory = np.empty(nbytes, np.uint8)
+        self.nbytes = nbytes
         self.__array_interface__ = self.memory.__array_interface__
 
 
@@ -40,10 +41,12 @@ class _Pool:
     def take(self, nbytes: int) -> _Block | None:
         """Return the smallest block of at least `nbytes`, and at most an eighth more."""
         while True:
-            found, most = None, nbytes + nbytes // 8
+            found = None
+            most = nbytes + nbytes // 8
             for block in [*self.blocks]:
                 if nbytes <= block.nbytes <= most:
-                    found, most = block, block.nbytes - 1
+                    found = block
+                    most = block.nbytes - 1
             if found is not None:
                 try:
                     self.blocks.remove(found)
@@ -85,7 +88,8 @@ class _Loan:
     """The base of an array from the pool, which gives memory back when the last array that sees it is gone."""
 
     def __init__(self, block: _Block, nbytes: int) -> None:
-        self.block, self.pool = block, pool
+        self.block = block
+        self.pool = pool
         self.__array_interface__ = block.__array_interface__ | {"shape": (nbytes,)}
 
     def __del__(self) -> None:

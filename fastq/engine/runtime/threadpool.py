@@ -59,7 +59,10 @@ from fastq.system.arguments import as_int
 from fastq.system.lazy import Held
 
 _ROW = tuning.current()
-PARALLEL_FROM, WAKE_FROM, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.chunk, _ROW.spin
+PARALLEL_FROM = _ROW.parallel_from
+WAKE_FROM = _ROW.wake_from
+CHUNK = _ROW.chunk
+SPIN = _ROW.spin
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------
@@ -75,7 +78,8 @@ def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
 
     Their pool has as many threads as it may use; help for each of them would be threads on top of that.
     """
-    words, add = _state.words, _add_to_alone_compiled()
+    words = _state.words
+    add = _add_to_alone_compiled()
     try:
         add(words.address, 1)  # an interrupt is raised when this has returned
         return function(*operands)
@@ -86,7 +90,9 @@ def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
 @functools.cache
 def _spin_rounds() -> int:
     """Measure how many rounds of a worker take `SPIN`: a pause takes 10 to 140 cycles, by the CPU."""
-    serve, nowhere, rounds = _serve_compiled(), _Words(1), 1000
+    serve = _serve_compiled()
+    nowhere = _Words(1)
+    rounds = 1000
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
@@ -118,10 +124,12 @@ class _Words:
             if not self.starting.acquire(blocking=False):  # another thread does this
                 return
             try:
-                serve, rounds = _serve_compiled(), _spin_rounds()
+                serve = _serve_compiled()
+                rounds = _spin_rounds()
                 self.words[JOB_ROUNDS] = rounds
                 while self.slots < slots:
-                    slot, self.slots = self.slots, self.slots + 1
+                    slot = self.slots
+                    self.slots = self.slots + 1
                     arguments = serve, self, slot, rounds
                     worker = threading.Thread(target=_be_worker, args=arguments, name=f"fastq-{slot}", daemon=True)
                     with contextlib.suppress(RuntimeError):  # too many threads, or the interpreter shuts down

@@ -38,11 +38,18 @@ def _step(axis, of_x):  # type: ignore[no-untyped-def]
 @njit
 def _copy_elements(tile, function, of_x, fills, array, buffer, start, count):  # type: ignore[no-untyped-def]
     """Copy elements start..start+count, in C order, of a strided array to a buffer, or from there."""
-    last, before = _axis(tile, tile.ndim - 1), _axis(tile, tile.ndim - 2)
-    size, columns, step = (tile.bits_x if of_x else tile.bits_y) >> 3, last.length, _step(last, of_x)
+    last = _axis(tile, tile.ndim - 1)
+    before = _axis(tile, tile.ndim - 2)
+    size = (tile.bits_x if of_x else tile.bits_y) >> 3
+    columns = last.length
+    step = _step(last, of_x)
     while count > 0:
-        row, j = start // columns, start % columns
-        where, rows, width, rest = array + j * step, 1, min(columns - j, count), row
+        row = start // columns
+        j = start % columns
+        where = array + j * step
+        rows = 1
+        width = min(columns - j, count)
+        rest = row
         if j == 0:
             rows = min(max(count // columns, 1), before.length - row % before.length)
         k = tile.ndim - 2
@@ -86,9 +93,11 @@ def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-de
 def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on elements start..stop, piece by piece; a C entry point."""
     x_buffer = v.address_of(v.scratch(BUFFER, types.uint8))
-    y_buffer, status = x_buffer + tile.y_buffer, 0
+    y_buffer = x_buffer + tile.y_buffer
+    status = 0
     while start < stop:
-        count, unit = min(tile.piece - start % tile.piece, stop - start), start // tile.unit
+        count = min(tile.piece - start % tile.piece, stop - start)
+        unit = start // tile.unit
         x, y = a + (unit * tile.unit_bits_x >> 3), b + (unit * tile.unit_bits_y >> 3)
         if tile.fill_x:
             x = x_buffer
@@ -107,8 +116,10 @@ def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignor
 @njit
 def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # type: ignore[no-untyped-def]
     """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
-    last, before = _axis(tile, tile.ndim - 1), _axis(tile, tile.ndim - 2)
-    down, along = _step(_axis(tile, tile.across), of_x), _step(last, of_x)
+    last = _axis(tile, tile.ndim - 1)
+    before = _axis(tile, tile.ndim - 2)
+    down = _step(_axis(tile, tile.across), of_x)
+    along = _step(last, of_x)
     size, pitch = (tile.bits_x >> 3, tile.pitch_x) if of_x else (tile.bits_y >> 3, tile.pitch_y)
     length = last.length if tile.span else columns
     for _ in range(columns // length):
@@ -116,7 +127,8 @@ def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # 
             _copy_as_it_is(function, fills, array, buffer, length, rows, along, down, size, pitch)
         else:
             _copy_as_it_is(function, fills, array, buffer, rows, length, down, along, pitch, size)
-        array, buffer = array + _step(before, of_x), buffer + length * size
+        array = array + _step(before, of_x)
+        buffer = buffer + length * size
 
 
 @njit
@@ -139,29 +151,38 @@ def _place_of(tile, square):  # type: ignore[no-untyped-def]
 def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on squares start..stop, row by row of each unless they follow each other; a C entry point."""
     x_buffer = v.address_of(v.scratch(BUFFER, types.uint8))
-    y_buffer, status = x_buffer + tile.y_buffer, 0
+    y_buffer = x_buffer + tile.y_buffer
+    status = 0
     e += start // TOGETHER * tile.sum_bytes
     in_last = 1 if tile.span else 0  # axes of which the columns of a square take all
-    down, last, k_along = _axis(tile, tile.across), _axis(tile, tile.ndim - 1), tile.ndim - 1 - in_last
-    along, step, width = _axis(tile, k_along), tile.columns, 1
+    down = _axis(tile, tile.across)
+    last = _axis(tile, tile.ndim - 1)
+    k_along = tile.ndim - 1 - in_last
+    along = _axis(tile, k_along)
+    step = tile.columns
+    width = 1
     if tile.span:
-        step, width = tile.span, last.length
+        step = tile.span
+        width = last.length
     before = _rows_before_line(tile, a, b)
     for square in range(start, stop):
         i, j, rest = _place_of(tile, square)
-        i, j = i * tile.rows - before, j * step
+        i = i * tile.rows - before
+        j = j * step
         columns = min(step, along.length - j) * width
         i, end = max(i, 0), min(i + tile.rows, down.length)
         rows = end - i
         if rows <= 0:
             continue
         x, y = a + j * along.x + i * down.x, b + j * along.y + i * down.y
-        first, k = j * width, tile.ndim - 1
+        first = j * width
+        k = tile.ndim - 1
         while rest > 0:
             k -= 1
             if k != tile.across and k != k_along:
                 axis = _axis(tile, k)
-                index, rest = rest % axis.length, rest // axis.length
+                index = rest % axis.length
+                rest = rest // axis.length
                 x += index * axis.x
                 y += index * axis.y
                 first += index * axis.elements
@@ -179,13 +200,16 @@ def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ig
 def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # type: ignore[no-untyped-def]
     """Call the kernel on the rows of a square, at once where they follow each other."""
     (a, b), (x_buffer, y_buffer), (i, first), status = arrays, buffers, begin, 0
-    down, period, r_in_period = _axis(tile, tile.across), i // tile.period, i % tile.period
+    down = _axis(tile, tile.across)
+    period = i // tile.period
+    r_in_period = i % tile.period
     calls, count = (1, rows * columns) if tile.following else (rows, columns)
     for r in range(calls):
         k = first + r_in_period * down.elements + period * tile.period_stride
         r_in_period += 1
         if r_in_period == tile.period:
-            period, r_in_period = period + 1, 0
+            period = period + 1
+            r_in_period = 0
         unit = k // tile.unit
         x = x_buffer + r * tile.pitch_x if tile.fill_x else a + (unit * tile.unit_bits_x >> 3)
         y = y_buffer + r * tile.pitch_y if tile.fill_y or tile.empty_y else b + (unit * tile.unit_bits_y >> 3)

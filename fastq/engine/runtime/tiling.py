@@ -48,7 +48,8 @@ class Operand(NamedTuple):
         """Address of the function that copies it, 0 where it is not copied."""
         if self.dtype is None:
             return 0
-        size, infinity = self.dtype.itemsize, 0
+        size = self.dtype.itemsize
+        infinity = 0
         if self.copies_isnan:
             infinity = int(np.array(np.inf, self.dtype.newbyteorder("=")).view(f"u{size}"))
         return _address_of_copy(size, not self.dtype.isnative, infinity)
@@ -101,7 +102,9 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     elements, which follow each other in C order, would be in several squares, and where the kernel would be called for
     too few.
     """
-    sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
+    sizes = axes.sizes
+    bits = bits_x + bits_y
+    copied = sum(each > 0 for each in (bits_x, bits_y))
     most = min(LINE // step, sizes[axis])
     for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
         room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
@@ -116,7 +119,8 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     pitches = [columns * bits >> 3 for bits in (bits_x, bits_y)]
     if not following:
         pitches = [_padded(pitch) for pitch in pitches]
-    down, along = -(-sizes[axis] // rows), -(-width // columns)
+    down = -(-sizes[axis] // rows)
+    along = -(-width // columns)
     lines = (0, 0) if demands.adds else _line_steps(axes, axis, rows)
     down += any(lines)
     units = math.prod(sizes) // sizes[axis] // width * down * along
@@ -153,7 +157,9 @@ def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, i
     Return the indices of the last axis but one that a row covers, 0 if it is part of the last axis; the elements that
     rows are cut from; and those of a row, 0 where `demands.multiple` does not fit.
     """
-    multiple, sizes, last = demands.multiple, axes.sizes, axes.sizes[-1]
+    multiple = demands.multiple
+    sizes = axes.sizes
+    last = axes.sizes[-1]
     if last < _SHORT_ROW and axis < len(sizes) - 2 and axes.elements[-2] == last:
         span = _even_part(sizes[-2], room // last, math.lcm(multiple, last) // last)
         if span:
@@ -203,7 +209,8 @@ def in_tiles(
     """Return a plan of one launch for strided arrays; None where a buffer is too small."""
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
-    packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)
+    packed = any(each.bits % 8 for each in (x, y))
+    multiple = math.lcm(whole, chunk_multiple)
     demands = Demands(unit, multiple, packed, refuse_rereads, adds=sum_bytes > 0)
     together = whole if unit_bits else math.lcm(WHOLE_BYTES, whole)
     axes, cut = _cut(axes, math.prod(shape), bits_x, bits_y, demands, together, chunk_multiple)
@@ -235,7 +242,8 @@ def _cut(
 
 def _tiles(axes: Axes, cut: Cut, x: Operand, y: Operand, units: dict[str, int]) -> Tiles:
     """Return what a tiler gets, but the kernel and its arguments."""
-    tile, records = np.zeros(1, TILE), np.array([*zip(axes.sizes, axes.x, axes.y, axes.elements, strict=True)], AXIS)
+    tile = np.zeros(1, TILE)
+    records = np.array([*zip(axes.sizes, axes.x, axes.y, axes.elements, strict=True)], AXIS)
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
     operands = {"fill_x": x.copy, "fill_y": fill_y, "empty_y": empty_y, "bits_x": x.bits, "bits_y": y.bits}
     periods = dict(zip(("period", "period_stride"), axes.period, strict=True))
@@ -270,19 +278,23 @@ def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles, chunk: int) -> LaunchPl
 
 def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> Axes:
     """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
-    sizes, steps = [1], [[0, 0]]
+    sizes = [1]
+    steps = [[0, 0]]
     for axis, size in enumerate(shape):
         step = [each[axis] if each else 0 for each in strides]
         if size > 1:
             if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
-                sizes[-1], steps[-1] = sizes[-1] * size, step
+                sizes[-1] = sizes[-1] * size
+                steps[-1] = step
             else:
                 sizes.append(size)
                 steps.append(step)
     if len(sizes) > 2:
-        sizes, steps = sizes[1:], steps[1:]
+        sizes = sizes[1:]
+        steps = steps[1:]
     if len(sizes) == 1:
-        sizes, steps = [1, *sizes], [[0, 0], *steps]
+        sizes = [1, *sizes]
+        steps = [[0, 0], *steps]
     x, y = zip(*steps, strict=True)
     return Axes(sizes, list(x), list(y), [math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
 
@@ -297,7 +309,8 @@ def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
         steps = [abs(step) for step in each]
         if any(steps):
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
-            step, last = steps[axis], sizes[-1]
+            step = steps[axis]
+            last = sizes[-1]
             alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
             follow = last if alone else sizes[-2] * last
             if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
@@ -310,7 +323,8 @@ def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
 
     Squares then have rows of two axes: decision D51.
     """
-    size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
+    size = axes.sizes[axis]
+    go_on = range(len(axes.sizes) - 1)
     other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)
     if other is None or size * step >= LINE:
         return axes, axis

@@ -62,7 +62,8 @@ from fastq.system import tuning
 
 _ROW = tuning.current()  # numbers that all rows have in common
 SERIES, (LEAST_BACKOFF, MOST_BACKOFF) = _ROW.series, _ROW.backoff
-BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.backoff_min_calls
+BACKOFF_REPEAT_WITHIN = _ROW.backoff_repeat_within
+BACKOFF_MIN_CALLS = _ROW.backoff_min_calls
 
 # --- chunks -----------------------------------------------------------------------------------------------------------
 
@@ -70,10 +71,17 @@ BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.back
 @njit
 def _work(words, slot):  # type: ignore[no-untyped-def]
     """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
-    kernel, p, backward, threads = words[JOB_KERNEL], JOB_POINTERS, words[JOB_BACKWARD], words[JOB_THREADS]
-    origin, start, stop, chunk = words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK]
+    kernel = words[JOB_KERNEL]
+    p = JOB_POINTERS
+    backward = words[JOB_BACKWARD]
+    threads = words[JOB_THREADS]
+    origin = words[JOB_ORIGIN]
+    start = words[JOB_START]
+    stop = words[JOB_STOP]
+    chunk = words[JOB_CHUNK]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
-    chunks, status = (stop - start + chunk - 1) // chunk, 0
+    chunks = (stop - start + chunk - 1) // chunk
+    status = 0
     for turn in range(threads):
         share = (slot + turn) % threads
         first, last = share * chunks // threads, (share + 1) * chunks // threads
@@ -122,15 +130,22 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     if threads == 1:
         return run_alone(kernel, pointers, units)
     began = nanoseconds(words)
-    until, last = advance(words, BACKOFF_UNTIL), advance(words, LAST)
+    until = advance(words, BACKOFF_UNTIL)
+    last = advance(words, LAST)
     asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
     alone = (asleep and not wake_workers) or began < atomic_load(until) or atomic_load(advance(words, ALONE)) != 0
     if alone or exchange(advance(words, OWNER), 1) != 0:
         status = run_alone(kernel, pointers, units)
         atomic_store(last, nanoseconds(words))
         return status
-    words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
-    words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
+    words[JOB_KERNEL] = kernel
+    words[JOB_BACKWARD] = backward
+    words[JOB_THREADS] = threads
+    words[STATUS] = 0
+    words[JOB_ORIGIN] = origin
+    words[JOB_START] = start
+    words[JOB_STOP] = stop
+    words[JOB_CHUNK] = chunk
     for k, pointer in enumerate(pointers):
         words[JOB_POINTERS + k] = pointer
     for slot in range(threads):
@@ -180,14 +195,17 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
     words = words_at(control)
-    gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
-    last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0
+    gate = advance(words, GATE)
+    parked = advance(words, SLOTS + slot * SLOT + PARKED)
+    last = atomic_load(gate) >> SEQUENCE_BIT
+    idle = 0
     while True:
         word = atomic_load(gate)
         threads = word >> THREADS_BIT & MOST_THREADS
         if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
             if compare_exchange(gate, word, word + 1):
-                last, idle = word >> SEQUENCE_BIT, 0
+                last = word >> SEQUENCE_BIT
+                idle = 0
                 _wake(words, slot, threads)
                 _work(words, slot)
                 if fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
@@ -209,9 +227,13 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
 
 def serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
     """Run the loop of a worker without the interpreter lock."""
-    objects, base = words_at(arguments), local()
-    control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
-    interpreter, mode = release_interpreter(()), enter_standard_mode()
+    objects = words_at(arguments)
+    base = local()
+    control = int_value((objects[0], base))
+    slot = int_value((objects[1], base))
+    rounds = int_value((objects[2], base))
+    interpreter = release_interpreter(())
+    mode = enter_standard_mode()
     _serve(control, slot, rounds)
     leave_standard_mode(mode)
     take_interpreter((interpreter,))
@@ -220,6 +242,8 @@ def serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-d
 
 def add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
     """Add to the count of callers that want that nobody has help."""
-    objects, base = words_at(arguments), local()
-    control, change = int_value((objects[0], base)), int_value((objects[1], base))
+    objects = words_at(arguments)
+    base = local()
+    control = int_value((objects[0], base))
+    change = int_value((objects[1], base))
     return new_int((fetch_add(advance(words_at(control), ALONE), change),))

@@ -32,7 +32,8 @@ def _convert_lanes(builder, value, source: types.Type, target: types.Type, vecto
 
 
 def _converted(x, dtype):
-    source, target = lane_type(x), dtype.dtype
+    source = lane_type(x)
+    target = dtype.dtype
     if isinstance(source, types.Float) and isinstance(target, types.Integer):
         return None
     return with_lane_type(x, target)(types.unliteral(x), dtype)
@@ -49,7 +50,8 @@ def convert(context, builder, sig, x, dtype):
 
 
 def _reinterpreted(x, dtype):
-    kind, target = types.unliteral(x), dtype.dtype
+    kind = types.unliteral(x)
+    target = dtype.dtype
     bits = lane_count(kind) * (1 if lane_type(kind) == types.boolean else lane_type(kind).bitwidth)
     return (Vec(target, bits // target.bitwidth) if isinstance(kind, Vec) else target)(kind, dtype)
 
@@ -69,7 +71,8 @@ def bounded_to_integer(context, builder, sig, x, dtype):
 
     Out of range LLVM's conversion is undefined.
     """
-    result, target = sig.return_type, lane_type(sig.return_type)
+    result = sig.return_type
+    target = lane_type(sig.return_type)
     # every CPU converts to 8 and 16 bit lanes through 32 bits; said here, LLVM need not find it
     wide = max(target.bitwidth, 32)
     signed = bool(target.signed) or target.bitwidth < wide

@@ -97,7 +97,8 @@ def look_up(context, builder, sig, where, index):
     """Load ``where[index]`` for each lane of an integer index."""
     if not isinstance(sig.args[1], Vec):
         return builder.load(builder.gep(where, [index]))
-    found, word = ir.Constant(llvm_type(sig.return_type), ir.Undefined), ir.IntType(32)
+    found = ir.Constant(llvm_type(sig.return_type), ir.Undefined)
+    word = ir.IntType(32)
     for lane in range(lane_count(sig.return_type)):
         place = builder.gep(where, [builder.extract_element(index, word(lane))])
         found = builder.insert_element(found, builder.load(place), word(lane))
@@ -127,7 +128,8 @@ def load_columns(context, builder, sig, where, kind, count):
 
     There are as many rows as it has lanes. No alignment is assumed.
     """
-    columns, vec = sig.return_type, sig.return_type.dtype
+    columns = sig.return_type
+    vec = sig.return_type.dtype
     step = ir.IntType(64)(lane_count(vec) * lane_type(vec).bitwidth // 8)
     values = _loaded_rows(builder, where, step, vec, columns.count)
     return context.make_tuple(builder, columns, emit_columns(builder, values))
@@ -156,7 +158,8 @@ def _loaded_rows(builder, where, step, vec: types.Type, count: int):
 
 def _rows(builder, where, step, vec: types.Type, count: int):
     """Yield pointers to Vecs that are `step` bytes apart."""
-    byte, target = ir.IntType(8).as_pointer(), llvm_type(vec).as_pointer()
+    byte = ir.IntType(8).as_pointer()
+    target = llvm_type(vec).as_pointer()
     first = builder.bitcast(where, byte)
     for k in range(count):
         yield builder.bitcast(builder.gep(first, [builder.mul(step, step.type(k))]), target)
@@ -216,7 +219,8 @@ def misalignment(where, index, kind):
 @instruction(lambda where, index: types.void(where, types.intp))
 def prefetch(context, builder, sig, where, index):
     """Prefetch the cache line of ``where[index]``; any address is allowed."""
-    i32, kind = ir.IntType(32), sig.args[0]
+    i32 = ir.IntType(32)
+    kind = sig.args[0]
     line = builder.bitcast(_address(builder, kind, where, index), ir.IntType(8).as_pointer())
     call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), [line, i32(0), i32(3), i32(1)])
 
@@ -230,7 +234,8 @@ def tuned(name: str) -> Any:
 
     @instruction(lambda: types.intp())
     def read(context, builder, sig):
-        row, word = tuning.numbers(), ir.IntType(64)
+        row = tuning.numbers()
+        word = ir.IntType(64)
         kind = ir.ArrayType(word, len(row))
         record = builder.module.globals.get(tuning.RECORD)
         if record is None:

@@ -70,7 +70,8 @@ def sum_neighbours(context, builder, sig, x, count):
 
 def emit_columns(builder, values):
     """Emit the columns of a matrix, as many as there are vectors, whose lanes are its rows, one after the other."""
-    n, m = values[0].type.count, len(values)
+    n = values[0].type.count
+    m = len(values)
     if m & m - 1:
         return [_emit_column(builder, values, range(k, n * m, m)) for k in range(m)]
     for _ in range(m.bit_length() - 1):  # each step halves what is left of the rows, and doubles the columns
@@ -81,11 +82,13 @@ def emit_columns(builder, values):
 
 def _emit_column(builder, values, places):
     """Emit a vector of the lanes at some places, counted from the first vector on: one more vector at a time."""
-    n, column = values[0].type.count, values[0]
+    n = values[0].type.count
+    column = values[0]
     found = [place if place < n else 0 for place in places]
     for k, vector in enumerate(values[1:], 1):
         lanes = [n + place % n if place // n == k else at for place, at in zip(places, found, strict=True)]
-        column, found = emit_shuffle(builder, column, lanes, vector), list(range(n))
+        column = emit_shuffle(builder, column, lanes, vector)
+        found = list(range(n))
     return column
 
 

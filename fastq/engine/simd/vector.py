@@ -103,7 +103,9 @@ def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Cal
             return None if sig is None else (sig, lower)
 
         _, _, *parameters = inspect.signature(emit).parameters.values()  # the first one left is that of the context
-        typing.__name__, typing.__doc__, typing.__module__ = name or emit.__name__, doc or emit.__doc__, emit.__module__
+        typing.__name__ = name or emit.__name__
+        typing.__doc__ = doc or emit.__doc__
+        typing.__module__ = emit.__module__
         vars(typing)["__signature__"] = inspect.Signature(parameters)
         return intrinsic(typing)
 
@@ -166,7 +168,9 @@ def lanes_of_line(where, target):
     return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
 
 
-count, dtype_of = traced(lane_count), traced(lane_type)  # as compiled code calls them
+# as compiled code calls them
+count = traced(lane_count)
+dtype_of = traced(lane_type)
 
 
 @traced

@@ -68,7 +68,8 @@ _ELEMENTS = "src", "dst", "approximation"
 @traced
 def rebase(operands, args, units):
     """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
-    partials, first = partials_of(operands), units.slot * args.partial_stride
+    partials = partials_of(operands)
+    first = units.slot * args.partial_stride
     moved = {name: v.advance(getattr(operands, name), -units.origin) for name in operands._fields if name in _ELEMENTS}
     for name, count in partials.items():
         moved[name] = v.advance(getattr(operands, name), first * getattr(args, count) if count else first)

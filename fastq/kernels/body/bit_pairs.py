@@ -13,11 +13,15 @@ from fastq.kernels.args import BitPairOperands
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import prefetch_ahead, prefetch_lanes
 
-TOGETHER, LEVELS = 16, 4  # vectors that are added at once, and the sums of weights 1, 2, 4 and 8 that are kept
+# vectors that are added at once, and the sums of weights 1, 2, 4 and 8 that are kept
+TOGETHER = 16
+LEVELS = 4
 STREAMS = 3  # bits of the first element, of the second and of both
 MOST = 1 << 10  # carries that lanes of 16 bits hold
 # elements: a vector of counts for each position, lanes times positions are a register; vectors of the least type
-_COUNTS, _WORDS, _PADDED = STREAMS * v.REGISTER_BITS, v.REGISTER_BITS // 16, TOGETHER * v.REGISTER_BITS // 16
+_COUNTS = STREAMS * v.REGISTER_BITS
+_WORDS = v.REGISTER_BITS // 16
+_PADDED = TOGETHER * v.REGISTER_BITS // 16
 
 
 @traced
@@ -100,7 +104,9 @@ def _count_bits(counts, words, n, width, weight):
 @njit
 def _finish(counts, stream, sums, words, room, vec, width):
     """Add what was counted in a stream."""
-    counts, room, n = v.advance(counts, stream * width), v.advance(room, stream * width * v.count(vec)), v.count(vec)
+    counts = v.advance(counts, stream * width)
+    room = v.advance(room, stream * width * v.count(vec))
+    n = v.count(vec)
     weight = 1
     for each in sums:
         v.store(words, 0, each)
@@ -114,8 +120,10 @@ def _finish(counts, stream, sums, words, room, vec, width):
 @njit
 def _count_blocks(first, second, counts, blocks, vec):
     """Count the pairs of `blocks` blocks of sixteen vectors."""
-    n, width = v.count(vec), v.bits_of(first)
-    room, words = v.scratch(_COUNTS, v.dtype_of(first)), v.scratch(_WORDS, v.dtype_of(first))
+    n = v.count(vec)
+    width = v.bits_of(first)
+    room = v.scratch(_COUNTS, v.dtype_of(first))
+    words = v.scratch(_WORDS, v.dtype_of(first))
     (sums, omitted), size = _nothing(vec), width * n
     for k in range(STREAMS * width):
         v.store(room, k * n, omitted)
@@ -135,7 +143,11 @@ def _count_blocks(first, second, counts, blocks, vec):
 def count_pairs(spec, operands, args, units):
     """Count pairs start..stop; src and approximation hold those from `origin` on."""
     operands = rebase(operands, args, units)
-    first, second, counts, i, stop = operands.src, operands.approximation, operands.counts, units.start, units.stop
+    first = operands.src
+    second = operands.approximation
+    counts = operands.counts
+    i = units.start
+    stop = units.stop
     vec = v.lanes(first)
     step = TOGETHER * v.count(vec)
     while i <= stop - step:
@@ -145,7 +157,9 @@ def count_pairs(spec, operands, args, units):
     if i < stop:
         a, b = v.scratch(_PADDED, v.dtype_of(first)), v.scratch(_PADDED, v.dtype_of(first))
         for k in range(step):
-            a[k], b[k] = -1, -1  # NaN
+            # NaN
+            a[k] = -1
+            b[k] = -1
         for k in range(stop - i):
             a[k], b[k] = first[i + k], second[i + k]
         _count_blocks(a, b, counts, 1, vec)

@@ -18,7 +18,8 @@ from fastq.kernels.body import BODIES, Body
 def _row_of(magnitude, src):
     """Return the row of the table for magnitudes: 1 for the least subnormal number, then one for each binade."""
     wide, narrow = (types.float64, types.int64) if src.dtype.bitwidth == 64 else (types.float32, types.int32)
-    mantissa, own = of_width(narrow.bitwidth)[0], of_width(src.dtype.bitwidth)[0]
+    mantissa = of_width(narrow.bitwidth)[0]
+    own = of_width(src.dtype.bitwidth)[0]
     one = v.constant(1, magnitude)
     leading = v.bitcast(v.convert(magnitude | one, wide), narrow) >> v.constant(mantissa, narrow)
     subnormal = v.convert(leading - v.constant(of_width(narrow.bitwidth)[1] - 1, leading), src.dtype)

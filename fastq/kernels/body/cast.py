@@ -42,7 +42,8 @@ def _wrapped(x, integer):
 def _cast(spec, operands, args, shared, i, kind):
     """Cast the elements from src[i] on; return them, and the status: whether any is not finite, or out of range."""
     scale, offset = shared
-    compute, integer = operands.scale.dtype, operands.dst.dtype
+    compute = operands.scale.dtype
+    integer = operands.dst.dtype
     x = load_elements(operands.src, i, kind)
     units = v.convert(x, compute)
     if spec.scaled:
@@ -54,7 +55,8 @@ def _cast(spec, operands, args, shared, i, kind):
     if spec.nan == "raise":
         special = v.any_lane((v.absolute(x) < v.constant(float("inf"), x)) ^ True)
     else:
-        special, integers = False, v.select(v.is_nan(x), v.convert(args.size, integer), integers)
+        special = False
+        integers = v.select(v.is_nan(x), v.convert(args.size, integer), integers)
     return integers, status_of(special, False) | OUT_OF_RANGE * outside
 
 

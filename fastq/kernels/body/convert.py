@@ -53,8 +53,10 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
 
     Elements of src are prefetched `ahead` of those that are converted.
     """
-    src, dst = operands.src, operands.dst
-    vec, nan = register_lanes(operands), False
+    src = operands.src
+    dst = operands.dst
+    vec = register_lanes(operands)
+    nan = False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
     if stop - i >= v.count(vec) and not formulas.needs_division(spec, scale):
         s = formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
@@ -72,9 +74,12 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
 @njit
 def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
-    src, dst, context = operands.src, operands.dst, (spec, operands, s, ahead)
+    src = operands.src
+    dst = operands.dst
+    context = (spec, operands, s, ahead)
     vec = register_lanes(operands)
-    n, last = v.count(vec), end - v.count(vec)
+    n = v.count(vec)
+    last = end - v.count(vec)
     y, nans = _convert_lanes(context, i, vec)
     store_elements(dst, i, y)
     # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
@@ -85,7 +90,8 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     if args.streaming:
         i, found = _stream_lines(spec, context, src, dst, i, end, vec)
     while i <= last - n:  # two registers a turn share the test for NaN
-        x, x2 = load_elements(src, i, vec), load_elements(src, i + n, vec)
+        x = load_elements(src, i, vec)
+        x2 = load_elements(src, i + n, vec)
         nans = nans | nan_mask_of_two(spec, x, x2)
         v.prefetch(src, i + ahead)
         v.prefetch(src, i + n + ahead)
@@ -166,12 +172,17 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
 
     If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
     """
-    src, dst, n, done, status = operands.src, operands.dst, v.count(register_lanes(operands)), 0, 0
+    src = operands.src
+    dst = operands.dst
+    n = v.count(register_lanes(operands))
+    done = 0
+    status = 0
     if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
         return 0, i, row_end, 0
     memory = v.scratch(PREPARED, formulas.compute_type(spec, operands.scale))
     left = geometry.blocks_left(args, i, row_end)
-    many, most = geometry.runs_until(args, i, left, limit), batch_size(spec, operands)
+    many = geometry.runs_until(args, i, left, limit)
+    most = batch_size(spec, operands)
     while done < many:
         if not _prepare_runs(spec, operands, args, p + done, i, left, min(many - done, most), memory):
             break
@@ -180,14 +191,16 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
             i, left, nan = _convert_runs_of_two(spec, operands, args, p + done, i, left, runs, memory)
         else:
             i, left, nan = _convert_runs_of_more(spec, operands, args, p + done, i, left, runs, memory)
-        done, status = done + runs, status | status_of(nan, False)
+        done = done + runs
+        status = status | status_of(nan, False)
     return done, i, geometry.row_end_of(args, i, left), status
 
 
 @njit
 def _convert_two(context, i, end, vec):
     """Convert a run of one register, or two, which may overlap; return which lanes have a NaN to report."""
-    dst, last = context[1].dst, end - v.count(vec)
+    dst = context[1].dst
+    last = end - v.count(vec)
     y, nans = _convert_lanes(context, i, vec)
     if last > i:
         y2, nans2 = _convert_lanes(context, last, vec)
@@ -200,7 +213,8 @@ def _convert_two(context, i, end, vec):
 @njit
 def _convert_more(context, i, end, vec):
     """Convert a run of some registers, the last of which may overlap; return which lanes have a NaN to report."""
-    dst, last = context[1].dst, end - v.count(vec)
+    dst = context[1].dst
+    last = end - v.count(vec)
     y, nans = _convert_lanes(context, last, vec)
     store_elements(dst, last, y)
     for j in range(i, last, v.count(vec)):
@@ -220,8 +234,11 @@ def _run_by_run(convert):
 
     @njit
     def convert_runs(spec, operands, args, p, i, left, runs, memory):
-        vec, ahead = register_lanes(operands), _ahead_of_runs(spec, operands, args.block)
-        rest, k, nan = geometry.tail_size(args), 0, False
+        vec = register_lanes(operands)
+        ahead = _ahead_of_runs(spec, operands, args.block)
+        rest = geometry.tail_size(args)
+        k = 0
+        nan = False
         while k < runs:
             whole = left if rest == args.block else left - 1
             blocks = min(whole, runs - k)
@@ -234,9 +251,12 @@ def _run_by_run(convert):
                 context = spec, operands, _prepared(spec, operands, args, p, k + j, memory), ahead
                 nan |= v.any_lane(convert(context, i, i + args.block, vec))
                 i += args.block
-            k, left = k + blocks, left - blocks
+            k = k + blocks
+            left = left - blocks
             if has_rest:
-                i, k, left = i + rest, k + 1, 0
+                i = i + rest
+                k = k + 1
+                left = 0
             left = left if left else args.blocks
         return i, left, nan
 
@@ -244,7 +264,8 @@ def _run_by_run(convert):
 
 
 # runs of one or two registers, which most blocks are, have a loop of their own: decision D22
-_convert_runs_of_two, _convert_runs_of_more = _run_by_run(_convert_two), _run_by_run(_convert_more)
+_convert_runs_of_two = _run_by_run(_convert_two)
+_convert_runs_of_more = _run_by_run(_convert_more)
 
 
 @traced
@@ -273,12 +294,15 @@ def _ahead_of_runs(spec, operands, size):
 
 @njit
 def _prepare_given(spec, operands, args, p, i, left, runs, memory):
-    n, many = batch_size(spec, operands), compute_lanes(spec, operands.scale, 1)
+    n = batch_size(spec, operands)
+    many = compute_lanes(spec, operands.scale, 1)
     if runs == n:
         scales, zero_points = parameters.load_parameters(spec, operands, args, p, many)
         return prepare_lanes(spec, scales, in_lanes(zero_points, scales), args, memory, n)
-    one, dtype = v.dtype_of(operands.scale), parameter_type(spec, operands.scale)
-    scales, zero_points = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
+    one = v.dtype_of(operands.scale)
+    dtype = parameter_type(spec, operands.scale)
+    scales = v.scratch(FIELD, dtype)
+    zero_points = v.scratch(FIELD, dtype)
     for k in range(n):
         j = p + min(k, runs - 1)
         scales[k], zero_points[k] = parameters.load_parameters(spec, operands, args, j, one)
@@ -295,14 +319,19 @@ def in_lanes(value, like):
 @njit
 def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
-    scale, n, found = operands.scale, batch_size(spec, operands), False
-    vec, dtype = compute_lanes(spec, scale, 1), formulas.compute_type(spec, scale)
-    los, his = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
+    scale = operands.scale
+    n = batch_size(spec, operands)
+    found = False
+    vec = compute_lanes(spec, scale, 1)
+    dtype = formulas.compute_type(spec, scale)
+    los = v.scratch(FIELD, dtype)
+    his = v.scratch(FIELD, dtype)
     for k in range(runs):
         end = i + geometry.size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
         los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
-        i, left = end, geometry.left_after_run(args, left)
+        i = end
+        left = geometry.left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
     scales, zero_points = parameters.range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)

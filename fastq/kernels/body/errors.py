@@ -55,13 +55,15 @@ def clamped(spec, x, s, args, where):
     """Mask of the values whose codes were clamped."""
     row = _float_code(where)
     if row is None:
-        code, dtype = unclamped_code(spec, x, s), computes_in(spec, s.scale)
+        code = unclamped_code(spec, x, s)
+        dtype = computes_in(spec, s.scale)
         return (code < v.convert(args.lowest, dtype)) | (code > v.convert(args.highest, dtype))
     ratio = float_ratio(spec, x, s)
     if isinstance(row, Codebook):
         first, last = row.bounds
         return (ratio < v.constant(first, x)) | (ratio > v.constant(last, x))
-    size, tie = v.absolute(ratio), v.constant(_next_tie(row), x)
+    size = v.absolute(ratio)
+    tie = v.constant(_next_tie(row), x)
     return size >= tie if row.largest % 2 else size > tie
 
 
@@ -73,7 +75,8 @@ def perhaps_clamped(spec, x, s, args, where):
     quotients below 2**16. A zero point inside the rounding adds its own, and a reciprocal must not overflow where the
     products here do not. The ends of the range of a block, one of each in it, do not have this property.
     """
-    rule, row = spec.rule, _float_code(where)
+    rule = spec.rule
+    row = _float_code(where)
     if row is not None:
         most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
         limit = v.constant(most, x) * s.scale
@@ -154,13 +157,19 @@ def _count(counts, mask):
 def _add(spec, total, x, code, parameters, args, where):
     scale, zero_point = parameters
     s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
-    compute, wide, zero = v.convert(x, compute_type(spec, s.scale)), v.convert(x, types.float64), x == v.constant(0, x)
+    compute = v.convert(x, compute_type(spec, s.scale))
+    wide = v.convert(x, types.float64)
+    zero = x == v.constant(0, x)
     error = v.absolute(wide - v.convert(approximated(spec, code, s, where), types.float64))
-    above, below, zeros, clipped = error, v.absolute(wide), total.zeros, total.clipped
+    above = error
+    below = v.absolute(wide)
+    zeros = total.zeros
+    clipped = total.clipped
     # few are, mostly, and a test of all lanes takes less time than to count them
     if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
         above, below = v.select(zero, v.constant(0, error), error), v.select(zero, v.constant(1, below), below)
-        zeros, clipped = _count(zeros, zero), _count(clipped, clamped(spec, compute, s, args, where))
+        zeros = _count(zeros, zero)
+        clipped = _count(clipped, clamped(spec, compute, s, args, where))
     sums = _by_halves(total, wide, error, (above, below))
     return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
 
@@ -174,12 +183,15 @@ def _lanes(spec, scale):
 @njit
 def _add_vecs(spec, operands, args, parameters, i, end, total):
     """Add the errors of whole Vecs from i on, up to `end`; return the total and where the rest begins."""
-    src, approximation, k = v.advance(operands.src, i), v.advance(operands.approximation, i), 0
+    src = v.advance(operands.src, i)
+    approximation = v.advance(operands.approximation, i)
+    k = 0
     vec = v.lanes_like(_lanes(spec, operands.scale), src)
     while k <= end - i - v.count(vec):
         prefetch_lanes(src, k + prefetch_ahead(), vec)
         prefetch_lanes(approximation, k + prefetch_ahead(), v.lanes_like(vec, approximation))
-        x, code = load_elements(src, k, vec), load_elements(approximation, k, v.lanes_like(vec, approximation))
+        x = load_elements(src, k, vec)
+        code = load_elements(approximation, k, v.lanes_like(vec, approximation))
         at = _parameters_at(spec, operands, args, parameters, k, vec)
         total = _add(spec, total, x, code, at, args, approximation)
         k += v.count(vec)
@@ -198,7 +210,8 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
         limit = min(limit, row_end - geometry.tail_size(args))
     left = geometry.blocks_left(args, i, row_end)
     many = geometry.runs_until(args, i, left, limit)
-    one, sums = v.dtype_of(operands.scale), _sums_of(operands, args, i)
+    one = v.dtype_of(operands.scale)
+    sums = _sums_of(operands, args, i)
     total = _load_total(sums, _SUM)
     for k in range(p, p + many):
         parameters = _parameters_at(spec, operands, args, k, 0, one)
@@ -226,8 +239,12 @@ def add_errors(spec, operands, args, parameters, i, end):
 
     `parameters` is the scale and zero point of all of them, or the index of the parameter of the first one.
     """
-    src, approximation, one = operands.src, operands.approximation, v.dtype_of(operands.scale)
-    sums, k, found = _sums_of(operands, args, i), i, False
+    src = operands.src
+    approximation = operands.approximation
+    one = v.dtype_of(operands.scale)
+    sums = _sums_of(operands, args, i)
+    k = i
+    found = False
     if end - i >= AT_A_TIME:
         total, k = _add_vecs(spec, operands, args, parameters, i, end, _load_total(sums, _SUM))
         found = _has_nan(total)
@@ -235,7 +252,8 @@ def add_errors(spec, operands, args, parameters, i, end):
     if k < end:
         rest = _load_total(sums, types.float64)
         while k < end:
-            x, code = load_elements(src, k, v.dtype_of(src)), load_elements(approximation, k, v.dtype_of(approximation))
+            x = load_elements(src, k, v.dtype_of(src))
+            code = load_elements(approximation, k, v.dtype_of(approximation))
             at = _parameters_at(spec, operands, args, parameters, k - i, one)
             rest = _add(spec, rest, x, code, at, args, approximation)
             k += 1

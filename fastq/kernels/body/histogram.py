@@ -46,13 +46,15 @@ def _count_piece(spec, operands, args, p, i, end):
     status = status_of(nan & spec.refuses_nan, (lo == -infinity) | (hi == infinity))
     if status:
         return status
-    counts, bins = p * args.size, int(args.highest)
+    counts = p * args.size
+    bins = int(args.highest)
     before = exponent(operands.lo[p], operands.hi[p], args.highest)
     lo, hi = v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p])
     now = exponent(lo, hi, args.highest)
     if operands.lo[p] <= operands.hi[p] and now > before:
         _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
-    operands.lo[p], operands.hi[p] = lo, hi
+    operands.lo[p] = lo
+    operands.hi[p] = hi
     _count(operands, i, end, counts + bins, 2 * bins, args.partials, -now)
     if nan and spec.omits_nan:
         operands.counts[counts + bins] -= _nan_in(operands.src, i, end)
@@ -159,12 +161,15 @@ def _count_narrow(operands, i, end, first, width, partials, exponent):
 @njit
 def _count_in(compute, operands, i, end, first, width, partials, exponent):
     """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
-    src, reciprocal = operands.src, v.convert(_power_of_two(exponent), compute)
-    indices, last = v.scratch(INDICES, types.int32), partials - 1
+    src = operands.src
+    reciprocal = v.convert(_power_of_two(exponent), compute)
+    indices = v.scratch(INDICES, types.int32)
+    last = partials - 1
     vec = v.lanes(src, indices)
     n = v.count(vec)
     a, b = v.advance(operands.counts, first), v.advance(operands.counts, first + (1 & last) * width)
-    c, d = v.advance(a, (2 & last) * width), v.advance(b, (2 & last) * width)
+    c = v.advance(a, (2 & last) * width)
+    d = v.advance(b, (2 & last) * width)
     while i + INDICES <= end:
         for j in range(0, INDICES, n):
             v.store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal, compute))

@@ -40,7 +40,9 @@ def nan_in_halves(x):
 @njit
 def min_max(src, i, end):
     """Reduce src[i:end], one element or more, to its minimum and maximum without NaN, and whether there was a NaN."""
-    wide, narrow, few = loaded_lanes(FOUR_CHAINS, src), loaded_lanes(1, src), few_lanes(src)
+    wide = loaded_lanes(FOUR_CHAINS, src)
+    narrow = loaded_lanes(1, src)
+    few = few_lanes(src)
     if end - i >= v.count(wide):
         return _min_max(src, i, end, wide)
     if end - i >= v.count(narrow):
@@ -52,7 +54,9 @@ def min_max(src, i, end):
     i += 1
     while i < end:
         x = load_elements(src, i, v.dtype_of(src))
-        lo, hi, nan = v.minimum(x, lo), v.maximum(x, hi), nan | (x != x)
+        lo = v.minimum(x, lo)
+        hi = v.maximum(x, hi)
+        nan = nan | (x != x)
         i += 1
     return lo, hi, nan
 
@@ -67,7 +71,8 @@ def _min_max(src, i, end, vec):
     while True:
         prefetch_lanes(src, i + prefetch_ahead(), vec)
         x = load_elements(src, i, vec)
-        los, his = v.minimum(x, los), v.maximum(x, his)
+        los = v.minimum(x, los)
+        his = v.maximum(x, his)
         nans = nans | nan_in_halves(x)
         if i == last:
             return v.reduce_min(los), v.reduce_max(his), v.any_lane(nans)
@@ -101,13 +106,17 @@ def _of_run(spec, operands, args, p, i, end):
 # --- short runs: as many as a square has rows, whose elements are transposed in registers ----------------------------
 
 # Elements of a run at most, and bytes: decision D28
-LONGEST, LONGEST_BYTES = 32, 63
+LONGEST = 32
+LONGEST_BYTES = 63
 
 
 @njit
 def merge_short_runs(spec, operands, args, p, i, row_end, limit):
     """Merge runs into their results, see `Body`."""
-    size, first, status, vec = args.block, i, 0, square_of(operands.src)
+    size = args.block
+    first = i
+    status = 0
+    vec = square_of(operands.src)
     n = v.count(vec)
     if size < 2 or size > longest(operands.src) or args.length % size:
         return 0, i, row_end, 0
@@ -138,8 +147,11 @@ def longest(src):
 @njit
 def _merge_square(spec, operands, p, i, size, vec, memory):
     """Merge as many runs from i on as `vec` has lanes into the results from p on."""
-    n, step, state = v.count(vec), 0, load_state(operands, p, vec)
-    nans, line = state[0] != state[0], v.LINE * 8 // v.bits_of(operands.src)
+    n = v.count(vec)
+    step = 0
+    state = load_state(operands, p, vec)
+    nans = state[0] != state[0]
+    line = v.LINE * 8 // v.bits_of(operands.src)
     if size >= line:  # which the CPU does not fetch ahead
         for k in range(0, n * size, line):
             v.prefetch(operands.src, i + k + prefetch_ahead())
@@ -158,7 +170,8 @@ def _merge_square(spec, operands, p, i, size, vec, memory):
 @traced
 def _transpose(src, i, step, vec, memory):
     """Write a square whose rows begin `step` elements apart, from src[i] on, to memory column by column."""
-    bits, size = types.Integer.from_bitwidth(src.dtype.bitwidth, False), src.dtype.bitwidth // 8
+    bits = types.Integer.from_bitwidth(src.dtype.bitwidth, False)
+    size = src.dtype.bitwidth // 8
     rows = v.load_square(v.cast_pointer(v.advance(src, i), bits), step * size, v.Vec(bits, vec.n))
     v.store_rows(v.cast_pointer(memory, bits), vec.n * size, v.transpose(rows))
 

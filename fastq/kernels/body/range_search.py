@@ -35,8 +35,11 @@ LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 @njit
 def search_range(spec, operands, args, p, i, end):
     """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
-    lo, hi, dtype = operands.lo[p], operands.hi[p], formulas.compute_type(spec, operands.scale)
-    around, moved = v.constant(0, lo), 0
+    lo = operands.lo[p]
+    hi = operands.hi[p]
+    dtype = formulas.compute_type(spec, operands.scale)
+    around = v.constant(0, lo)
+    moved = 0
     for stage in range(args.stages):
         tried = _Tried(lo, hi, stage * args.table_stride, around)
         chosen = _least(spec, operands, args, tried, i, end)
@@ -51,12 +54,16 @@ def search_range(spec, operands, args, p, i, end):
 def _least(spec, operands, args, tried, i, end):
     """Return the number of the candidate with the least error of the elements i..end."""
     group = _first_group(spec, operands, args, tried)
-    least, chosen, first, n = MOST_ERROR, 0, 0, _lanes(spec, operands)
+    least = MOST_ERROR
+    chosen = 0
+    first = 0
+    n = _lanes(spec, operands)
     while group.unit > 0 and least > 0.0:
         errors = _errors_below(spec, operands, args, group, i, end, least)
         best = v.reduce_min(errors)
         if best < least:
-            least, chosen = best, first + v.first_lane(errors <= best)
+            least = best
+            chosen = first + v.first_lane(errors <= best)
         first += n
         if first >= args.candidates:
             break
@@ -67,7 +74,8 @@ def _least(spec, operands, args, tried, i, end):
 @njit
 def _errors_below(spec, operands, args, group, i, end, least):
     """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
-    errors, known = _no_errors(spec, operands), group.bound
+    errors = _no_errors(spec, operands)
+    known = group.bound
     while i < end and v.any_lane(known < least):
         stop = _end_of_piece(args, i, end)
         errors = _add_errors(spec, operands, args, group, i, stop, errors)
@@ -79,11 +87,15 @@ def _errors_below(spec, operands, args, group, i, end, least):
 @njit
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
-    tried, sums = _Tried(operands.lo[p], operands.hi[p], 0, _found(spec, operands, args, p)), p * args.candidates
+    tried = _Tried(operands.lo[p], operands.hi[p], 0, _found(spec, operands, args, p))
+    sums = p * args.candidates
     errors = v.scratch(LANES, types.float64)
-    group, first, n = _first_group(spec, operands, args, tried), 0, _lanes(spec, operands)
+    group = _first_group(spec, operands, args, tried)
+    first = 0
+    n = _lanes(spec, operands)
     while group.unit > 0:
-        total, at = _no_errors(spec, operands), i
+        total = _no_errors(spec, operands)
+        at = i
         while at < end:
             stop = _end_of_piece(args, at, end)
             total = _add_errors(spec, operands, args, group, at, stop, total)
@@ -154,7 +166,8 @@ def _first_group(spec, operands, args, tried):
     """Compute the parameters of the first candidates of a range, of which one is the whole range, or what was found."""
     lo, hi = tried.lo, tried.hi
     scale, zero_point = _parameters(spec, operands, args, tried, 0)
-    unit, zero = _units_of_one(spec, args, v.first(scale), lo), v.constant(0, lo)
+    unit = _units_of_one(spec, args, v.first(scale), lo)
+    zero = v.constant(0, lo)
     unit = zero if lo - lo != zero or hi - hi != zero else unit
     return _group(spec, args, scale, zero_point, unit, _no_errors(spec, operands))
 
@@ -190,7 +203,8 @@ def _group(spec, args, scale, zero_point, unit, bound):
     """
     s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
     step = _step(spec, args, scale, v.lane_type(s.scale))
-    smallest, largest = v.constant(2.0**-80, step), v.constant(2.0**100, step)
+    smallest = v.constant(2.0**-80, step)
+    largest = v.constant(2.0**100, step)
     ready = v.any_lane((step > smallest) & (step < largest) ^ True) ^ True
     return _Group(scale, zero_point, s, _in_units(spec, s, unit), ready, unit, bound)
 
@@ -215,7 +229,9 @@ def _in_units(spec, s, unit):
 @traced
 def _ends(spec, args, tried, first, kind):
     """Return the ends of the candidates of a range from `first` on, as many as `kind` has lanes."""
-    lo, hi, table = tried.lo, tried.hi, v.pointer(args.table, v.lane_type(kind))
+    lo = tried.lo
+    hi = tried.hi
+    table = v.pointer(args.table, v.lane_type(kind))
     if _ends_apart(spec):
         rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4)]
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
@@ -247,7 +263,8 @@ def _units_of_one(spec, args, scale, like):
     """Return how many units an error of 1 has, by the scale of the whole range; 0 if that is infinite."""
     dtype = v.lane_type(like)
     word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
-    step, steps = _step(spec, args, scale, dtype), v.convert(args.highest - args.lowest, dtype)
+    step = _step(spec, args, scale, dtype)
+    steps = v.convert(args.highest - args.lowest, dtype)
     exponent = RANGE_BITS - ((v.bitcast(step, word) >> mantissa) - bias)
     if spec.code is None:
         exponent = exponent - v.minimum((v.bitcast(steps, word) >> mantissa) - bias, v.constant(MOST_BITS, exponent))
@@ -275,14 +292,16 @@ def _add_errors(spec, operands, args, group, i, end, errors):
     """Add the errors of the elements i..end, a piece, under each candidate of a group."""
     if not group.ready:
         return _add_errors_by_division(spec, operands, args, group, i, end, errors)
-    kind, n = formulas.compute_type(spec, operands.scale), end - i
+    kind = formulas.compute_type(spec, operands.scale)
+    n = end - i
     piece = _Piece(_values(spec, operands, i), v.scratch(PIECE, kind), n, n - n % spec.lanes_each)
     _fill(spec, operands, piece, i, group.unit)
     done = 0
     if args.period == 0:
         first, second = _short_sums(spec, piece, group)
         if not v.any_lane(v.maximum(first, second) >= v.constant(2.0**24, first)):
-            errors, done = errors + v.convert(first, types.float64) + v.convert(second, types.float64), piece.whole
+            errors = errors + v.convert(first, types.float64) + v.convert(second, types.float64)
+            done = piece.whole
     weights, step, at = _weights(args, i)
     for k in range(done, piece.whole, spec.lanes_each):
         weight = _side_by_side(spec, weights, step * (at + k), errors)
@@ -310,7 +329,8 @@ def _values(spec, operands, i):
 @njit
 def _fill(spec, operands, piece, i, unit):
     """Convert the elements from i on, as many as a piece has."""
-    lanes, k = compute_lanes(spec, operands.scale, 1), 0
+    lanes = compute_lanes(spec, operands.scale, 1)
+    k = 0
     while k + v.count(lanes) <= piece.count:
         _convert(spec, operands, piece, i, k, unit, v.lanes_like(lanes, operands.src))
         k += v.count(lanes)
@@ -338,7 +358,8 @@ def _weights(args, i):
 def _short_sums(spec, piece, group):
     """Sum errors in float32: two sums, so that no one waits for the one before."""
     first = second = v.full_like(v.constant(0, group.unit), group.prepared.scale)
-    n, k = spec.lanes_each, 0
+    n = spec.lanes_each
+    k = 0
     while k + 2 * n <= piece.whole:
         first = _add_short(spec, _units_from(spec, piece, group, k), first)
         second = _add_short(spec, _units_from(spec, piece, group, k + n), second)
@@ -424,7 +445,8 @@ def _add_short(spec, units, total):
 @traced
 def _add_power(spec, units, weight, total):
     """Add the weighed power of whole numbers to a sum of float64; exactly, where that stays below 2**53."""
-    number, weight = v.convert(units, types.float64), v.convert(weight, types.float64)
+    number = v.convert(units, types.float64)
+    weight = v.convert(weight, types.float64)
     if spec.norm == 1.0:
         return total + v.absolute(number) * weight
     return _multiplied_and_added(number * weight, number, total)

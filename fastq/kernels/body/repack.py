@@ -21,11 +21,15 @@ def repack(spec, operands, args, units):
 
     src and dst hold those from row `origin` on.
     """
-    length, row, stop, found = args.length, units.start - units.origin, units.stop - units.origin, False
+    length = args.length
+    row = units.start - units.origin
+    stop = units.stop - units.origin
+    found = False
     if length <= MAX_GROUPED_ROW:
         row, found = _repack_together(spec, operands, length, row, stop)
     while row < stop:
-        src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
+        src = row_at(operands.src, row, length)
+        dst = row_at(operands.dst, row, length)
         found |= _repack_row(spec, src, dst, length, args.streaming)
         row += 1
     return _status_of(spec, found)
@@ -35,7 +39,8 @@ def repack(spec, operands, args, units):
 def repack_elements(spec, operands, args, units):
     """Copy elements start..stop, which begin on a whole byte; src and dst hold those from `origin` on."""
     operands = rebase(operands, args, units)
-    src, dst = v.advance(operands.src, units.start), v.advance(operands.dst, units.start)
+    src = v.advance(operands.src, units.start)
+    dst = v.advance(operands.dst, units.start)
     return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming))
 
 
@@ -108,7 +113,10 @@ def _whole_bytes(src):
 
 @njit
 def _repack_row(spec, src, dst, size, streaming):
-    vec, context, k, found = _widest(spec, src, dst), (spec, src, dst), 0, False
+    vec = _widest(spec, src, dst)
+    context = (spec, src, dst)
+    k = 0
+    found = False
     if streaming:
         k, found = _stream_lines(spec, context, src, dst, 0, size, vec)
     k, more = _repack_lanes(context, k, size, vec)
@@ -143,7 +151,8 @@ def _repack_lanes(context, k, size, vec):
 
 # elements of a row that is copied with others: decision D61
 MAX_GROUPED_ROW = 128
-_QUARTER, _WHOLE = v.Vec(types.uint8, v.LINE // 4), v.Vec(types.uint8, v.LINE)
+_QUARTER = v.Vec(types.uint8, v.LINE // 4)
+_WHOLE = v.Vec(types.uint8, v.LINE)
 _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
 _STACK = _ROOM + v.LINE
 
@@ -155,14 +164,20 @@ def _repack_together(spec, operands, length, row, stop):
     Registers reach past the end of a row, so the last rows before `stop` are left to the caller. Return the first row
     not copied, and whether an element was reported.
     """
-    src, dst, found = operands.src, operands.dst, False
+    src = operands.src
+    dst = operands.dst
+    found = False
     group = load_store.group_of(src) * load_store.group_of(dst)
     padded = -(-length // group) * group
-    in_bytes, in_padded = row_bytes(src, length), row_bytes(src, padded)
-    out_bytes, out_padded = row_bytes(dst, length), row_bytes(dst, padded)
+    in_bytes = row_bytes(src, length)
+    in_padded = row_bytes(src, padded)
+    out_bytes = row_bytes(dst, length)
+    out_padded = row_bytes(dst, padded)
     stop -= v.LINE // min(in_bytes, out_bytes) + 1
-    sources, results = v.scratch(_STACK, types.uint8), v.scratch(_STACK, types.uint8)
-    given, made = v.cast_pointer(sources, v.dtype_of(src)), v.cast_pointer(results, v.dtype_of(dst))
+    sources = v.scratch(_STACK, types.uint8)
+    results = v.scratch(_STACK, types.uint8)
+    given = v.cast_pointer(sources, v.dtype_of(src))
+    made = v.cast_pointer(results, v.dtype_of(dst))
     while row < stop:
         rows = min(_ROOM // max(in_padded, out_padded), stop - row)
         _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
@@ -178,14 +193,16 @@ def _move_rows(source, source_step, target, target_step, rows):
 
     Up to a line is read and written beyond the last row.
     """
-    source, target = v.cast_pointer(source, types.uint8), v.cast_pointer(target, types.uint8)
+    source = v.cast_pointer(source, types.uint8)
+    target = v.cast_pointer(target, types.uint8)
     nbytes = min(source_step, target_step)
     if max(source_step, target_step) <= v.count(_QUARTER):
         nothing = v.full(0, _QUARTER)
         beyond = v.lanes_from(nbytes, nothing)
         for _ in range(rows):
             v.store(target, 0, v.select(beyond, nothing, v.load(source, 0, _QUARTER)))
-            source, target = v.advance(source, source_step), v.advance(target, target_step)
+            source = v.advance(source, source_step)
+            target = v.advance(target, target_step)
         return
     whole = (nbytes - 1) // v.LINE * v.LINE
     nothing = v.full(0, _WHOLE)
@@ -194,7 +211,8 @@ def _move_rows(source, source_step, target, target_step, rows):
         for k in range(0, whole, v.LINE):
             v.store(target, k, v.load(source, k, _WHOLE))
         v.store(target, whole, v.select(beyond, nothing, v.load(source, whole, _WHOLE)))
-        source, target = v.advance(source, source_step), v.advance(target, target_step)
+        source = v.advance(source, source_step)
+        target = v.advance(target, target_step)
 
 
 BODIES[CopyOperands] = Body()

@@ -17,7 +17,8 @@ from fastq.kernels.traversal.stores import stream_by_lines, streams_row
 @njit
 def channels(spec, operands, args, units):
     """Write the words of channels start..stop; report a multiplier that is too large."""
-    zero_point, fits = operands.zero_point[0], True
+    zero_point = operands.zero_point[0]
+    fits = True
     for p in range(units.start, units.stop):
         multiplier = v.convert(operands.multiplier[p], types.float64)
         fits &= multiplier < spec.below
@@ -45,7 +46,8 @@ def _visiting(words):
         spec, operands, p, bounds = context
         prefetch_lanes(operands.src, i + prefetch_distance(operands.src), vec)
         kind = v.with_lane_type(vec, types.int64)
-        first, second = words(operands.scale, p, i, kind), words(operands.zero_point, p, i, kind)
+        first = words(operands.scale, p, i, kind)
+        second = words(operands.zero_point, p, i, kind)
         codes = requantized(spec, v.load(operands.src, i, vec), first, second, *bounds)
         return v.convert(codes, operands.dst.dtype), False
 
@@ -60,9 +62,13 @@ def _visiting(words):
 
     @njit
     def visit(spec, operands, p, bounds, i, end, streaming):
-        src, dst, context = operands.src, operands.dst, (spec, operands, p, bounds)
-        vec, line = v.lanes(src, src), v.lanes_of_line(src, dst)
-        few, one = _lanes(src, 4), _lanes(src, 1)
+        src = operands.src
+        dst = operands.dst
+        context = (spec, operands, p, bounds)
+        vec = v.lanes(src, src)
+        line = v.lanes_of_line(src, dst)
+        few = _lanes(src, 4)
+        one = _lanes(src, 1)
         if streaming:
             i, _ = stream_lines(spec, context, src, dst, i, end, vec)
         i = visit_whole(context, i, end, line)
@@ -83,7 +89,8 @@ def _of_row(where, p, i, kind):
     return v.load(where, p + i, kind)
 
 
-visit_run, _visit_row = _visiting(_of_run), _visiting(_of_row)
+visit_run = _visiting(_of_run)
+_visit_row = _visiting(_of_row)
 
 
 @traced

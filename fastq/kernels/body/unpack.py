@@ -28,7 +28,8 @@ def _unpacked(spec, operands, args, shared, i, kind):
     codes = load_elements(operands.src, i, kind)
     values = v.convert(v.convert(codes, operands.scale.dtype) * scale + offset, operands.dst.dtype)
     if spec.gaps:
-        first, second = v.convert(args.size, operands.src.dtype), v.convert(args.partials, operands.src.dtype)
+        first = v.convert(args.size, operands.src.dtype)
+        second = v.convert(args.partials, operands.src.dtype)
         gap = (codes == first) | (codes == second)
         values = v.select(gap, v.constant(float("nan"), values), values)
     return values, 0

@@ -32,12 +32,18 @@ _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 @njit
 def quantize_blocks(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
-    src, dst = v.advance(operands.src, -units.origin * BLOCK), v.advance(operands.dst, -units.origin * spec.nbytes)
-    values_of_few, bytes_of_few = v.scratch(_STAGED, v.dtype_of(src)), v.scratch(_ROOM, types.uint8)
+    src = v.advance(operands.src, -units.origin * BLOCK)
+    dst = v.advance(operands.dst, -units.origin * spec.nbytes)
+    values_of_few = v.scratch(_STAGED, v.dtype_of(src))
+    bytes_of_few = v.scratch(_ROOM, types.uint8)
     stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.nbytes))
-    p, stop, refused = units.start, units.stop, False
+    p = units.start
+    stop = units.stop
+    refused = False
     while p < stop:
-        x, y, blocks = v.advance(src, p * BLOCK), v.advance(dst, p * spec.nbytes), stop - p
+        x = v.advance(src, p * BLOCK)
+        y = v.advance(dst, p * spec.nbytes)
+        blocks = stop - p
         if spec.streaming:
             y = write_pointer(stage)
         if blocks < GROUP:  # by way of a group on the stack
@@ -61,8 +67,10 @@ def quantize_blocks(spec, operands, args, units):
 @njit
 def _quantize_group(spec, src, dst):
     """Sixteen blocks: their parameters are computed side by side, and one division serves for all."""
-    scales, minima = v.scratch(GROUP, types.uint16), v.scratch(GROUP, types.uint16)
-    inverses, shifts = v.scratch(GROUP, types.float32), v.scratch(GROUP, types.float32)
+    scales = v.scratch(GROUP, types.uint16)
+    minima = v.scratch(GROUP, types.uint16)
+    inverses = v.scratch(GROUP, types.float32)
+    shifts = v.scratch(GROUP, types.float32)
     extremes = block_extremes((spec, src), 0, GROUP)
     p = parameters(spec, *scaled_extent(spec, src, extremes))
     v.store(scales, 0, p.scale)
@@ -118,7 +126,8 @@ def _with_first_signs(spec, src, extreme):
     memory = v.scratch(GROUP, types.float32)
     v.store(memory, 0, extreme)
     for k in range(GROUP):
-        x, size = values(spec, src, k * BLOCK), v.absolute(memory[k])
+        x = values(spec, src, k * BLOCK)
+        size = v.absolute(memory[k])
         word = v.bitcast(x, types.int32)
         at = v.mask_to_bits(is_extreme(spec, x, memory[k]))
         negative = (v.mask_to_bits(word < v.constant(0, word)) & at & -at) != 0
@@ -152,7 +161,8 @@ def parameters(spec, extent, lowest):
     zero = v.full_like(v.constant(0, scale), scale)
     inverse = v.select(scale == zero, zero, v.constant(1, scale) / scale)
     usable = v.absolute(inverse) < v.constant(float("inf"), scale)
-    stored, least = half(spec, scale), half(spec, lowest)
+    stored = half(spec, scale)
+    least = half(spec, lowest)
     shift = lowest
     if spec.row.extent == "signed":  # what to add before truncation
         shift = v.select(usable, v.constant(spec.row.zero + 0.5, lowest), v.full_like(0.5, lowest))

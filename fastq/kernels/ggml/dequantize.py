@@ -15,7 +15,8 @@ from fastq.kernels.ggml.spec import from_half, negative_where_made, scale_beside
 from fastq.kernels.parameters import in_memory
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
 
-_HALVES, _FLOATS = v.Vec(types.uint16, LANES), v.Vec(types.float32, LANES)
+_HALVES = v.Vec(types.uint16, LANES)
+_FLOATS = v.Vec(types.float32, LANES)
 _STAGED = 512  # values
 _ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of as many, as they are staged
 _AHEAD = 16  # blocks of 32 values, or cache lines of larger ones, that are prefetched
@@ -27,7 +28,8 @@ def dequantize_groups(spec, operands, args, units):
     src = v.advance(operands.src, -units.origin * spec.nbytes)
     dst = v.advance(operands.dst, -units.origin * spec.size)
     if spec.streaming:
-        stage, p = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.size)), units.start
+        stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.size))
+        p = units.start
         while p < units.stop:
             blocks = min(_STAGED // spec.size, units.stop - p)
             for k in range(blocks):

@@ -24,7 +24,9 @@ from fastq.kernels.ggml.spec import GROUP
 LANES = GROUP
 _MOST = 4  # rows that are written at a time, a cache line
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_I8 = ir.IntType(8)
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
 
 
 class BlockNumbers(NamedTuple):
@@ -128,7 +130,8 @@ def _memories(builder, numbers: types.NamedTuple, value) -> dict[str, Any]:
 @v.instruction(lambda spec, numbers, rows: types.void(spec, numbers, rows))
 def pack(context, builder, sig, spec, numbers, rows):
     """Write the bytes of sixteen blocks as rows."""
-    form, memories = sig.args[0].row, _memories(builder, sig.args[1], numbers)
+    form = sig.args[0].row
+    memories = _memories(builder, sig.args[1], numbers)
     for at, row in _emit_rows(builder, form, form.fields, memories, _MOST).items():
         _stored(builder, rows, _I64(at * LANES), row)
 
@@ -136,7 +139,8 @@ def pack(context, builder, sig, spec, numbers, rows):
 @v.instruction(lambda spec, numbers: types.void(spec, numbers))
 def keep_stored(context, builder, sig, spec, numbers):
     """Write the scales and smallest values of sub-blocks as a reader finds them: some fall into bits of others."""
-    form, memories = sig.args[0].row, _memories(builder, sig.args[1], numbers)
+    form = sig.args[0].row
+    memories = _memories(builder, sig.args[1], numbers)
     fields = form.fields_of("scales", "mins")
     rows = _emit_rows(builder, form, fields, memories, 1)
     found: dict[tuple[str, int], Any] = {}
@@ -201,7 +205,8 @@ def _emit_field(builder, field: Field, src, first: int, n: int, kind: ir.IntType
     places = [_place_of(field, number) for number in range(first, first + n)]
     words = _words(builder, field, src, [word for word, _ in places])
     if field.base == 3:  # the highest digit, after a multiplication of which a byte is left
-        word, wide = builder.mul(words, _splat(lanes, 3 ** places[0][1] % 256)), ir.VectorType(ir.IntType(16), n)
+        word = builder.mul(words, _splat(lanes, 3 ** places[0][1] % 256))
+        wide = ir.VectorType(ir.IntType(16), n)
         return builder.trunc(_shifted(builder, builder.mul(builder.zext(word, wide), _splat(wide, 3)), -8), lanes)
     if field.word < kind.width // 8:
         words = builder.zext(words, lanes)
@@ -221,7 +226,8 @@ def _place_of(field: Field, number: int) -> tuple[int, int]:
 
 def _words(builder, field: Field, src, places: list[int]):
     """Load words of a field, which are in these places."""
-    first, count = min(places), max(places) - min(places) + 1
+    first = min(places)
+    count = max(places) - min(places) + 1
     kind = ir.VectorType(ir.IntType(8 * field.word), count)
     where = builder.gep(src, [_I64(field.at + first * field.word)])
     words = builder.load(builder.bitcast(where, kind.as_pointer()))
@@ -259,7 +265,8 @@ def _whole(of: str, doc: str) -> Any:
 
     @v.instruction(lambda spec, src: v.Vec(types.uint8, spec.row.count(of))(spec, src), f"{of}_of", doc)
     def all_of(context, builder, sig, spec, src):
-        form, value = sig.args[0].row, None
+        form = sig.args[0].row
+        value = None
         for first, stop in pairwise([*sorted({field.first for field in form.fields_of(of)}), form.count(of)]):
             part = emit_numbers(builder, form, of, src, first, stop - first)
             value = part if value is None else v.emit_shuffle(builder, value, list(range(stop)), part)

@@ -39,7 +39,10 @@ _U16 = v.Vec(types.uint16, LANES)
 @njit
 def ranged_super(spec, group, numbers):
     """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value."""
-    part, subs, w, room = spec.sub * LANES, SUPER // spec.sub, floats(PART), floats(PART)
+    part = spec.sub * LANES
+    subs = SUPER // spec.sub
+    w = floats(PART)
+    room = floats(PART)
     scales, minima, sums, inverses, bases, flats = of_subs(6)
     mean = spread(spec, group)
     for j in range(subs):
@@ -57,9 +60,11 @@ def ranged_super(spec, group, numbers):
     v.store(numbers.d, 0, d)
     v.store(numbers.min, 0, dmin)
     keep_stored(spec, numbers)
-    scale, least = from_half(spec, d), from_half(spec, dmin)
+    scale = from_half(spec, d)
+    least = from_half(spec, dmin)
     for j in range(subs):
-        step, shift = scale * scale_at(spec, numbers.scales, j), least * scale_at(spec, numbers.mins, j)
+        step = scale * scale_at(spec, numbers.scales, j)
+        shift = least * scale_at(spec, numbers.mins, j)
         flat = v.load(flats, j * LANES, F32) > v.full(0.0, F32)
         fit = RangeFit(step, shift, v.load(inverses, j * LANES, F32), v.load(bases, j * LANES, F32), flat)
         _store_ranged_codes(spec, group, numbers, fit, j * part, (j + 1) * part)
@@ -99,7 +104,8 @@ def shared(spec, parameters, sums, codes):
 
 @njit
 def _fitted_positive(spec, parameters, sums, codes):
-    count, room = SUPER // spec.sub, floats(SUBS)
+    count = SUPER // spec.sub
+    room = floats(SUBS)
     unit = fit_positive(parameters, sums, room, count, spec.scale_steps)
     for j in range(0, count * LANES, LANES):
         code = v.bounded_to_integer(v.load(room, j, F32), types.int32)
@@ -109,7 +115,8 @@ def _fitted_positive(spec, parameters, sums, codes):
 
 @njit
 def _over_largest(spec, parameters, sums, codes):
-    count, zero = SUPER // spec.sub, v.full(0.0, F32)
+    count = SUPER // spec.sub
+    zero = v.full(0.0, F32)
     largest = zero
     for j in range(0, count * LANES, LANES):
         largest = v.maximum(v.load(parameters, j, F32), largest)
@@ -179,7 +186,8 @@ def signed_super(spec, group, numbers):
 @njit
 def _store_signed_codes(spec, group, numbers, fit, start, stop):
     """Write the codes of a sub-block by the scale as it is stored, by that of its fit where it is 0."""
-    steps, no_step = spec.steps, fit.scale == v.full(0.0, F32)
+    steps = spec.steps
+    no_step = fit.scale == v.full(0.0, F32)
     some = v.any_lane(no_step)
     for i in range(start, stop, LANES):
         value = v.load(group.x, i, F32)
@@ -222,9 +230,11 @@ def _fitted_signed(spec, scales, sums, codes):
 
 @njit
 def _signed_over_largest(spec, scales, sums, codes):
-    steps, zero = spec.scale_steps, v.full(0.0, F32)
+    steps = spec.scale_steps
+    zero = v.full(0.0, F32)
     largest, size = first_largest(scales, 16)
-    inverse, none = v.constant(-steps, zero) / largest, largest == zero
+    inverse = v.constant(-steps, zero) / largest
+    none = largest == zero
     for j in range(16):
         code = as_byte_if(spec.bits == 3, nearest(inverse * v.load(scales, j * LANES, F32)), steps)
         code = v.minimum(code, v.constant(steps - 1, code))

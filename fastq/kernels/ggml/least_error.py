@@ -124,7 +124,8 @@ def _store(spec, part, numbers, j, better, scale, low):
     """Write parameters of the lanes of a mask, and the codes of the nearest numbers."""
     store_parameters(spec, numbers, j, better, scale, low)
     step = step_from(spec, part, scale)
-    inverse, codes = inverse_of(step), v.advance(numbers.codes, j * spec.sub * LANES)
+    inverse = inverse_of(step)
+    codes = v.advance(numbers.codes, j * spec.sub * LANES)
     for i in range(0, spec.sub * LANES, LANES):
         code = v.convert(nearest_code(spec, v.load(part.x, i, F32), step, low, inverse), types.uint8)
         v.store(codes, i, v.select(better, code, v.load(codes, i, U8)))
@@ -182,7 +183,8 @@ def better_of(spec, part, tried, found):
     """Return error and parameters of those that are tried where their error is less, else of those that were found."""
     scale, low = tried
     step = step_from(spec, part, scale)
-    inverse, error = inverse_of(step), v.full(0.0, F32)
+    inverse = inverse_of(step)
+    error = v.full(0.0, F32)
     for i in range(0, spec.sub * LANES, LANES):
         x = v.load(part.x, i, F32)
         miss = value_of(spec, nearest_number(spec, x, step, low, inverse), step, low) - x
@@ -267,11 +269,16 @@ def _least_squares(spec, part, scale, low):
     inverse = inverse_of(step)
     sum_w = sum_y = sum_l = sum_l2 = sum_ly = v.full(0.0, F32)
     for i in range(0, spec.sub * LANES, LANES):
-        x, w = v.load(part.x, i, F32), weight_at(spec, part, i)
-        number, y = nearest_number(spec, x, step, low, inverse), x - low
+        x = v.load(part.x, i, F32)
+        w = weight_at(spec, part, i)
+        number = nearest_number(spec, x, step, low, inverse)
+        y = x - low
         weighted = w * number
-        sum_w, sum_y, sum_l = sum_w + w, sum_y + w * y, sum_l + weighted
-        sum_l2, sum_ly = sum_l2 + weighted * number, sum_ly + weighted * y
+        sum_w = sum_w + w
+        sum_y = sum_y + w * y
+        sum_l = sum_l + weighted
+        sum_l2 = sum_l2 + weighted * number
+        sum_ly = sum_ly + weighted * y
     return fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly)
 
 

@@ -59,7 +59,8 @@ def quantize_group(spec, group, numbers):
 
 @njit
 def _ranged(spec, group, numbers):
-    w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
+    w = v.scratch(PART, types.float32)
+    room = v.scratch(PART, types.float32)
     weigh(spec, group, 0, 32, spread(spec, group), w)
     fit = range_of(spec, group.x, w, room)
     for i in range(0, PART, LANES):
@@ -70,7 +71,8 @@ def _ranged(spec, group, numbers):
 
 @njit
 def _signed(spec, group, numbers):
-    w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
+    w = v.scratch(PART, types.float32)
+    room = v.scratch(PART, types.float32)
     weigh(spec, group, 0, 32, spread(spec, group), w)
     fit = fit_signed(group.x, w, room, 32, -spec.steps)
     for i in range(0, PART, LANES):
@@ -95,7 +97,8 @@ def extent_of(spec, x):
     low, high = extremes(x, BLOCK)
     if spec.row.has_minimum:
         return high - low, low
-    zero, largest = v.full(0.0, F32), first_of_largest(x, v.maximum(high, -low))
+    zero = v.full(0.0, F32)
+    largest = first_of_largest(x, v.maximum(high, -low))
     return v.absolute(largest) if spec.row.extent == "magnitude" else largest, zero
 
 
@@ -114,7 +117,8 @@ def first_of_largest(x, size):
 
 @njit
 def _codebook(spec, group, numbers):
-    w, scales = v.scratch(PART, types.float32), v.scratch(SUBS, types.float32)
+    w = v.scratch(PART, types.float32)
+    scales = v.scratch(SUBS, types.float32)
     mean = spread(spec, group)
     for j in range(spec.size // 32):
         weigh(spec, group, j * 32, 32, mean, w)
@@ -185,7 +189,8 @@ def binary(spec, group, numbers):
 @njit
 def ternary(spec, group, numbers):
     """Write the numbers of ternary blocks."""
-    d, zero = largest_magnitude(group.x, spec.size), v.full(0.0, F32)
+    d = largest_magnitude(group.x, spec.size)
+    zero = v.full(0.0, F32)
     inverse = v.select(d == zero, zero, v.constant(1, d) / d)
     is_tiny = inverse == v.full(float("inf"), F32)
     other = v.select(is_tiny, v.full(spec.row.of_tiny, I32), v.full(1, I32))
@@ -216,7 +221,8 @@ def floats(spec, group, numbers):
 @traced
 def float_code(x, step):
     """Code of the nearest number, of two as near the one nearer to 0; a step of 0 makes all as near."""
-    size, code = v.select(step > v.full(0.0, F32), v.absolute(x), v.full(0.0, F32)), v.full(0, I32)
+    size = v.select(step > v.full(0.0, F32), v.absolute(x), v.full(0.0, F32))
+    code = v.full(0, I32)
     for number, half_way in enumerate(FLOAT_LIMITS, 1):
         code = v.select(size > step * v.constant(half_way, step), v.full(number, I32), code)
     negative = (x < v.full(0.0, F32)) & (code > v.full(0, I32))

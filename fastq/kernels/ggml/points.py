@@ -49,7 +49,8 @@ class Neighbours(NamedTuple):
 @functools.cache
 def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the tables of `Neighbours`: the nearest first, of as near ones that of the lowest code."""
-    most, bits = len(grid.levels), (len(grid.levels) - 1).bit_length()
+    most = len(grid.levels)
+    bits = (len(grid.levels) - 1).bit_length()
     points = np.searchsorted(grid.levels, grid.points).astype(np.float32)
     positions = (np.arange(most**grid.width)[:, None] // most ** np.arange(grid.width) % most).astype(np.float32)
     away = (positions**2).sum(1)[:, None] + (points**2).sum(1) - 2 * positions @ points.T
@@ -68,7 +69,8 @@ def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
 @v.instruction(lambda spec: types.NamedUniTuple(types.CPointer(types.int32), 2, Neighbours)(spec))
 def neighbours_of(context, builder, sig, spec):
     """Return the tables of neighbours, which are part of the code."""
-    tables, row = [], sig.args[0].row
+    tables = []
+    row = sig.args[0].row
     for name, numbers in zip(Neighbours._fields, _neighbours(row.grid, row.search.shells), strict=True):
         content = ir.Constant(ir.ArrayType(ir.IntType(8), numbers.nbytes), bytearray(numbers.tobytes()))
         tables.append(builder.bitcast(constant_array(builder, content, name), ir.IntType(32).as_pointer()))
@@ -85,14 +87,18 @@ def room_for_part():
 @njit
 def quantize_points(spec, group, numbers):
     """Write the numbers of blocks."""
-    scales, zero, part = v.scratch(SUBS, types.float32), v.full(0.0, F32), room_for_part()
-    mean, most = spread(spec, group), zero
+    scales = v.scratch(SUBS, types.float32)
+    zero = v.full(0.0, F32)
+    part = room_for_part()
+    mean = spread(spec, group)
+    most = zero
     for j in range(spec.size // spec.sub):
         weigh(spec, group, j * spec.sub, spec.sub, mean, part.w)
         signs = v.advance(numbers.signs, j * (spec.sub // 8) * LANES)
         largest = _magnitudes(spec, v.advance(group.x, j * spec.sub * LANES), part, signs)
         scale = _fit_points(spec, part, largest)
-        is_zero, turned = largest < v.constant(spec.tiny, zero), scale < zero
+        is_zero = largest < v.constant(spec.tiny, zero)
+        turned = scale < zero
         scale = v.select(is_zero, zero, v.select(turned, -scale, scale))
         _store_codes(spec, part, is_zero, v.advance(numbers.codes, j * (spec.sub // spec.width) * LANES))
         _turn_signs(spec, is_zero, turned, signs)
@@ -119,18 +125,23 @@ def _magnitudes(spec, x, part, signs):
 
     Where signs are seven, of an odd number of minus signs that of the least weighted square is turned.
     """
-    zero, one = v.full(0.0, F32), v.full(1, I32)
+    zero = v.full(0.0, F32)
+    one = v.full(1, I32)
     largest = v.full(-_INFINITY, F32)
     for k in range(0, spec.sub, 8):
         minus = none = v.full(0, I32)
-        least, place = v.full(_INFINITY, F32), none
+        least = v.full(_INFINITY, F32)
+        place = none
         for i in range(8):
             at = (k + i) * LANES
-            value, w = v.load(x, at, F32), v.load(part.w, at, F32)
-            is_minus, square = ~(value >= zero), w * value * value
+            value = v.load(x, at, F32)
+            w = v.load(part.w, at, F32)
+            is_minus = ~(value >= zero)
+            square = w * value * value
             minus = minus ^ v.select(is_minus, v.full(1 << i, I32), none)
             less = square < least
-            least, place = v.select(less, square, least), v.select(less, v.full(i, I32), place)
+            least = v.select(less, square, least)
+            place = v.select(less, v.full(i, I32), place)
             v.store(part.x, at, v.select(is_minus, -value, value))
             v.store(part.roots, at, v.sqrt(w))
         odd = _is_odd(spec, minus)
@@ -181,9 +192,14 @@ def _store_codes(spec, part, is_zero, codes):
 @njit
 def _fit_points(spec, part, largest):
     """Write the points of sub-blocks, and return their scales."""
-    zero, none = v.full(0.0, F32), v.full(0, I32)
-    codes, steps, off = spec.sub // spec.width * LANES, 2 * spec.levels - 1, v.full(_OFF, I32)
-    scale, best, one = largest / v.constant(steps, zero), zero, v.constant(1, zero)
+    zero = v.full(0.0, F32)
+    none = v.full(0, I32)
+    codes = spec.sub // spec.width * LANES
+    steps = 2 * spec.levels - 1
+    off = v.full(_OFF, I32)
+    scale = largest / v.constant(steps, zero)
+    best = zero
+    one = v.constant(1, zero)
     for k in range(0, codes, LANES):
         v.store(part.chosen, k, v.select(spec.takes_all_again, off, none))
     for n in range(-spec.last, spec.last + 1):
@@ -191,7 +207,8 @@ def _fit_points(spec, part, largest):
         inverse = (v.constant(steps, zero) + more) / largest
         _take_points(spec, part, inverse, one / inverse)
         sum_xq, sum_q2 = _point_sums(spec, part, part.tried)
-        better, fitted = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2), sum_xq / sum_q2
+        better = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2)
+        fitted = sum_xq / sum_q2
         scale, best = chosen_of(better, (fitted, fitted * sum_xq), (scale, best))
         for k in range(0, codes, LANES):
             v.store(part.chosen, k, v.select(better, v.load(part.tried, k, I32), v.load(part.chosen, k, I32)))
@@ -213,7 +230,8 @@ def _fit_points(spec, part, largest):
 @njit
 def _point_sums(spec, part, points):
     """Return the weighted sums of products of values and points, and of squares of points."""
-    width, bits = spec.width, spec.level_bits
+    width = spec.width
+    bits = spec.level_bits
     sum_xq = sum_q2 = v.full(0.0, F32)
     for k in range(spec.sub // width):
         point = v.load(points, k * LANES, I32)
@@ -229,8 +247,11 @@ def _point_sums(spec, part, points):
 @njit
 def _take_points(spec, part, inverse, step):
     """Write the points that values are nearest to, of neighbours of where they are in units of a scale."""
-    width, most, table = spec.width, spec.levels, neighbours_of(spec)
-    places, steps = v.scratch(LANES, types.int32), v.scratch(LANES, types.float32)
+    width = spec.width
+    most = spec.levels
+    table = neighbours_of(spec)
+    places = v.scratch(LANES, types.int32)
+    steps = v.scratch(LANES, types.float32)
     v.store(steps, 0, step)
     for k in range(spec.sub // width):
         x = v.advance(part.x, k * width * LANES)
@@ -256,12 +277,16 @@ def _nearest_point(spec, points, start, stop, own):
     An error is a sum, each term of which is one of few for each coordinate: those are computed, and looked up.
     """
     x, roots, step = own
-    bits, lanes, beyond = spec.level_bits, v.ramp(I32), v.full(_INFINITY, F32)
+    bits = spec.level_bits
+    lanes = v.ramp(I32)
+    beyond = v.full(_INFINITY, F32)
     level = lanes & v.constant((1 << bits) - 1, lanes)
     levels = v.full(step, F32) * v.convert(level + level + v.constant(1, level), types.float32)
-    best, point = _INFINITY, points[start]
+    best = _INFINITY
+    point = points[start]
     for n in range(start, stop, LANES):
-        these, error = v.load(points, n, I32), v.full(0.0, F32)
+        these = v.load(points, n, I32)
+        error = v.full(0.0, F32)
         for i in range(spec.width):
             miss = levels - v.full(x[i * LANES], F32)
             terms = v.full(roots[i * LANES], F32) * miss * miss
@@ -269,5 +294,6 @@ def _nearest_point(spec, points, start, stop, own):
         error = v.select(lanes < v.full(stop - n, I32), error, beyond)
         least = v.reduce_min(error)
         if least < best:
-            best, point = least, points[n + v.first_lane(error == v.full(least, F32))]
+            best = least
+            point = points[n + v.first_lane(error == v.full(least, F32))]
     return point

@@ -18,7 +18,8 @@ from fastq.kernels.ggml.spec import GROUP, is_special, values_from
 from fastq.kernels.ggml.weights import BlockGroup
 from fastq.kernels.status import HAS_INFINITE_RANGE
 
-_LINE, _HALVES = v.Vec(types.uint8, v.LINE), v.Vec(types.uint16, LANES)
+_LINE = v.Vec(types.uint8, v.LINE)
+_HALVES = v.Vec(types.uint16, LANES)
 _ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
 _RESULTS = _ROOM + v.LINE  # bytes of a group, the last ones of which are written as whole Vecs
 
@@ -31,9 +32,12 @@ def quantize_groups(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports blocks without finite parameters."""
     src = v.advance(operands.src, -units.origin * spec.size)
     dst = v.advance(operands.dst, -units.origin * spec.nbytes)
-    x, importance = v.scratch(VALUES, types.float32), v.scratch(VALUES, types.float32)
-    offsets, means = v.scratch(LANES, types.int64), v.scratch(LANES, types.float32)
-    rows, results = v.scratch(_ROOM, types.uint8), v.scratch(_RESULTS, types.uint8)
+    x = v.scratch(VALUES, types.float32)
+    importance = v.scratch(VALUES, types.float32)
+    offsets = v.scratch(LANES, types.int64)
+    means = v.scratch(LANES, types.float32)
+    rows = v.scratch(_ROOM, types.uint8)
+    results = v.scratch(_RESULTS, types.uint8)
     numbers = BlockNumbers(
         v.scratch(SUBS, types.uint16),
         v.scratch(LANES, types.uint16),
@@ -42,7 +46,9 @@ def quantize_groups(spec, operands, args, units):
         v.scratch(PART, types.uint8),
         v.scratch(VALUES, spec.code),
     )
-    p, row, refused = units.start, -1, False
+    p = units.start
+    row = -1
+    refused = False
     while p < units.stop:
         blocks = min(units.stop - p, GROUP)
         for k in range(LANES):  # those that there are not are like the last one
@@ -112,7 +118,8 @@ def _load_importance(spec, operands, args, p, blocks, context):
     row, src, offsets, importance, means = context
     for k in range(LANES):
         block = p + min(k, blocks - 1)
-        this, place = block // args.length, block % args.length
+        this = block // args.length
+        place = block % args.length
         if spec.of_rows:
             if this == row:
                 means[k] = means[(k - 1) % LANES]
@@ -130,7 +137,8 @@ def _load_importance(spec, operands, args, p, blocks, context):
 @njit
 def mean_square(spec, src, blocks):
     """Mean square of a row, its sum taken in order."""
-    total, few = v.convert(0, types.float32), v.scratch(LANES, types.float32)
+    total = v.convert(0, types.float32)
+    few = v.scratch(LANES, types.float32)
     for i in range(0, blocks * spec.size, LANES):
         value = values_from(spec, src, i, F32)
         v.store(few, 0, value * value)

@@ -67,7 +67,8 @@ def first_largest(x, count):
     for i in range(count):
         value = v.load(x, i * LANES, F32)
         above = v.absolute(value) > size
-        largest, size = v.select(above, value, largest), v.select(above, v.absolute(value), size)
+        largest = v.select(above, value, largest)
+        size = v.select(above, v.absolute(value), size)
     return largest, size
 
 
@@ -151,7 +152,8 @@ def _weighted_sums(x, w, count):
     sum_x = sum_w * v.load(x, 0, F32)
     for i in range(1, count):
         u = v.load(w, i * LANES, F32)
-        sum_w, sum_x = sum_w + u, sum_x + u * v.load(x, i * LANES, F32)
+        sum_w = sum_w + u
+        sum_x = sum_x + u * v.load(x, i * LANES, F32)
     return sum_w, sum_x
 
 
@@ -165,7 +167,9 @@ def _is_wild(inverse, low, bottom, high, flat):
 @njit
 def _first_error(x, w, count, steps, inverse, scale, low, wild, squared):
     """Error of the codes of the whole range."""
-    zero, most, error = v.full(0.0, F32), v.full(steps, F32), v.full(0.0, F32)
+    zero = v.full(0.0, F32)
+    most = v.full(steps, F32)
+    error = v.full(0.0, F32)
     for i in range(count):
         value = v.load(x, i * LANES, F32)
         code = nearest_within(inverse * (value - low), zero, most, wild)
@@ -176,7 +180,8 @@ def _first_error(x, w, count, steps, inverse, scale, low, wild, squared):
 @njit
 def _sums(x, w, codes, count, steps, inverse, low, wild):
     """Take codes, and their weighted sums: of codes, of their squares, and of their products with values."""
-    zero, most = v.full(0.0, F32), v.full(steps, F32)
+    zero = v.full(0.0, F32)
+    most = v.full(steps, F32)
     sum_l = sum_l2 = sum_xl = zero
     for i in range(count):
         value = v.load(x, i * LANES, F32)
@@ -272,7 +277,9 @@ def fit_signed_in_turn(x, codes, count, steps):
     Weights are squares. Each step waits for the one before, so two sub-blocks are worked on at a time. Blocks in which
     no code has changed are not changed by another round either, so rounds end with the last of all.
     """
-    zero, least, most = v.full(0.0, TWO), v.full(-steps, TWO), v.full(steps - 1, TWO)
+    zero = v.full(0.0, TWO)
+    least = v.full(-steps, TWO)
+    most = v.full(steps - 1, TWO)
     (first, first_size), (second, second_size) = (
         first_largest(x, count),
         first_largest(v.advance(x, count * LANES), count),
@@ -289,14 +296,17 @@ def fit_signed_in_turn(x, codes, count, steps):
     for _ in range(5):
         changed = zero > zero
         for i in range(count):
-            value, code = load_two(x, i, count), load_two(codes, i, count)
-            weight, product = value * value, value * value * value
+            value = load_two(x, i, count)
+            code = load_two(codes, i, count)
+            weight = value * value
+            product = value * value * value
             xl = sum_xl - product * code
             l2 = sum_l2 - weight * code * code
             position = value * l2 / xl
             wild = v.any_lane(~(v.absolute(position) < v.constant(_MOST_EXACT, zero)))
             new = nearest_within(position, least, most, wild)
-            new_xl, new_l2 = xl + product * new, l2 + weight * new * new
+            new_xl = xl + product * new
+            new_l2 = l2 + weight * new * new
             better = (xl > zero) & (new != code) & (new_l2 > zero)
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
             store_two(codes, i, count, v.select(better, new, code))
@@ -330,14 +340,16 @@ def store_two(x, i, count, value):
 @njit
 def fit_positive(x, w, codes, count, steps):
     """Fit a scale for numbers that are not negative, and write their codes as floats: bytes, mostly 0..steps."""
-    zero, most = v.full(0.0, F32), v.full(steps, I32)
+    zero = v.full(0.0, F32)
+    most = v.full(steps, I32)
     largest = zero
     for i in range(count):
         largest = v.maximum(largest, v.load(x, i * LANES, F32))
     chosen = _best_inverse(x, w, count, steps, largest)
     sum_xl = sum_l2 = zero
     for i in range(count):
-        value, weight = v.load(x, i * LANES, F32), v.load(w, i * LANES, F32)
+        value = v.load(x, i * LANES, F32)
+        weight = v.load(w, i * LANES, F32)
         code = v.minimum(nearest(chosen * value), most)
         number = v.convert(code, types.float32)
         v.store(codes, i * LANES, v.convert(code & v.constant(0xFF, code), types.float32))
@@ -346,12 +358,15 @@ def fit_positive(x, w, codes, count, steps):
     for _ in range(5):
         changed = zero > zero
         for i in range(count):
-            value, weight, code = v.load(x, i * LANES, F32), v.load(w, i * LANES, F32), v.load(codes, i * LANES, F32)
+            value = v.load(x, i * LANES, F32)
+            weight = v.load(w, i * LANES, F32)
+            code = v.load(codes, i * LANES, F32)
             xl = sum_xl - weight * value * code
             l2 = sum_l2 - weight * code * code
             whole = v.minimum(nearest(value * l2 / xl), most)
             new = v.convert(whole, types.float32)
-            new_xl, new_l2 = xl + weight * value * new, l2 + weight * new * new
+            new_xl = xl + weight * value * new
+            new_l2 = l2 + weight * new * new
             better = (xl > zero) & (l2 > zero) & (new != code)
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
             byte = v.convert(whole & v.constant(0xFF, whole), types.float32)
@@ -369,9 +384,11 @@ def fit_positive(x, w, codes, count, steps):
 @njit
 def _best_inverse(x, w, count, steps, largest):
     """Return the inverse of the scale of least error, the largest number having a code near the last one."""
-    zero, most = v.full(0.0, F32), v.full(steps, I32)
+    zero = v.full(0.0, F32)
+    most = v.full(steps, I32)
     chosen = v.constant(steps, zero) / largest
-    best, scale = zero, v.constant(1, zero) / chosen
+    best = zero
+    scale = v.constant(1, zero) / chosen
     for i in range(count):
         value = v.load(x, i * LANES, F32)
         code = nearest(chosen * value)
@@ -380,7 +397,8 @@ def _best_inverse(x, w, count, steps, largest):
     for n in range(-4, 5):
         if n != 0:
             inverse = (v.constant(0.1, zero) * v.convert(n, types.float32) + v.constant(steps, zero)) / largest
-            scale, error = v.constant(1, zero) / inverse, zero
+            scale = v.constant(1, zero) / inverse
+            error = zero
             for i in range(count):
                 value = v.load(x, i * LANES, F32)
                 miss = value - scale * v.convert(v.minimum(nearest(inverse * value), most), types.float32)

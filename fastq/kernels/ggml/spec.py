@@ -29,7 +29,11 @@ class BlockSpec(Constants):
 
     def __post_init__(self) -> None:
         row = self.row
-        self.nbytes, self.size, self.sub, self.bits, self.of_rows = row.nbytes, row.size, row.sub, row.bits, row.of_rows
+        self.nbytes = row.nbytes
+        self.size = row.size
+        self.sub = row.sub
+        self.bits = row.bits
+        self.of_rows = row.of_rows
         self.in_turn = row.bits == 3 and not self.weighted
         self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
         self.code = types.uint16 if row.bits > 8 else types.uint8
@@ -40,8 +44,12 @@ class BlockSpec(Constants):
         super().__post_init__()
 
     def _search_points(self, grid: Grid, search: PointSearch) -> None:
-        self.last, self.delta, self.tiny, self.raised = search.last, search.delta, search.tiny, search.raised
-        self.takes_all_again, self.of_mean = search.takes_all_again, 0.0 if self.weighted else search.of_mean
+        self.last = search.last
+        self.delta = search.delta
+        self.tiny = search.tiny
+        self.raised = search.raised
+        self.takes_all_again = search.takes_all_again
+        self.of_mean = 0.0 if self.weighted else search.of_mean
         self.width, self.levels, self.sign_bits = grid.width, len(grid.levels), self.row.width("signs")
         self.level_bits = (self.levels - 1).bit_length()
 

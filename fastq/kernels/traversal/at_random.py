@@ -22,15 +22,19 @@ def in_pieces(run: Callable[..., Any]):
 
     @njit
     def run_pieces(kernel, operands, args, units):
-        numbers, i, status = v.scratch(_ROOM, types.int16), units.start, 0
-        size, piece = _unit_size(kernel), _piece(kernel, args)
+        numbers = v.scratch(_ROOM, types.int16)
+        i = units.start
+        status = 0
+        size = _unit_size(kernel)
+        piece = _piece(kernel, args)
         end = i + _to_line(kernel, operands, units) + piece
         while i < units.stop:
             end = min(end, units.stop)
             draw(numbers, operands.noise, i * size, end * size)
             drawn = _with_numbers(operands, v.advance(numbers, -i * size))
             status |= run(kernel, drawn, args, Units(units.origin, i, end, units.slot))
-            i, end = end, end + piece
+            i = end
+            end = end + piece
         return status
 
     return run_pieces

@@ -30,12 +30,21 @@ def blocks(spec, operands, args, units):
     before the values of these: a CPU does one while it waits for the divisions of the other.
     """
     operands = rebase(operands, args, units)
-    src, dst, scale = operands.src, operands.dst, operands.scale
-    n, size = v.count(compute_lanes(spec, scale, 1)), v.count(block_lanes(spec, src))
-    now, following = v.scratch(PREPARED, compute_type(spec, scale)), v.scratch(PREPARED, compute_type(spec, scale))
-    streaming, args = streams_if(spec, dst, args.streaming), without_streaming(args)
+    src = operands.src
+    dst = operands.dst
+    scale = operands.scale
+    n = v.count(compute_lanes(spec, scale, 1))
+    size = v.count(block_lanes(spec, src))
+    now = v.scratch(PREPARED, compute_type(spec, scale))
+    following = v.scratch(PREPARED, compute_type(spec, scale))
+    streaming = streams_if(spec, dst, args.streaming)
+    args = without_streaming(args)
     stage = stage_at(v.scratch(_STAGED, types.uint8), v.advance(dst, units.start * size))
-    p, stop, status, ready, out = units.start, units.stop, 0, False, operands
+    p = units.start
+    stop = units.stop
+    status = 0
+    ready = False
+    out = operands
     if p <= stop - n:
         ready, status = _prepare_blocks(spec, operands, args, p, now)
     while p <= stop - n:
@@ -128,8 +137,11 @@ def _prepare_blocks(spec, operands, args, p, memory):
 @njit
 def _convert_blocks(spec, operands, p, memory):
     """Convert the values of blocks from p on by the prepared scales in memory."""
-    src, dst, scale = operands.src, operands.dst, operands.scale
-    vec, n = block_lanes(spec, src), v.count(compute_lanes(spec, scale, 1))
+    src = operands.src
+    dst = operands.dst
+    scale = operands.scale
+    vec = block_lanes(spec, src)
+    n = v.count(compute_lanes(spec, scale, 1))
     # at least the blocks whose ranges are taken next, as those of the blocks from p + n on have been: decision D21
     ahead = max(2 * n * v.count(vec), prefetch_ahead())
     for k in range(n):

@@ -54,21 +54,31 @@ def columns(spec, operands, args, units):
     page = v.advance(memory, -v.address_of(memory) % _PAGE)
     room = page, v.advance(page, _ROOM)
     operands = body.rebase(operands, args, units)
-    i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
+    i = units.start
+    stop = units.stop
+    status = 0
+    most = args.repeat * args.inner
     row = i // args.inner
     first = row * args.inner
     while i < stop:  # outer indices; the divisions for each take as long as a row of 24 elements
-        p, alike, left = _first_parameter(args, row) + first, rows_alike(args, row), args.length - row % args.length
+        p = _first_parameter(args, row) + first
+        alike = rows_alike(args, row)
+        left = args.length - row % args.length
         while left > 0 and i < stop:  # rows with the same parameters, from element `first` and parameter p on
             last = min(first + alike * args.inner, stop)
-            rows, width = args.repeat, most
+            rows = args.repeat
+            width = most
             if last - first < most:
                 rows = -(-(last - first) // args.inner)
                 width = rows * args.inner
             beside = side_by_side(spec, operands, args, p, rows, room)
             status |= _visit_rows(spec, beside, args, (p if args.repeat == 1 else 0) - first, i, first, last, width)
             merge_rows(operands, args, p, rows, beside)
-            i, first, p, row, left = last, last, p + args.inner, row + alike, left - alike
+            i = last
+            first = last
+            p = p + args.inner
+            row = row + alike
+            left = left - alike
             alike = min(args.block, left)
     return status
 
@@ -79,15 +89,18 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 
     The row of i begins at `first`, and element j of it has parameter p + j.
     """
-    end, status = first + width, 0
+    end = first + width
+    status = 0
     while i < last:
         rows = rows_at_a_time(spec, operands, args, last - i, end - i)
         if rows > 1 and end - i == width:
             status |= status_of(visit_group(spec, operands, args, p, i, end, width), False)
         else:
-            rows, end = 1, min(end, last)
+            rows = 1
+            end = min(end, last)
             status |= visit(spec, operands, args, p, i, end)
-        i, end = end + (rows - 1) * width, end + rows * width
+        i = end + (rows - 1) * width
+        end = end + rows * width
         p -= rows * width
     return status
 
@@ -132,7 +145,9 @@ def _parameters_side_by_side(operands, args, p, rows, room):
 @njit
 def _repeat(src, room, n, rows):
     """Store the n elements of src `rows` times in succession; up to `_COPIED` more may be written after them."""
-    vec, at, dst = _copied(src), src, v.cast_pointer(room, v.dtype_of(src))
+    vec = _copied(src)
+    at = src
+    dst = v.cast_pointer(room, v.dtype_of(src))
     if _reads_next_page(src, n):
         for k in range(n):
             dst[k] = src[k]
@@ -154,7 +169,8 @@ def _reads_next_page(where, n):
     That page may be unmapped.
     """
     size = v.bits_of(where) // 8
-    end, whole = v.address_of(where) + n * size, v.address_of(where) + -(-n // _COPIED) * _COPIED * size
+    end = v.address_of(where) + n * size
+    whole = v.address_of(where) + -(-n // _COPIED) * _COPIED * size
     return (end - 1) // _PAGE != (whole - 1) // _PAGE
 
 
@@ -175,12 +191,16 @@ def merge_rows(operands, args, p, rows, beside):
 def _merge_rows(operands, args, p, rows, beside):
     if args.repeat == 1:
         return
-    n, half, one, vec = args.inner, rows // 2, v.dtype_of(operands[1]), _copied(operands[1])
+    n = args.inner
+    half = rows // 2
+    one = v.dtype_of(operands[1])
+    vec = _copied(operands[1])
     while rows == 2 * half and half * n % _COPIED == 0:
         for k in range(0, half * n, _COPIED):
             both = body.load_state(beside, half * n + k, vec), body.load_state(beside, k, vec)
             body.save_state(beside, k, body.merge_states(operands, *both))
-        rows, half = half, half // 2
+        rows = half
+        half = half // 2
     for k in range(0, n, _COPIED):
         state = body.load_state(beside, k, vec)
         for row in range(1, rows):
@@ -212,10 +232,14 @@ def rows_alike(args, row):
 @njit
 def column_ranges(spec, operands, args, units):
     """Visit columns start..stop of every row; src and dst hold all elements."""
-    operands, status, row = body.rebase(operands, args, units), 0, 0
+    operands = body.rebase(operands, args, units)
+    status = 0
+    row = 0
     start, stop = units.start, units.stop
     while row < args.outer * args.length:
-        p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
+        p = _first_parameter(args, row)
+        i = row * args.inner + start
+        end = row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, rows_alike(args, row) * (stop - start), stop - start)
         if rows > 1:
             status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner), False)
@@ -235,7 +259,8 @@ def visit(spec, operands, args, p, i, end):
 def _visit_row(spec, operands, args, p, i, end):
     """Visit i..end in registers, the last of which may overlap the one before; return the status."""
     vec = register_lanes(operands)
-    n, quarter = v.count(vec), quarter_lanes(operands, vec)
+    n = v.count(vec)
+    quarter = quarter_lanes(operands, vec)
     if end - i < v.count(quarter):
         return _visit_few(spec, operands, args, p, i, end, fewest_lanes(operands))
     if end - i < n:
@@ -312,9 +337,12 @@ def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = body.rebase(operands, args, units)
     vec = v.lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
-    quarter, few, n = quarter_lanes(operands, vec), fewest_lanes(operands), v.count(vec)
+    quarter = quarter_lanes(operands, vec)
+    few = fewest_lanes(operands)
+    n = v.count(vec)
     across = (args.inner + n - 1) // n
-    infinite, nan = False, False
+    infinite = False
+    nan = False
     for unit in range(units.start, units.stop):
         p = unit // across
         outer = p // args.blocks
@@ -328,18 +356,21 @@ def block_columns(spec, operands, args, units):
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
         else:
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
-        nan, infinite = nan | found[0], infinite | found[1]
+        nan = nan | found[0]
+        infinite = infinite | found[1]
     return status_of(nan, infinite)
 
 
 @njit
 def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
     """Quantize the columns up to `end`, as many at a time as `vec` has lanes; the last ones may be done twice."""
-    nan, infinite = False, False
+    nan = False
+    infinite = False
     while column < end:
         column = min(column, end - v.count(vec))
         found = _quantize_columns(spec, operands, args, p, first, rows, column, vec)
-        nan, infinite = nan | found[0], infinite | found[1]
+        nan = nan | found[0]
+        infinite = infinite | found[1]
         column += v.count(vec)
     return nan, infinite
 
@@ -364,14 +395,16 @@ def _store_either(dst, i, y, streaming):
 
 @njit
 def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
-    src, dst = operands.src, operands.dst
+    src = operands.src
+    dst = operands.dst
     i = first * args.inner + column
     x = load_store.load_elements(src, i, vec)
     los, his = first_min_max(x)
     nans = parameter_nan_mask(spec, x)
     for _ in range(rows):
         x = load_store.load_elements(src, i, vec)
-        los, his = v.minimum(x, los), v.maximum(x, his)
+        los = v.minimum(x, los)
+        his = v.maximum(x, his)
         nans = nans | parameter_nan_mask(spec, x)
         i += args.inner
     los, his = parameters.count_nan_as_zero(spec, los, his, nans)
@@ -410,7 +443,8 @@ def many_ranges(spec, operands, args, units):
 
     It takes twice as long to compile: decision D39.
     """
-    vec, few = register_lanes(operands), fewest_lanes(operands)
+    vec = register_lanes(operands)
+    few = fewest_lanes(operands)
     whole = units.stop - (units.stop - units.start) % v.count(vec)
     infinite = _convert_ranges(spec, operands, args, units.start, whole, vec)
     return status_of(False, infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))

@@ -36,8 +36,13 @@ def _shared(operands):
 def elements(spec, operands, args, units):
     """Write the results of elements start..stop; src and dst hold those from `origin` on."""
     operands = rebase(operands, args, units)
-    src, dst, i, stop, status = operands.src, operands.dst, units.start, units.stop, 0
-    context, vec = (spec, operands, args, _shared(operands)), register_lanes(operands)
+    src = operands.src
+    dst = operands.dst
+    i = units.start
+    stop = units.stop
+    status = 0
+    context = (spec, operands, args, _shared(operands))
+    vec = register_lanes(operands)
     if args.streaming:
         i, status = _stream_lines(spec, context, src, dst, i, stop, vec)
     while i <= stop - v.count(vec):

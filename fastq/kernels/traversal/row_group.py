@@ -50,7 +50,8 @@ def visit_group(spec, operands, args, p, i, end, step):
 
 @njit
 def _visit(spec, operands, args, p, i, end, step):
-    vec, nan = register_lanes(operands), False
+    vec = register_lanes(operands)
+    nan = False
     while i < end:
         i = min(i, end - v.count(vec))
         nan |= v.any_lane(_piece(spec, operands, args, p, i, vec, step))
@@ -65,7 +66,8 @@ def _piece(spec, operands, args, p, i, vec, step):
         prefetch_lanes(operands.src, i + r * step + prefetch_ahead() // GROUP, vec)
     if not reduction_of(operands):
         return _by_parameters(spec, operands, args, p, i, vec, step)
-    state, nans = load_state(operands, p + i, vec), False
+    state = load_state(operands, p + i, vec)
+    nans = False
     for r in range(0, GROUP, 2):
         k = i + r * step
         x, y = load_elements(operands.src, k, vec), load_elements(operands.src, k + step, vec)

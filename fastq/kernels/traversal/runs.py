@@ -34,7 +34,9 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
     if not args.staging:
         return _visit_runs(spec, operands, args, start, stop)
     dst = operands.dst
-    piece, i, status = _piece(spec, dst, args), start, 0
+    piece = _piece(spec, dst, args)
+    i = start
+    status = 0
     stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, start))
     while i < stop:
         end = min(i + piece, stop)
@@ -57,25 +59,31 @@ def _piece(spec, dst, args):
 
 @njit
 def _visit_runs(spec, operands, args, start, stop):
-    i, status = start, 0
+    i = start
+    status = 0
     while i < stop:
         outer = i // args.length
         first = outer * args.length
         block = (i - first) // args.block
         p = (outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block
         # kept is where a row ends, not how many blocks it has left: with that, minima of bytes took 3.5 times as long
-        row_end, end = first + args.length, first + (block + 1) * args.block
+        row_end = first + args.length
+        end = first + (block + 1) * args.block
         limit = min(first + (args.kept - outer % args.kept) * args.length, stop)  # so far parameters follow each other
         again = p  # where it may pay to take short runs together again: not at once after some of which one refused
         while i < limit:
             end = min(end, row_end, limit)
             if p >= again and end - i == args.block:
                 done, i, row_end, reported = visit_batch(spec, operands, args, p, i, row_end, limit)
-                p, end, status = p + done, i + args.block, status | reported
+                p = p + done
+                end = i + args.block
+                status = status | reported
                 again = p + batch_size(spec, operands)
                 if done:
                     continue
             status |= visit_run(spec, operands, args, p, i, end)
-            i, end, p = end, end + args.block, p + 1
+            i = end
+            end = end + args.block
+            p = p + 1
             row_end = next_row_end(args, i, row_end)
     return status

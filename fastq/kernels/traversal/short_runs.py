@@ -18,8 +18,12 @@ _ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero 
 @njit
 def short_runs(spec, operands, args, units):
     """Visit elements start..stop, `args.repeat` runs at a time as a row of columns, by parameters of each element."""
-    operands, room = rebase(operands, args, units), (v.scratch(_ROOM, types.uint8), v.scratch(_ROOM, types.uint8))
-    i, stop, size, status = units.start, units.stop, args.block, 0
+    operands = rebase(operands, args, units)
+    room = (v.scratch(_ROOM, types.uint8), v.scratch(_ROOM, types.uint8))
+    i = units.start
+    stop = units.stop
+    size = args.block
+    status = 0
     while i < stop:
         run = i // size
         first = run * size
@@ -34,7 +38,8 @@ def short_runs(spec, operands, args, units):
 def _spread(operands, size, p, many, room):
     """Return operands with the parameters of `many` runs from p on, each repeated for all elements of its run."""
     scale, zero_point = parameter_bits(operands)
-    scales, zero_points = v.cast_pointer(room[0], v.dtype_of(scale)), v.cast_pointer(room[1], v.dtype_of(zero_point))
+    scales = v.cast_pointer(room[0], v.dtype_of(scale))
+    zero_points = v.cast_pointer(room[1], v.dtype_of(zero_point))
     for k in range(many):  # what is written too much, the next run writes over
         v.store(scales, k * size, v.full(scale[p + k], _spread_lanes(scale)))
         v.store(zero_points, k * size, v.full(zero_point[p + k], _spread_lanes(zero_point)))

@@ -102,7 +102,8 @@ def stream_by_lines(piece: Callable[..., Any]):
 # Granules that follow each other become one store of a line on their way to memory. They begin where arrays do, 16
 # bytes after a line, so what is loaded from the stack is what one store wrote: a load of two stores waits for both
 # (decision D13)
-_LINE, _GRANULE = v.Vec(types.uint8, v.LINE), v.Vec(types.uint8, v.GRANULE)
+_LINE = v.Vec(types.uint8, v.LINE)
+_GRANULE = v.Vec(types.uint8, v.GRANULE)
 FLUSH_BYTES = 16 * v.LINE  # bytes that are written at a time
 
 
@@ -132,7 +133,10 @@ def write_pointer(stage):
 @njit
 def flush(stage, added):
     """Write whole granules, after `added` bytes, at least one, were written to `write_pointer`; return what is left."""
-    memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + added
+    memory = stage.memory
+    target = stage.target
+    first = stage.first
+    filled = stage.filled + added
     k = 0
     if first > 0:  # the first granule is not all ours
         v.store(target, first, v.load(memory, first, _GRANULE))

@@ -24,7 +24,7 @@ BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block of the loop over blocks
 COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
 COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 # Elements at most of rows that are taken as one where many have the same parameters, which kernels repeat: see
-# `rows_as_one` in fastq/plan/kernel_call.py, and decision D38
+# `rows_as_one` in fastq/plan/policy.py, and decision D38
 MOST_ROW = 512
 GGUF_GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 

@@ -43,6 +43,8 @@ threadpool.when_changed(plans.clear)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
+# These are functions of fastq/kernels/build.py. They are named, not imported: where machine code came with the package
+# or is on disk, nothing of Numba is imported.
 _kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
 cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
 unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")

@@ -1,4 +1,4 @@
-"""Every threshold of a plan: which loop visits the elements, in which order of axes, and how results are stored.
+"""Every threshold of a plan but the number of threads: which loop, in which order of axes, and how results are stored.
 
 Each function takes a layout and sizes, looks at no array, and returns a choice. The figures behind a threshold are
 those of its decision in docs/decisions.toml, or stand next to its number in `fastq/system/tuning.py`. `threads_for` of

@@ -173,6 +173,7 @@ _UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 # --- the compiled driver ----------------------------------------------------------------------------------------------
 
 
+# `drive` of fastq/engine/runtime/drive.py: named, not imported, since its machine code may be on disk
 _driver = once_made("fastq.engine.runtime.drive", "drive")
 
 

@@ -16,7 +16,7 @@ from fastq.tools.files.containers import TensorSpec
 from fastq.tools.files.pipeline import count_text, some_of
 
 # ends of names of codes: MLX, GPTQ, AWQ, compressed-tensors, torchao, bitsandbytes, quanto, HQQ, gpt-oss, exllama,
-# AQLM, VPTQ, QuIP#, FP-Quant, Flax
+# AQLM, VPTQ, QuIP#, FP-Quant, Flax; parameters also those of TensorRT-LLM
 CODES = (
     r"d?q?weights?|q_weight|weight_q|W_q|kernel|packed|q?data|blocks|codes|quantized|dense_weights|trellis|indices|"
     r"qidxs"
@@ -24,13 +24,13 @@ CODES = (
 # ends of names without which no codes have values: scales, and tables of values
 NEEDED = (
     r"(?:weight_|nested_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
-    r"qscale(?:_weight)?|wscale|absmax|scb|codebooks?|centroids(?:\.weight)?|tables2?|suh"
+    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|centroids(?:\.weight)?|tables2?|suh"
 )
 # ends of names of their other parameters
 OTHERS = (
     r"q?zeros?|zero_points?|q?biases|shift|shape|g_idx|perm|invperm|q_perm|q_invperm|q_groups|nested_absmax|quant_map|"
     r"nested_quant_map|quant_state|bitsandbytes|nf4|fp4|weight_format|comfy_quant|svh|s[uv]|meta|nbits|group_size|"
-    r"act_pre_scale|(?:input|output|act|activation)_scale|scale_input|res_centroids|res_indices|weight_bias|"
+    r"act_pre_scale|(?:input|output|act|activation|smooth)_scale|(?:activation|prequant)_scaling_factor|scale_input|res_centroids|res_indices|weight_bias|"
     r"tune_metadata"
 )
 _JOINED = r"(?:^|[._:/]+)"  # what separates words

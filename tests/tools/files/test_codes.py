@@ -53,6 +53,12 @@ WRITERS = {
     },
     "torchao, float8": {"._weight_qdata": (F8, (32, 64)), "._weight_scale": (f32, (32, 1))},
     "torchao, names of before": {".weight:qdata": (i8, (32, 64)), ".weight:scale": (f32, (32, 1))},
+    "TensorRT-LLM, int8": {".weight": (i8, (32, 64)), ".per_channel_scale": (f32, (32,))},
+    "TensorRT-LLM, float8": {
+        ".weight": (F8, (32, 64)),
+        ".weights_scaling_factor": (f32, (1,)),
+        ".activation_scaling_factor": (f32, (1,)),
+    },
     "float8 by rows": {".weight": (F8, (32, 64)), ".weight_scale": (f32, (32, 1))},
     "float8 in blocks": {".weight": (F8, (32, 64)), ".weight_scale_inv": (f32, (2, 2))},
     "float8, powers of two": {".weight": (F8, (32, 64)), ".scale": (E8M0, (32, 2))},

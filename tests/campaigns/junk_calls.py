@@ -390,11 +390,11 @@ NAMED = {
     "gguf.quantize, imatrix": {"data": ROWS, "qtype": "Q4_0", "imatrix": np.ones(32, np.float32)},
     "layouts.to_tensors": {"q": WEIGHT, "layout": "gptq", "scale_dtype": np.float16, "g_idx": np.arange(64) // 32},
     "layouts.to_tensors, bitsandbytes": {"q": OF_NF4, "layout": "bitsandbytes", "nested": NESTED_OF_ONE},
-    "xarray.bitround": {"ds": DATASET, "keepbits": {"t": 3}, "convention": "netcdf"},
+    "xarray.bitround": {"ds": DATASET, "keepbits": {"t": 3}, "convention": "netcdf", "exclude": ()},
     "xarray.bitround, digits": {"ds": DATASET, "digits": 3},
     "xarray.bitround, max_error": {"ds": DATASET, "max_error": 0.1},
     "xarray.bitround, information": {"ds": DATASET, "information": 0.9, "dim": "x"},
-    "xarray.pack": {"ds": DATASET, "dtype": "int16", "max_error": {"t": 0.1}, "ranges": {"t": (-9.0, 9.0)}}
+    "xarray.pack": {"ds": DATASET, "dtype": "int16", "exclude": (), "max_error": {"t": 0.1}, "ranges": {"t": (-9.0, 9.0)}}
     | {"out_of_range": "clamp"},
     "xarray.pack, like": {"ds": DATASET, "out_of_range": "clamp", "like": PACKED},
     "dask.compare": {"x": LAZY, "q": Q},

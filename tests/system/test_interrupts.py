@@ -213,7 +213,7 @@ def interrupted_in(matches):
     def call(self, *arguments):
         global calls
         result = whole(self, *arguments)
-        calls += self._cfn.__name__ == "LLVMPY_LinkModules"
+        calls += 1
         if matches(self._cfn.__name__, calls):
             interrupt()
         return result
@@ -248,7 +248,7 @@ def test_every_call_of_llvm(tmp_path):
     """
     count, calls = map(int, run(code, setup=NEEDED + LLVM, NUMBA_CACHE_DIR=tmp_path).split())
     assert count in (2, 3)  # a kernel and the driver, and what is imported
-    assert calls > 50
+    assert calls > 200
 
 
 def test_every_import():
@@ -275,9 +275,9 @@ for place in {places}:
 
 
 @pytest.mark.slow("compiles in a process for each call", quick=lambda places: len(range(*places)) == 1)
-@pytest.mark.parametrize("places", [(42, 43), (1, 130)])
-def test_each_link_of_llvm(places, tmp_path):
-    """A link frees the module that it takes, of which Python learns one instruction later."""
+@pytest.mark.parametrize("places", [(42, 43), (1, 430, 3)])
+def test_each_call_of_llvm(places, tmp_path):
+    """A call may take or free a module, of which Python learns one instruction later."""
     code = """
     import shutil, tempfile
     from numba.core import config
@@ -285,7 +285,7 @@ def test_each_link_of_llvm(places, tmp_path):
 
     def attempted(place, attempted=attempted):
         config.CACHE_DIR = tempfile.mkdtemp()
-        interrupted_in(lambda name, count: name == "LLVMPY_LinkModules" and count == place)
+        interrupted_in(lambda name, count: count == place)
         count = attempted()
         shutil.rmtree(config.CACHE_DIR)
         assert count == (place <= calls)

@@ -394,8 +394,8 @@ NAMED = {
     "xarray.bitround, digits": {"ds": DATASET, "digits": 3},
     "xarray.bitround, max_error": {"ds": DATASET, "max_error": 0.1},
     "xarray.bitround, information": {"ds": DATASET, "information": 0.9, "dim": "x"},
-    "xarray.pack": {"ds": DATASET, "dtype": "int16", "exclude": (), "max_error": {"t": 0.1}, "ranges": {"t": (-9.0, 9.0)}}
-    | {"out_of_range": "clamp"},
+    "xarray.pack": {"ds": DATASET, "dtype": "int16", "max_error": {"t": 0.1}, "ranges": {"t": (-9.0, 9.0)}}
+    | {"out_of_range": "clamp", "exclude": ()},
     "xarray.pack, like": {"ds": DATASET, "out_of_range": "clamp", "like": PACKED},
     "dask.compare": {"x": LAZY, "q": Q},
     "dask.requantize": {"acc": da.from_array(SUMS, chunks=2), "multiplier": 0.5, "zero_point": 1, "dtype": "int8"},

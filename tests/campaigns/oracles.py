@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "kernels/body", "dispatch", "operations")]
+sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "kernels/body", "plan", "ops")]
 
 # ruff: noqa: E402 (tests are imported from where they lie)
 import numpy as np

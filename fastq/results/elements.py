@@ -121,9 +121,8 @@ def evaluate(formula: str, terms: dict[str, Any]) -> Array:
                 return compute_type(value_of(argument))
             case ast.Name(name):
                 return terms[name]
-            case ast.Constant(number):
-                return number
-        raise AssertionError(f"{formula!r} has a {type(node).__name__}")
+        assert isinstance(node, ast.Constant)
+        return node.value
 
     return np.asarray(value_of(ast.parse(formula, mode="eval").body))
 

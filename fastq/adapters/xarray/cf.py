@@ -104,7 +104,11 @@ def excluded(ds: Dataset, exclude: Any) -> dict[Any, str]:
     if is_a(exclude, str) or not is_a(exclude, Collection):
         raise TypeError(f"exclude must be a list of names of variables, not {shown(exclude)}")
     for name in exclude:
-        if name not in ds.variables:
+        try:
+            is_known = name in ds.variables
+        except TypeError:  # an array, for example, which can't be a name
+            is_known = False
+        if not is_known:
             near = did_you_mean(name, [each for each in ds.variables if is_a(each, str)], {})
             raise TypeError(f"exclude names {shown(name)}, which is not a variable of ds{near}")
     return dict.fromkeys(exclude, "exclude names it")

@@ -103,10 +103,10 @@ class Names(dict[str, Any]):
             made = lazy.module("ml_dtypes").bfloat16
         elif name == "bits":
             made = np.zeros((n, m // 8), np.uint8)
-        elif name in DTYPES or name in shapes:
-            made = self.filled(shapes.get(name, self.shape), _dtype(DTYPES.get(name, "float32")))
+        elif name in shapes:
+            made = self.filled(shapes[name], np.dtype(np.float32))
         else:
-            raise KeyError(name)
+            made = self.filled(self.shape, _dtype(DTYPES[name]))  # a KeyError for what is no name here
         self[name] = made
         return made
 

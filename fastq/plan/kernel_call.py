@@ -1,4 +1,4 @@
-"""Plan launches by metadata alone: from shapes and dtypes to the loop, its kernel, threads, chunks and tiles."""
+"""Kernels as plans call them: their addresses, their arguments, and the tiles that memory goes through."""
 
 from __future__ import annotations
 

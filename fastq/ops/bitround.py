@@ -84,9 +84,9 @@ def bitround(
     >>> import numpy as np, fastq
     >>> x = np.array([3.14159265, 1000.2, np.nan], np.float32)
     >>> fastq.bitround(x, keepbits=7)
-    array([   3.140625, 1000.      ,        nan], dtype=float32)
+    array([   3.140625, 1000.      ,         nan], dtype=float32)
     >>> fastq.bitround(x, digits=3, out=x)
-    array([   3.140625, 1000.      ,        nan], dtype=float32)
+    array([   3.140625, 1000.      ,         nan], dtype=float32)
     """
     options = (keepbits, digits, max_error, convention)
     types = (type(keepbits), type(digits), type(max_error))

@@ -126,9 +126,9 @@ _MODULES = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "te
 
 
 def _graphs_of_dask() -> ModuleType:
-    from fastq.adapters.dask import graphs
+    from fastq.adapters.dask import dispatch
 
-    return graphs
+    return dispatch
 
 
 def _labels_of_xarray() -> ModuleType:

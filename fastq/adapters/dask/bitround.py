@@ -10,7 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from fastq.adapters.dask import tasks
+from fastq.adapters.dask import in_task
 from fastq.adapters.dask.parts import Parts, blockwise, dtype_in, unmasked
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
@@ -26,9 +26,9 @@ def bitround(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.bitround`."""
     asked = bitrounding.bitround(dtype_in(x, "x"), call.options)
     axes = tuple(range(x.ndim))
-    how: dict[str, Any] = {"asked": tasks.told(call), "dtype": asked.dtype, "token": "bitround"}
+    how: dict[str, Any] = {"asked": in_task.told(call), "dtype": asked.dtype, "token": "bitround"}
     if asked.max_error is None:
-        return blockwise(tasks.computed, axes, x, axes, **how)
+        return blockwise(in_task.computed, axes, x, axes, **how)
     chunks = Parts(x.chunks, ARRAY).result_chunks
     found = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
     return blockwise(_within, axes, x, axes, found.max(), (), request=asked, **how)
@@ -42,7 +42,7 @@ def _largest(x: Array) -> Array:
 def _within(x: Array, found: Any, *, asked: Call, request: bitrounding.BitRounding) -> Any:
     """Round a chunk to the bits that the largest magnitude of all chunks requires."""
     options = asked.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
-    return tasks.computed(x, asked=asked._replace(options=options, types=(int, type(None), type(None))))
+    return in_task.computed(x, asked=asked._replace(options=options, types=(int, type(None), type(None))))
 
 
 def bit_information(call: Call, x: da.Array) -> BitInformation:
@@ -66,11 +66,11 @@ def _first(x: Array, axis: int) -> Array:
 
 def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
-    asked = Call(BIT_INFORMATION, tasks.NOTHING, None, BitPairOptions(axis), (int,), None)
+    asked = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
     x = unmasked(x, "x")
-    found: BitInformation = tasks.computed(x, asked=asked)
+    found: BitInformation = in_task.computed(x, asked=asked)
     if edge is None:
         return found
     across = np.concatenate([x.take([-1], axis), edge], axis)
-    of_edge: BitInformation = tasks.computed(across, asked=asked)
+    of_edge: BitInformation = in_task.computed(across, asked=asked)
     return found + of_edge

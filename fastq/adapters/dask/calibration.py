@@ -11,7 +11,7 @@ import numpy as np
 from dask.core import flatten
 from dask.delayed import delayed
 
-from fastq.adapters.dask import tasks
+from fastq.adapters.dask import in_task
 from fastq.adapters.dask.parts import Parts, blockwise, refuse_masked_meta
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.ops.calibrate import Calibrator, side_by_side
@@ -24,7 +24,7 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     axis = make().axis
     parts = Parts(x.chunks, granularity(axis, 0, x.ndim))
     how = {"adjust_chunks": Parts(x.chunks, ARRAY).result_chunks, "dtype": object, "token": "calibrator"}
-    seen = blockwise(tasks.seen, parts.all_axes, x, parts.all_axes, make=make, **how)
+    seen = blockwise(in_task.seen, parts.all_axes, x, parts.all_axes, make=make, **how)
     if axes := parts.reduced:
         every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
         meta = np.empty((0,) * len(parts.kept), object)

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 
 from fastq import results
-from fastq.adapters.dask import tasks
+from fastq.adapters.dask import in_task
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
 from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.formats.granularity import granularity
@@ -35,7 +35,7 @@ def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
-    codes = codes_of(parts.chunks, params.dtype, tasks.computed, *operands, **told_by_qparams(call, params))
+    codes = codes_of(parts.chunks, params.dtype, in_task.computed, *operands, **told_by_qparams(call, params))
     return without_checks(QuantizedArray, codes, params, x.shape)
 
 
@@ -44,12 +44,12 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
     options = {**told_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
-    return blockwise(tasks.computed, parts.all_axes, *operands, **options)
+    return blockwise(in_task.computed, parts.all_axes, *operands, **options)
 
 
 def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     """Return the parts of a call for tasks; their plans depend on the prepared parameters, not on the caller's."""
-    return {"asked": tasks.told(call, key=params.key), "template": _template(params)}
+    return {"asked": in_task.told(call, key=params.key), "template": _template(params)}
 
 
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
@@ -69,7 +69,7 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
     options = told_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
     if params.dtype.packed and call.shape:
         options["adjust_chunks"] = {parts.all_axes[-1]: parts.chunks[-1]}
-    return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+    return blockwise(in_task.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
 
 
 def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
@@ -128,7 +128,7 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     call, places = with_noise(call, x.chunks)
     asked = _told_placed(call, request, request.qtype)
     of_array = (None, None)
-    return codes_of(parts.chunks, request.qtype, tasks.computed, *operands, *of_array, *places, asked=asked)
+    return codes_of(parts.chunks, request.qtype, in_task.computed, *operands, *of_array, *places, asked=asked)
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
@@ -138,7 +138,7 @@ def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
     parts.check_aligned()
     how = {"asked": _told_placed(call, request, wanted), "token": "dequantize_linear"}
-    return blockwise(tasks.computed, parts.all_axes, *operands, dtype=wanted, **how)
+    return blockwise(in_task.computed, parts.all_axes, *operands, dtype=wanted, **how)
 
 
 def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
@@ -177,15 +177,15 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     parts = Parts(acc.chunks, request.where)
     given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
     operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
-    how = {"zero_point": int(zero_point), "asked": tasks.told(call, dtype=request.qtype, key=None)}
+    how = {"zero_point": int(zero_point), "asked": in_task.told(call, dtype=request.qtype, key=None)}
     options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
-    return blockwise(tasks.requantized, parts.all_axes, acc, parts.all_axes, *operands, **options)
+    return blockwise(in_task.requantized, parts.all_axes, acc, parts.all_axes, *operands, **options)
 
 
 def _told_placed(call: Call, request: Request, dtype: Any) -> Call:
     """Return the parts of a call for tasks, with the axes that the shapes of scales imply."""
     axis = call.options.axis if request.axis is None else request.axis
-    return tasks.told(call, axis=axis, convention=request.coding.row, dtype=dtype)
+    return in_task.told(call, axis=axis, convention=request.coding.row, dtype=dtype)
 
 
 def _reshaped(numbers: Any, parts: Parts) -> Any:

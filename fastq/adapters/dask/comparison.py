@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 
-from fastq.adapters.dask import tasks
-from fastq.adapters.dask.given import codes_by_qparams, told_by_qparams
+from fastq.adapters.dask import in_task
+from fastq.adapters.dask.by_parameters import codes_by_qparams, told_by_qparams
 from fastq.adapters.dask.parts import Chunks, Parts, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
@@ -48,7 +48,7 @@ def compare_values(call: Call, x: da.Array) -> Any:
     q = da.asarray(q)  # which does not take every dtype
     if not any(map(math.isnan, (*x.shape, *q.shape))):
         check_comparable(x.shape, q.shape)
-    return _added_up(x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), asked=tasks.told(call))
+    return _added_up(x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), asked=in_task.told(call))
 
 
 def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
@@ -56,7 +56,7 @@ def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
     parts = Parts(chunks, ARRAY)
     how |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
-    totals = blockwise(tasks.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
+    totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
     return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())
 
 

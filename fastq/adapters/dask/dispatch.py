@@ -7,7 +7,7 @@ from typing import Any
 
 import dask.array as da
 
-from fastq.adapters.dask import bitround, given, measured, ranged
+from fastq.adapters.dask import bitround, by_parameters, by_range, comparison
 from fastq.adapters.dask.parts import refuse_masked_meta
 from fastq.ops.bitround import BIT_INFORMATION, BITROUND
 from fastq.ops.compare import COMPARE_CODES, COMPARE_VALUES
@@ -28,18 +28,18 @@ from fastq.system.arguments import is_a
 
 # the function that makes tasks of a call, for each operation that can work chunk by chunk
 GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
-    QUANTIZE: ranged.quantize,
-    FAKE_QUANTIZE: ranged.fake_quantize,
-    CHOOSE_QPARAMS: ranged.choose_qparams,
-    MINMAX: ranged.minmax,
-    QUANTIZE_WITH_QPARAMS: given.quantize_with_qparams,
-    FAKE_QUANTIZE_WITH_QPARAMS: given.fake_quantize_with_qparams,
-    QUANTIZE_LINEAR: given.quantize_linear,
-    DEQUANTIZE_LINEAR: given.dequantize_linear,
-    DEQUANTIZE: given.dequantize,
-    REQUANTIZE: given.requantize,
-    COMPARE_CODES: measured.compare_codes,
-    COMPARE_VALUES: measured.compare_values,
+    QUANTIZE: by_range.quantize,
+    FAKE_QUANTIZE: by_range.fake_quantize,
+    CHOOSE_QPARAMS: by_range.choose_qparams,
+    MINMAX: by_range.minmax,
+    QUANTIZE_WITH_QPARAMS: by_parameters.quantize_with_qparams,
+    FAKE_QUANTIZE_WITH_QPARAMS: by_parameters.fake_quantize_with_qparams,
+    QUANTIZE_LINEAR: by_parameters.quantize_linear,
+    DEQUANTIZE_LINEAR: by_parameters.dequantize_linear,
+    DEQUANTIZE: by_parameters.dequantize,
+    REQUANTIZE: by_parameters.requantize,
+    COMPARE_CODES: comparison.compare_codes,
+    COMPARE_VALUES: comparison.compare_values,
     BITROUND: bitround.bitround,
     BIT_INFORMATION: bitround.bit_information,
 }

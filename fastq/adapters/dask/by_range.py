@@ -7,7 +7,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from fastq.adapters.dask import given, tasks
+from fastq.adapters.dask import by_parameters, in_task
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled
 from fastq.adapters.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.formats.granularity import Granularity
@@ -28,9 +28,9 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
     request, parts = _request(call, x)
     parts.check_aligned(request.qtype)
     if not parts.within_chunks(request.qtype):
-        return given.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+        return by_parameters.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
     quantized = _in_tasks(call, x, parts)
-    codes = codes_of(parts.chunks, request.qtype, tasks.field, quantized, parts.all_axes, attribute="codes")
+    codes = codes_of(parts.chunks, request.qtype, in_task.field, quantized, parts.all_axes, attribute="codes")
     return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), x.shape)
 
 
@@ -40,7 +40,7 @@ def fake_quantize(call: Call, x: da.Array) -> da.Array:
     parts.check_aligned()
     if parts.within_chunks(request.qtype):
         return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
-    return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+    return by_parameters.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
 
 
 def choose_qparams(call: Call, x: da.Array) -> QParams:
@@ -71,11 +71,11 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
-    how = {"asked": tasks.told(call), "dtype": dtype, "token": call.operation.function}
+    how = {"asked": in_task.told(call), "dtype": dtype, "token": call.operation.function}
     weights = _weights(call, parts)
     if places:
         weights = (*(weights or (None, None)), *(None, None) * 2, *places)
-    return blockwise(tasks.computed, parts.all_axes, x, parts.all_axes, *weights, **how)
+    return blockwise(in_task.computed, parts.all_axes, x, parts.all_axes, *weights, **how)
 
 
 def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
@@ -115,7 +115,7 @@ def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
     index = tuple(range(ends.ndim - 1))
     scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)
     how = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
-    params = blockwise(tasks.params_of, index, ends, (_PAIR, *index), **how)
+    params = blockwise(in_task.params_of, index, ends, (_PAIR, *index), **how)
     return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)
 
 
@@ -124,13 +124,13 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     dtype = native(x.dtype)
     how: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
     how |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": parts.result_chunks}
-    ends = blockwise(tasks.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
+    ends = blockwise(in_task.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
     if not parts.reduced:
         return ends
     axis = tuple(axis + 1 for axis in parts.reduced)
     meta = np.empty((0,) * (1 + len(parts.kept)), dtype)
-    steps = {"combine": tasks.widest, "axis": axis, "dtype": dtype, "meta": meta}
-    return da.reduction(ends, tasks.widest, tasks.widest_of_all, **steps)
+    steps = {"combine": in_task.widest, "axis": axis, "dtype": dtype, "meta": meta}
+    return da.reduction(ends, in_task.widest, in_task.widest_of_all, **steps)
 
 
 def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
@@ -142,5 +142,5 @@ def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
         if (numbers := getattr(like, name)) is not None:
             how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
             index = parts.kept if name != "tensor_scale" else ()
-            found[name] = blockwise(tasks.field, index, made, parts.all_axes, **how)
+            found[name] = blockwise(in_task.field, index, made, parts.all_axes, **how)
     return filled(like, **found)

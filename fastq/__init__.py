@@ -6,7 +6,7 @@ import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fastq.plan import foreign
+from fastq.plan import adapters
 from fastq.system import lazy
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastq.ops.compare import compare
     from fastq.ops.dequantize import dequantize, dequantize_linear
     from fastq.ops.minmax import minmax
-    from fastq.ops.nesting import NestedScale, nest_scale
+    from fastq.ops.nest_scale import NestedScale, nest_scale
     from fastq.ops.packing import binarize, pack, unpack
     from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
     from fastq.ops.requantize import requantize
@@ -110,7 +110,7 @@ _HOMES = {
     "fastq.ops.dequantize": ("dequantize", "dequantize_linear"),
     "fastq.ops.compare": ("compare",),
     "fastq.ops.minmax": ("minmax",),
-    "fastq.ops.nesting": ("NestedScale", "nest_scale"),
+    "fastq.ops.nest_scale": ("NestedScale", "nest_scale"),
     "fastq.ops.packing": ("binarize", "pack", "unpack"),
     "fastq.ops.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
     "fastq.ops.requantize": ("requantize",),
@@ -137,9 +137,9 @@ def _labels_of_xarray() -> ModuleType:
     return labelled
 
 
-foreign.register("dask.array", "Array", _graphs_of_dask)
-foreign.register("xarray", "DataArray", _labels_of_xarray)
-foreign.register("xarray", "Variable", _labels_of_xarray)
+adapters.register("dask.array", "Array", _graphs_of_dask)
+adapters.register("xarray", "DataArray", _labels_of_xarray)
+adapters.register("xarray", "Variable", _labels_of_xarray)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fastq.formats import grids
+from fastq.formats import gguf_grids
 from fastq.formats.gguf_fields import Candidates, Field
-from fastq.formats.grids import Grid
+from fastq.formats.gguf_grids import Grid
 from fastq.system.arguments import as_int, as_str, did_you_mean, shown
 from fastq.system.lazy import cached_property
 
@@ -377,15 +377,15 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
             Candidates(-0.5, 0.1, 15),
         ),
         SuperFormat("Q6_K", 14, _Q6_K),
-        GridFormat("IQ2_XXS", 16, _IQ2_XXS, grids.POINTS_256, 1 / 8),
-        GridFormat("IQ2_XS", 17, _IQ2_XS, grids.POINTS_512, 1 / 8),
-        GridFormat("IQ3_XXS", 18, _IQ3_XXS, grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
-        GridFormat("IQ1_S", 19, _IQ1_S, grids.TERNARY, 1 / 8, shifts=True),
+        GridFormat("IQ2_XXS", 16, _IQ2_XXS, gguf_grids.POINTS_256, 1 / 8),
+        GridFormat("IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8),
+        GridFormat("IQ3_XXS", 18, _IQ3_XXS, gguf_grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
+        GridFormat("IQ1_S", 19, _IQ1_S, gguf_grids.TERNARY, 1 / 8, shifts=True),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16)), trials=_OF_CODEBOOK),
-        GridFormat("IQ3_S", 21, _IQ3_S, grids.QUADS_512, 1.0, search=_IN_IQ3_S, weighted=True),
-        GridFormat("IQ2_S", 22, _IQ2_S, grids.POINTS_1024, 1 / 8, search=_IN_IQ2_S, weighted=True),
+        GridFormat("IQ3_S", 21, _IQ3_S, gguf_grids.QUADS_512, 1.0, search=_IN_IQ3_S, weighted=True),
+        GridFormat("IQ2_S", 22, _IQ2_S, gguf_grids.POINTS_1024, 1 / 8, search=_IN_IQ2_S, weighted=True),
         CodebookFormat("IQ4_XS", 23, _IQ4_XS, trials=_OF_CODEBOOK),
-        GridFormat("IQ1_M", 29, _IQ1_M, grids.TERNARY, 1 / 8, shifts=True),
+        GridFormat("IQ1_M", 29, _IQ1_M, gguf_grids.TERNARY, 1 / 8, shifts=True),
         TernaryFormat("TQ1_0", 34, _TQ1_0, weighted=False),
         TernaryFormat("TQ2_0", 35, _TQ2_0, weighted=False),
         FloatFormat("MXFP4", 39, _MXFP4, "e8m0", weighted=False, trials=(Candidates(-1, 2, 1),)),

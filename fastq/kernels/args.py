@@ -197,7 +197,7 @@ class WeightedOperands(NamedTuple):
     weights: Any
 
 
-@with_body("errors")
+@with_body("compare")
 class ErrorOperands(NamedTuple):
     """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
 

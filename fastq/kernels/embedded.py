@@ -94,7 +94,7 @@ def _check(message: str) -> Any:
 
 @traced
 def check_nan(conversion, found):
-    """Raise the error for NaN in compiled code; `fastq.plan.refusal` has that of calls from Python."""
+    """Raise the error for NaN in compiled code; `fastq.plan.nan_and_infinity` has that of calls from Python."""
     _check(f"{conversion.argument} has NaN; pass nan='zero' to treat them as 0.0")(found ^ True)
 
 

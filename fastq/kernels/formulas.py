@@ -14,7 +14,7 @@ from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.minifloat import in_half
-from fastq.kernels.noise import round_at_random
+from fastq.kernels.stochastic_rounding import round_at_random
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
 HAS_FMA = TARGET.has("fma") or TARGET.is_arm

@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels import ranges
+from fastq.kernels import scales_of_ranges
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.load_store import encode_as, load_elements, store_elements
 from fastq.kernels.spec import parameter_type
@@ -33,14 +33,14 @@ def range_parameters(spec, lo, hi, args, scale):
     stored = scale.dtype
     lo, hi = v.convert(lo, compute), v.convert(hi, compute)
     if spec.range_scheme == "microscaling":
-        return ranges.power_of_two(lo, hi, spec.code.row.emax if spec.code is not None else 0, stored)
+        return scales_of_ranges.power_of_two(lo, hi, spec.code.row.emax if spec.code is not None else 0, stored)
     if spec.range_scheme == "nvfp4":
-        return ranges.nvfp4(lo, hi, args.tensor, stored, spec.code)
+        return scales_of_ranges.nvfp4(lo, hi, args.tensor, stored, spec.code)
     within = types.float64 if spec.rule.range.double else compute
     codes = spec.rule.range.codes
     lowest, highest = (args.lowest, args.highest) if codes is None else codes
     ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
-    formula = ranges.symmetric if spec.range_scheme == "symmetric" else ranges.asymmetric
+    formula = scales_of_ranges.symmetric if spec.range_scheme == "symmetric" else scales_of_ranges.asymmetric
     scales, zero_points = formula(spec, *ends, compute)
     return v.convert(scales, stored), v.convert(zero_points, stored)
 

@@ -16,7 +16,7 @@ from fastq.ops import calibrator_file, histogram, histogram_ranges
 from fastq.ops.file_parts import as_path, as_path_to_write
 from fastq.ops.histogram_ranges import Scheme
 from fastq.plan.cache import call
-from fastq.requests.values import compute_dtype
+from fastq.requests.quantization import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 from fastq.system.attributes import Forwarded

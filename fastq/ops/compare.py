@@ -15,20 +15,20 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
-from fastq.plan import foreign
+from fastq.plan import adapters
 from fastq.plan.arrange import View
 from fastq.plan.by_parameters import given_by
 from fastq.plan.cache import Call, call
 from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tiled
 from fastq.plan.launch import BoundLaunch, Launcher, in_bits, launcher
 from fastq.plan.memory import order_without_gaps
+from fastq.plan.nan_and_infinity import refuse_nan_in_compare
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import loop_of
-from fastq.plan.refusal import refuse_nan_in_compare
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests.options import CompareOptions, NoOptions
 from fastq.requests.parameters import Parameters, planned_qparams, rules_of
-from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
+from fastq.requests.quantization import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
 from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
@@ -64,7 +64,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     0.25
     """
     if type(x) is not np.ndarray and has_named_dimensions(x):
-        x, q = foreign.matched(x, q)
+        x, q = adapters.matched(x, q)
     if not is_a(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result

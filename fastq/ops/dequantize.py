@@ -13,7 +13,7 @@ from fastq.plan.cache import Call, call
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.result import result_of
 from fastq.plan.spec import spec_of
-from fastq.requests import values
+from fastq.requests import quantization
 from fastq.requests.options import DequantizeOptions, ValuesOptions
 from fastq.requests.parameters import planned_qparams, rules_of
 from fastq.results import Axis, QuantizedArray
@@ -117,8 +117,8 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
 def _resolve_dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = values.dtype_of_values(call.options.dtype, out, values.dtype_by_scale(scale_dtype))
-    request = values.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
+    wanted = quantization.dtype_of_values(call.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
+    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
@@ -144,9 +144,9 @@ def _resolve_dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_poi
     compute = call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
     params = planned_qparams(call.qparams, shape, compute, rules)
-    request = values.of_qparams(params, len(shape), compute, rules.convention)
+    request = quantization.of_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = values.dtype_of_values(call.options.dtype, out, compute)
+    wanted = quantization.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
     return bind_call(spec_of("dequantize", request), request, call, rules, given_by(params), result)
 

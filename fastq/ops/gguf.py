@@ -28,7 +28,7 @@ from fastq.plan.memory import is_plain, is_plain_out, memory_of
 from fastq.plan.operation import BoundCall
 from fastq.plan.policy import outgrows_cache, stores_past_cache
 from fastq.plan.result import result_of
-from fastq.requests.values import INTEGERS, as_least_error
+from fastq.requests.quantization import INTEGERS, as_least_error
 from fastq.system.arguments import as_imatrix, native
 from fastq.system.dtypes import Array
 

@@ -18,12 +18,12 @@ from fastq.plan.cache import Call
 from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
 from fastq.plan.layout import NEVER, Layout
 from fastq.plan.memory import StridedOperands, memory_of, memory_order
+from fastq.plan.nan_and_infinity import refuse_infinite_values, refuse_nan
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import RUNS, enough_for_all
 from fastq.plan.reduction import identities
-from fastq.plan.refusal import refuse_infinite_values, refuse_nan
 from fastq.requests.options import HistogramOptions
-from fastq.requests.values import check_input
+from fastq.requests.quantization import check_input
 from fastq.results import Histogram
 from fastq.system import tuning
 from fastq.system.arguments import native

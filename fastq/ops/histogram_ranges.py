@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
-from fastq.ops import thresholds
+from fastq.ops import percentile_and_entropy
 from fastq.ops.histogram import edges_of, exponents
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QPARAMS_OF_RANGES
 from fastq.plan.cache import call
 from fastq.requests.options import QuantizeOptions, RangeOptions
-from fastq.requests.values import calibrated
+from fastq.requests.quantization import calibrated
 from fastq.results import Axis, Histogram, QParams
 
 Array = NDArray[Any]
@@ -160,8 +160,9 @@ def _magnitudes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _percentile(counts: NDArray[np.int64], edges: Array, scheme: Scheme, options: Options) -> list[float]:
     if scheme.symmetric:
-        return thresholds.percentile(_magnitudes(counts), edges[counts.size // 2 :], options.percentile, True)
-    return thresholds.percentile(counts, edges, options.percentile, False)
+        above = edges[counts.size // 2 :]
+        return percentile_and_entropy.percentile(_magnitudes(counts), above, options.percentile, True)
+    return percentile_and_entropy.percentile(counts, edges, options.percentile, False)
 
 
 def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Options) -> list[float]:
@@ -169,7 +170,7 @@ def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Option
     bins = counts.size // 2
     used = int(np.flatnonzero(_magnitudes(counts))[-1]) + 1
     first, last = bins - used, bins + used
-    return thresholds.entropy(counts[first:last], edges[first : last + 1], options.quantized_bins)
+    return percentile_and_entropy.entropy(counts[first:last], edges[first : last + 1], options.quantized_bins)
 
 
 _METHODS: dict[str, Callable[..., Ends]] = {

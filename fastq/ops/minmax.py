@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastq.plan.cache import Call, call
+from fastq.plan.nan_and_infinity import refuse_nan
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.reduction import Extremes
-from fastq.plan.refusal import refuse_nan
 from fastq.requests.options import MinMaxOptions
-from fastq.requests.values import ranges_of
+from fastq.requests.quantization import ranges_of
 from fastq.results import Axis
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array

@@ -27,7 +27,7 @@ from fastq.kernels.spec import KernelSpec
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests import requantization
 from fastq.requests.options import LinearOptions, RangeOptions, RequantizeOptions, ValuesOptions
-from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_by_scale
+from fastq.requests.quantization import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_by_scale
 
 Made = TypeVar("Made", Conversion, Requantization)
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats

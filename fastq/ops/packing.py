@@ -16,8 +16,8 @@ from fastq.kernels.storage import StorageFormat
 from fastq.plan.cache import Call, call
 from fastq.plan.copies import packer, unpacker
 from fastq.plan.launch import BoundLaunch, as_bits
+from fastq.plan.nan_and_infinity import refuse_nan
 from fastq.plan.operation import BoundCall, Operation
-from fastq.plan.refusal import refuse_nan
 from fastq.plan.result import result_of
 from fastq.requests import packing
 from fastq.requests.options import BinarizeOptions, PackOptions

@@ -16,13 +16,12 @@ from fastq.plan.by_parameters import bind_call, given_by
 from fastq.plan.by_range import Work, bind_work, plan_parameters, with_new_parameters
 from fastq.plan.cache import Call, call
 from fastq.plan.launch import BoundLaunch, nothing
+from fastq.plan.nan_and_infinity import refuse_range
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.reduction import accumulator_of
-from fastq.plan.refusal import refuse_range
 from fastq.plan.result import codes_result, result_of
 from fastq.plan.spec import spec_of
-from fastq.requests import values
-from fastq.requests.noise import Noise, noise_of
+from fastq.requests import quantization
 from fastq.requests.options import LinearOptions, QuantizeOptions, RangeOptions
 from fastq.requests.parameters import (
     ParameterRules,
@@ -30,7 +29,8 @@ from fastq.requests.parameters import (
     planned_qparams,
     rules_of,
 )
-from fastq.requests.values import as_qparams, by_range, check_beside_qparams, dtype_of_fakes
+from fastq.requests.quantization import Request, as_qparams, by_range, check_beside_qparams, dtype_of_fakes
+from fastq.requests.stochastic_rounding import Noise, noise_of
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.system.arguments import dtype_of, is_out, native
 from fastq.system.dtypes import Array
@@ -317,7 +317,7 @@ def fake_quantize(
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     given = saturate, nan, p.key, rounding
-    values: Array = call(
+    quantization: Array = call(
         FAKE_QUANTIZE_WITH_QPARAMS,
         x,
         out,
@@ -328,7 +328,7 @@ def fake_quantize(
         qparams=p,
         noise=noise,
     )
-    return values
+    return quantization
 
 
 def _resolve_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
@@ -423,7 +423,7 @@ QPARAMS_OF_RANGES = Operation(
 def _resolve_quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
     named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    request = values.by_numbers(x.dtype, call.options, *named)
+    request = quantization.by_numbers(x.dtype, call.options, *named)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
@@ -444,7 +444,7 @@ QUANTIZE_LINEAR = Operation(
 
 def _resolve_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
-    compute = values.check_input(x.dtype)
+    compute = quantization.check_input(x.dtype)
     rules, params, request = _values_by_qparams(call, x, compute)
     spec = spec_of("quantize", request)
     result = codes_result(x, params.dtype, out)
@@ -477,9 +477,9 @@ QUANTIZE_WITH_QPARAMS = Operation(
 
 def _resolve_fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    rules, params, request = _values_by_qparams(call, x, values.check_input(x.dtype))
+    rules, params, request = _values_by_qparams(call, x, quantization.check_input(x.dtype))
     spec = spec_of("fake", request)
-    result = result_of(x.shape, values.dtype_of_fakes(x.dtype), out, like=x)
+    result = result_of(x.shape, quantization.dtype_of_fakes(x.dtype), out, like=x)
     return bind_call(spec, request, call, rules, given_by(params), result)
 
 
@@ -493,8 +493,8 @@ FAKE_QUANTIZE_WITH_QPARAMS = Operation(
 )
 
 
-def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, values.Request]:
+def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, Request]:
     """Return the rules for parameters, parameters that are ready for values, and the request."""
     rules = rules_of(call.qparams, compute)
     params = planned_qparams(call.qparams, x.shape, compute, rules)
-    return rules, params, values.by_qparams(x.dtype, x.ndim, params, call.options)
+    return rules, params, quantization.by_qparams(x.dtype, x.ndim, params, call.options)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fastq.ops import works
-from fastq.plan import callers
+from fastq.plan import call_modes
 from fastq.system.arguments import as_bool, as_choice
 
 
@@ -48,5 +48,5 @@ def make_ready(names: tuple[str, ...], native: bool, track: Callable[[list[Any]]
     """Do the work of `warmup`; `track` may show the progress."""
     for name in names:
         as_choice(name, "names", ("all", *works.WORKS))
-    with callers.native_code() if as_bool(native, "native") else contextlib.nullcontext():
+    with call_modes.native_code() if as_bool(native, "native") else contextlib.nullcontext():
         works.plan(works.WORKS if "all" in names else names or ("int8",), track)

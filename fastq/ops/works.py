@@ -27,12 +27,12 @@ from fastq.ops.compare import compare
 from fastq.ops.dequantize import dequantize, dequantize_linear
 from fastq.ops.gguf import GGUF_DEQUANTIZE, GGUF_QUANTIZE
 from fastq.ops.minmax import minmax
-from fastq.ops.nesting import nest_scale
+from fastq.ops.nest_scale import nest_scale
 from fastq.ops.packing import binarize, pack, unpack
 from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
 from fastq.ops.requantize import requantize
 from fastq.plan.cache import call
-from fastq.plan.callers import planned_only
+from fastq.plan.call_modes import planned_only
 from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
 from fastq.system import lazy

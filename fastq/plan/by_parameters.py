@@ -17,14 +17,14 @@ from fastq.plan.cache import Call
 from fastq.plan.kernel_call import PARAMETERS, element_types, kernel_address, kernel_args, tiled
 from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, nothing
 from fastq.plan.memory import order_without_gaps
+from fastq.plan.nan_and_infinity import refuse_nan
 from fastq.plan.operation import BoundCall
 from fastq.plan.policy import loop_of, outgrows_cache, store_mode
-from fastq.plan.refusal import refuse_nan
 from fastq.plan.result import Result
 from fastq.plan.spec import OpSpec
-from fastq.requests import values
-from fastq.requests.noise import Noise
+from fastq.requests import quantization
 from fastq.requests.parameters import ParameterRules, Parameters, storage_of
+from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
 
 Array = NDArray[Any]
@@ -65,7 +65,7 @@ def given_by(params: QParams) -> Parameters:
 
 
 def bind_call(
-    spec: OpSpec, request: values.Request, call: Call, rules: ParameterRules, given: Parameters, result: Result
+    spec: OpSpec, request: quantization.Request, call: Call, rules: ParameterRules, given: Parameters, result: Result
 ) -> BoundCall:
     """Build the closure that the plan cache keeps: calling it costs half of a method call.
 
@@ -104,7 +104,7 @@ def bind_call(
 
 def launch_of(
     spec: OpSpec,
-    request: values.Request,
+    request: quantization.Request,
     call: Call,
     rules: ParameterRules,
     given: Parameters,

@@ -36,16 +36,16 @@ from fastq.plan.kernel_call import (
 from fastq.plan.launch import BoundLaunch, Execute, launcher, nothing
 from fastq.plan.layout import NO_LAYOUT, Layout
 from fastq.plan.memory import NOT_STRIDED
-from fastq.plan.noise import words_of
+from fastq.plan.nan_and_infinity import refuse_range
 from fastq.plan.range_search import RangeSearch
 from fastq.plan.reduction import Extremes, NanParts, plan_minmax
-from fastq.plan.refusal import refuse_range
 from fastq.plan.result import Result
 from fastq.plan.spec import Arithmetic, OpSpec
+from fastq.plan.stochastic_rounding import words_of
 from fastq.requests.importance import as_importance
-from fastq.requests.noise import Noise
 from fastq.requests.parameters import TENSOR_SCALES
-from fastq.requests.values import Request, shape_of_ranges
+from fastq.requests.quantization import Request, shape_of_ranges
+from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
 from fastq.system import tuning
 from fastq.system.arguments import native

@@ -20,9 +20,9 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
-from fastq.plan import foreign
+from fastq.plan import adapters
 from fastq.plan.operation import BoundCall, Operation
-from fastq.requests.noise import Noise
+from fastq.requests.stochastic_rounding import Noise
 from fastq.system.arguments import as_array
 
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
@@ -98,7 +98,7 @@ def call(
         The random numbers for rounding, on which no plan depends.
     """
     if type(x) is not ndarray:
-        if (adapter := foreign.adapter_of(x)) is not None:
+        if (adapter := adapters.adapter_of(x)) is not None:
             asked = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
             return adapter.call(asked)
         x = as_array(x, operation.operands[0])

@@ -18,11 +18,11 @@ from fastq.kernels.storage import StorageFormat
 from fastq.plan.arrange import View, arrange, arrange_packed
 from fastq.plan.copies import packer, unpacker
 from fastq.plan.kernel_call import with_tensor
-from fastq.plan.noise import words_of
 from fastq.plan.result import copy_if_overlapping
 from fastq.plan.spec import OpSpec
-from fastq.requests.noise import Noise
+from fastq.plan.stochastic_rounding import words_of
 from fastq.requests.parameters import ParameterRules, Parameters
+from fastq.requests.stochastic_rounding import Noise
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

@@ -242,8 +242,8 @@ def reduces_by_columns(layout: Layout, threads: int, repeat: int) -> bool:
 
 # --- stores past the cache --------------------------------------------------------------------------------------------
 #
-# The one place for all loops. `can_stream` in fastq/kernels/traversal/stores.py has the formats that a kernel can store
-# like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
+# The one place for all loops. `can_stream` in fastq/kernels/traversal/streaming.py has the formats that a kernel can
+# store like this. The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 
 def outgrows_cache(size: int, *kinds: ElementType) -> bool:

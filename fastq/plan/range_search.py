@@ -21,7 +21,7 @@ from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.policy import RUNS
 from fastq.plan.spec import OpSpec
 from fastq.requests.importance import bits_of_weights
-from fastq.requests.values import Request
+from fastq.requests.quantization import Request
 from fastq.system import tuning
 from fastq.system.arguments import native
 from fastq.system.cpu import REGISTER_BITS

@@ -13,7 +13,7 @@ from fastq.engine.runtime import result_pool
 from fastq.formats.qtypes import QType, stored_as
 from fastq.plan.arrange import inverse
 from fastq.plan.memory import memory_order
-from fastq.requests.values import check_out
+from fastq.requests.quantization import check_out
 from fastq.system.dtypes import Array
 
 

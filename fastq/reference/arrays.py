@@ -11,7 +11,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.reference import floats
 from fastq.reference.packing import pack_codes
-from fastq.requests import values
+from fastq.requests import quantization
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -21,7 +21,7 @@ HALVES = ("float16", "bfloat16")
 def as_input(x: ArrayLike, name: str = "x") -> Array:
     """Return `x` as an array of one of the input dtypes, in native byte order."""
     # contract 1.2 and 1.3
-    x = values.as_input(x, name)
+    x = quantization.as_input(x, name)
     return x.astype(native(x.dtype), copy=False)
 
 
@@ -54,7 +54,7 @@ def check_place(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any])
     """Raise TypeError or ValueError unless a result of this shape and dtype can be written to `out`, or it is None."""
     # contract 14.5
     if out is not None:
-        values.check_out(out, shape, dtype)
+        quantization.check_out(out, shape, dtype)
 
 
 def delivered(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:

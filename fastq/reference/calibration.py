@@ -14,7 +14,7 @@ from fastq.formats.granularity import granularity
 from fastq.reference.arrays import as_input, nan_as_zero, widened
 from fastq.reference.operations import fake_quantize
 from fastq.reference.search import RangeParameters
-from fastq.requests.values import calibrated, compute_dtype
+from fastq.requests.quantization import calibrated, compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
 from fastq.system.dtypes import Array

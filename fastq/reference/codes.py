@@ -10,9 +10,9 @@ from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats
 from fastq.reference.granularity import spread
-from fastq.reference.noise import numbers, rounded_by
-from fastq.requests.noise import Noise
-from fastq.requests.values import compute_dtype
+from fastq.reference.stochastic_rounding import numbers, rounded_by
+from fastq.requests.quantization import compute_dtype
+from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters
 from fastq.system.dtypes import Array

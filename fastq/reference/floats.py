@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 from fastq.formats.floats import FloatFormat
-from fastq.reference.noise import rounded_by
+from fastq.reference.stochastic_rounding import rounded_by
 from fastq.system.dtypes import Array
 
 

@@ -20,7 +20,7 @@ from fastq.reference.arrays import check_place, delivered
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
-from fastq.requests.values import as_input, as_least_error
+from fastq.requests.quantization import as_input, as_least_error
 from fastq.system.arguments import as_array, as_imatrix
 from fastq.system.dtypes import Array
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from fastq.formats.gguf import GridFormat
-from fastq.formats.grids import Grid
+from fastq.formats.gguf_grids import Grid
 from fastq.reference.gguf_fields import Numbers, half_bits
 from fastq.reference.gguf_search import F, chosen, nearest, total
 from fastq.reference.gguf_super import importance, sub_blocks

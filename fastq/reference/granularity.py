@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.granularity import Axis, Granularity, granularity
-from fastq.requests.values import shape_of_ranges
+from fastq.requests.quantization import shape_of_ranges
 from fastq.system.dtypes import Array
 
 

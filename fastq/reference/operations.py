@@ -13,7 +13,7 @@ from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import arrays, blocks
 from fastq.reference.arrays import as_input, check_no_nan, check_place, delivered, nan_as_zero, stored, widened
 from fastq.reference.codes import decode, encode
-from fastq.reference.errors import clipped_count, measures
+from fastq.reference.compare import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
@@ -22,10 +22,10 @@ from fastq.reference.rounding import counted, rounded
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
-from fastq.requests import values as requests
+from fastq.requests import quantization as requests
 from fastq.requests.importance import as_importance
-from fastq.requests.noise import Noise, noise_of
 from fastq.requests.parameters import checked_qparams
+from fastq.requests.stochastic_rounding import Noise, noise_of
 from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native

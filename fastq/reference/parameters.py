@@ -11,7 +11,7 @@ from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.formats.granularity import Granularity
 from fastq.reference.codes import in_half, rounded
 from fastq.reference.granularity import extremes
-from fastq.requests.values import compute_dtype
+from fastq.requests.quantization import compute_dtype
 from fastq.system.dtypes import Array
 
 

@@ -18,7 +18,7 @@ from fastq.reference.codes import decode, encode, in_half
 from fastq.reference.granularity import extremes, spread, sums
 from fastq.reference.parameters import finite_scale, from_range
 from fastq.requests.importance import bits_of_weights
-from fastq.requests.values import Request
+from fastq.requests.quantization import Request
 from fastq.results import QParams
 from fastq.system.dtypes import Array
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.floats import is_real
 from fastq.formats.granularity import Granularity
-from fastq.requests.values import INTEGERS, Request
+from fastq.requests.quantization import INTEGERS, Request
 from fastq.system.arguments import as_array, native
 
 Array = NDArray[Any]

@@ -9,7 +9,7 @@ import numpy as np
 from fastq.formats.granularity import within_array
 from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
 from fastq.requests.options import BinarizeOptions, PackOptions
-from fastq.requests.values import check_input, check_nan
+from fastq.requests.quantization import check_input, check_nan
 from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, between
 
 Shape = tuple[int, ...]

@@ -13,8 +13,8 @@ from numpy.typing import DTypeLike, NDArray
 from fastq.formats.conventions import Convention
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
+from fastq.results.indexing import Parted, Pick, as_new_shape, axis_like, packed_picks, part_at, parted_by, reshaped
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text, without_checks
-from fastq.results.selection import Parted, Pick, as_new_shape, axis_like, packed_picks, part_at, parted_by, reshaped
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
 from fastq.system.attributes import Forwarded

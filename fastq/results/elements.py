@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
+from fastq.results.indexing import parted_by
 from fastq.results.parameters import QParams, coding_of_parameters
-from fastq.results.selection import parted_by
 from fastq.system.arguments import as_array, is_lazy
 from fastq.system.dtypes import Array
 

@@ -12,8 +12,8 @@ from fastq.formats.describe import code_formula, format_code_formula, format_sca
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.results import elements
 from fastq.results.elements import code_ends, codes_at, evaluate, filled_in, formula_of, parameter_places, written
+from fastq.results.indexing import picks_of
 from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
-from fastq.results.selection import picks_of
 from fastq.system.arguments import as_array, shown
 from fastq.system.dtypes import Array
 

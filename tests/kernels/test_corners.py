@@ -22,7 +22,7 @@ from fastq.kernels.formulas import PreparedScale
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.ops.cast import cast_floats
-from fastq.plan import refusal
+from fastq.plan import nan_and_infinity
 from fastq.system import tuning
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
@@ -409,7 +409,7 @@ def test_packed_codes_of_one_axis_with_gaps(step):
 
 @pytest.mark.parametrize("shape", [(), (5,), (70,), (20, 7), (3, 4, 10), (2, 20, 7), (3, 4, 2), (20, 2)])
 def test_every_piece_is_counted(shape, monkeypatch):
-    monkeypatch.setattr(refusal, "_PIECE", 6)
+    monkeypatch.setattr(nan_and_infinity, "_PIECE", 6)
     x = np.where(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 == 0, np.nan, 1).astype(np.float32)
     with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
         fastq.minmax(x)

@@ -17,7 +17,7 @@ from catalogue import LAYOUTS
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import as_qtype
-from fastq.ops import calibrator_file, histogram, thresholds
+from fastq.ops import calibrator_file, histogram, percentile_and_entropy
 from fastq.ops import histogram_ranges as calibration
 from fastq.reference import calibration as oracle
 
@@ -358,50 +358,51 @@ def histograms():
 def test_entropy_equals_the_plain_algorithm():
     # contract 17.6
     for counts, edges, coarse in histograms():
-        assert tuple(thresholds.entropy(counts, edges, coarse)) == oracle.entropy_range(counts, edges, coarse)
+        found = percentile_and_entropy.entropy(counts, edges, coarse)
+        assert tuple(found) == oracle.entropy_range(counts, edges, coarse)
 
 
 def test_the_first_look_at_divergences_is_near_enough():
     for counts, _, coarse in histograms():
-        near, first = thresholds._divergences(counts, coarse), counts.size // 2 - coarse // 2
-        exact = np.array([thresholds._divergence(counts, first - k, coarse) for k in range(near.size)])
+        near, first = percentile_and_entropy._divergences(counts, coarse), counts.size // 2 - coarse // 2
+        exact = np.array([percentile_and_entropy._divergence(counts, first - k, coarse) for k in range(near.size)])
         there = np.isfinite(exact)
         assert np.array_equal(there, np.isfinite(near))
-        assert np.all(np.abs(near[there] - exact[there]) < thresholds._NEAR / 2)
+        assert np.all(np.abs(near[there] - exact[there]) < percentile_and_entropy._NEAR / 2)
 
 
 def test_the_first_look_at_divergences_of_many_zeros():
     """The share of which is just below that from which logarithms are not replaced by a series."""
     counts = np.zeros(4096, np.int64)
     counts[[0, 1000, 2047, 2048, 3000, 4095]] = 2, 1, 3, 1, 1, 2
-    near = thresholds._divergences(counts, 8)
-    exact = np.array([thresholds._divergence(counts, 2044 - k, 8) for k in range(near.size)])
+    near = percentile_and_entropy._divergences(counts, 8)
+    exact = np.array([percentile_and_entropy._divergence(counts, 2044 - k, 8) for k in range(near.size)])
     there = np.isfinite(exact)
     assert np.array_equal(there, np.isfinite(near))
-    assert np.all(np.abs(near[there] - exact[there]) < thresholds._NEAR / 2)
+    assert np.all(np.abs(near[there] - exact[there]) < percentile_and_entropy._NEAR / 2)
 
 
 def test_entropies_of_ranges_by_a_series_are_near_those_of_each_bin():
     counts = np.random.default_rng(0).integers(0, 5, 64)
     start, stop, first, last = np.arange(31, -1, -1), np.arange(33, 65), np.full(32, 7), np.full(32, 9)
-    less = np.linspace(0, thresholds._FEW_ZEROS, 32)
-    found = thresholds._own_entropy(counts, start, stop, first, last, less)
+    less = np.linspace(0, percentile_and_entropy._FEW_ZEROS, 32)
+    found = percentile_and_entropy._own_entropy(counts, start, stop, first, last, less)
     for k in range(32):
         bins = np.array([7, 9, *counts[start[k] + 1 : stop[k] - 1]])
         rest = bins[bins > 0] - less[k]
         np.testing.assert_allclose(found[k], (rest * np.log(rest)).sum(), atol=1e-6)
 
 
-def percentile_of_upper_edges(counts, edges, share, symmetric, right=thresholds.percentile):
+def percentile_of_upper_edges(counts, edges, share, symmetric, right=percentile_and_entropy.percentile):
     return right(counts, np.concatenate((edges[1:], edges[-1:])), share, symmetric)
 
 
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "method"),
     [
-        (thresholds, "_divergences", lambda counts, coarse: np.arange(counts.size // 2.0), "entropy"),
-        (thresholds, "_stop", lambda start, size: np.minimum(size - start, size), "entropy"),
-        (thresholds, "percentile", percentile_of_upper_edges, "percentile"),
+        (percentile_and_entropy, "_divergences", lambda counts, coarse: np.arange(counts.size // 2.0), "entropy"),
+        (percentile_and_entropy, "_stop", lambda start, size: np.minimum(size - start, size), "entropy"),
+        (percentile_and_entropy, "percentile", percentile_of_upper_edges, "percentile"),
         (calibration.Scheme, "values_of", lambda scheme, x, lo, hi: np.clip(x, lo[..., None], hi[..., None]), "mse"),
     ],
 )

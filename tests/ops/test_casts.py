@@ -14,8 +14,8 @@ from catalogue import LAYOUTS, same_bytes
 import fastq
 from fastq import reference
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.reference.noise import numbers
-from fastq.requests.noise import noise_of
+from fastq.reference.stochastic_rounding import numbers
+from fastq.requests.stochastic_rounding import noise_of
 
 TARGETS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 AT_RANDOM = {"rounding": "stochastic", "rng": 5}

@@ -1182,7 +1182,7 @@ def test_wrong_out_names_both_dtypes(impl):
 
 
 # where the reference computes; float formats and formats with scales of their own have mutants of their own
-COMPUTING = ["codes", "errors", "granularity", "operations", "packing", "parameters"]
+COMPUTING = ["codes", "compare", "granularity", "operations", "packing", "parameters"]
 PATCHED = [import_module(f"fastq.reference.{name}") for name in COMPUTING]
 
 

@@ -14,8 +14,8 @@ import fastq
 from fastq import reference
 from fastq.ops.quantize import QUANTIZE_LINEAR
 from fastq.plan.cache import call
-from fastq.reference import noise as numbers
-from fastq.requests.noise import Noise, noise_of
+from fastq.reference import stochastic_rounding as numbers
+from fastq.requests.stochastic_rounding import Noise, noise_of
 
 AT_RANDOM = {"rounding": "stochastic", "rng": 5}
 X = values("float32", 24 * 96, 3).reshape(24, 96).clip(-1e3, 1e3)

@@ -13,7 +13,7 @@ from fastq.plan.arrange import arrange
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.spec import spec_of
 from fastq.requests.options import RangeOptions
-from fastq.requests.values import by_range as request_of
+from fastq.requests.quantization import by_range as request_of
 
 
 def in_order(shape, order):

@@ -38,7 +38,7 @@ def names_of(shape, quantized, filled=np.zeros):
 def needed(found):
     """Yield what each usual call has to find first, given where it is recorded."""
     from fastq.engine.runtime import threadpool
-    from fastq.plan.callers import planned_only
+    from fastq.plan.call_modes import planned_only
 
     for shape in map(tuple, works.SHAPES["usual"]):
         for threads in THREADS:

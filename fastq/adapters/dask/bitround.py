@@ -15,7 +15,7 @@ from fastq.adapters.dask.parts import Parts, blockwise, dtype_in, unmasked
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call
-from fastq.plan.callers import in_own_thread
+from fastq.plan.call_modes import in_own_thread
 from fastq.requests import bitrounding
 from fastq.requests.options import BitPairOptions
 from fastq.results import BitInformation

@@ -14,9 +14,9 @@ from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, fi
 from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.formats.granularity import granularity
 from fastq.plan.cache import Call
-from fastq.requests import parameters, requantization, values
+from fastq.requests import parameters, quantization, requantization
 from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
-from fastq.requests.values import (
+from fastq.requests.quantization import (
     Request,
     by_numbers,
     by_qparams,
@@ -55,7 +55,7 @@ def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
     """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks."""
     dtype = dtype_in(x, "x")
-    params = _ready(call.qparams, x.shape, values.check_input(dtype))
+    params = _ready(call.qparams, x.shape, quantization.check_input(dtype))
     by_qparams(dtype, x.ndim, params, call.options)
     parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
     call, places = with_noise(call, x.chunks)

@@ -16,7 +16,7 @@ from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WI
 from fastq.plan.cache import Call
 from fastq.requests.importance import check_importance, weighed_axis
 from fastq.requests.options import QuantizeOptions
-from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
+from fastq.requests.quantization import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, is_a, native
 

@@ -15,8 +15,8 @@ from fastq.adapters.dask.parts import Chunks, Parts, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
 from fastq.plan.cache import Call
-from fastq.plan.callers import in_standard_mode
-from fastq.requests.values import check_approximation, check_comparable, check_input
+from fastq.plan.call_modes import in_standard_mode
+from fastq.requests.quantization import check_approximation, check_comparable, check_input
 from fastq.results.measures import comparison_of
 from fastq.system.arguments import as_array, is_a
 

@@ -14,8 +14,8 @@ from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
 from fastq.ops.quantize import QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
-from fastq.plan.callers import in_own_thread
-from fastq.plan.refusal import count_of
+from fastq.plan.call_modes import in_own_thread
+from fastq.plan.nan_and_infinity import count_of
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
 from fastq.results.measures import Totals

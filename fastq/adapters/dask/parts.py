@@ -13,7 +13,7 @@ import numpy as np
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, packed_length, stored_as
 from fastq.plan.cache import Call
-from fastq.requests.noise import steps_of
+from fastq.requests.stochastic_rounding import steps_of
 from fastq.system.arguments import as_array, dtype_of, has_mask, is_a
 
 Index = tuple[int, ...]

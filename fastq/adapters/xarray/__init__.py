@@ -17,7 +17,7 @@ from fastq.adapters.xarray.rounding import bitround
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.cast import UNPACK_ARRAY
 from fastq.plan.cache import call
-from fastq.plan.callers import in_standard_mode
+from fastq.plan.call_modes import in_standard_mode
 from fastq.requests.unpacking import as_float_dtype, as_gaps
 from fastq.system import lazy
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastq.formats.floats import FLOATS
-from fastq.plan.callers import in_own_thread
+from fastq.plan.call_modes import in_own_thread
 from fastq.system.arguments import as_array, did_you_mean, has_mask, is_a, native, shown
 from fastq.system.dtypes import Array
 

@@ -15,7 +15,7 @@ from fastq.adapters.xarray import cf, datasets
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.ops.bitround import bit_information, largest
 from fastq.ops.bitround import bitround as round_array
-from fastq.plan.callers import in_standard_mode
+from fastq.plan.call_modes import in_standard_mode
 from fastq.requests import bitrounding
 from fastq.requests.options import BitRoundOptions
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, native, shown

@@ -12,11 +12,11 @@ from fastq.kernels.args import BATCHED_REGISTERS, ElementOperands, NoisyOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
-from fastq.kernels.noise import drawn
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
+from fastq.kernels.stochastic_rounding import drawn
 from fastq.kernels.traversal import geometry
-from fastq.kernels.traversal.stores import stream_by_lines
+from fastq.kernels.traversal.streaming import stream_by_lines
 
 _prefetch_row = v.tuned("prefetch_row")
 

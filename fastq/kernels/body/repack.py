@@ -12,7 +12,7 @@ from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
-from fastq.kernels.traversal.stores import stream_by_lines
+from fastq.kernels.traversal.streaming import stream_by_lines
 
 
 @njit

@@ -11,7 +11,7 @@ from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
 from fastq.kernels.requantization import first_word, requantized, second_word
 from fastq.kernels.spec import status_of
-from fastq.kernels.traversal.stores import stream_by_lines, streams_row
+from fastq.kernels.traversal.streaming import stream_by_lines, streams_row
 
 
 @njit

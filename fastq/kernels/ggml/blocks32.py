@@ -14,7 +14,7 @@ from fastq.kernels.ggml.spec import GROUP, half, is_special, values_from
 from fastq.kernels.load_store import prefetch_lanes
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
+from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, write_pointer
 
 _blocks_ahead = v.tuned("prefetch_blocks")  # while codes are written, for the extremes of the groups to come
 

@@ -13,7 +13,7 @@ from fastq.kernels.ggml.fields import LANES, least_bits, mins_of, scales_of, uni
 from fastq.kernels.ggml.grids import points_of
 from fastq.kernels.ggml.spec import from_half, negative_where_made, scale_beside, signed, step_of
 from fastq.kernels.parameters import in_memory
-from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
+from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, write_pointer
 
 _HALVES = v.Vec(types.uint16, LANES)
 _FLOATS = v.Vec(types.float32, LANES)

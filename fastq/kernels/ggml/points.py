@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.formats.grids import Grid
+from fastq.formats.gguf_grids import Grid
 from fastq.kernels.codebooks import constant_array, permuted
 from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, chosen_of, nearest
 from fastq.kernels.ggml.spec import half

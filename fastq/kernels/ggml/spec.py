@@ -9,7 +9,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch
-from fastq.formats.grids import Grid
+from fastq.formats.gguf_grids import Grid
 from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
 

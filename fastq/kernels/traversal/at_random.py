@@ -10,9 +10,9 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.args import DRAWN_TOGETHER
-from fastq.kernels.noise import SLACK, draw
 from fastq.kernels.operands import Units
-from fastq.kernels.traversal.stores import can_stream, elements_to_line
+from fastq.kernels.stochastic_rounding import SLACK, draw
+from fastq.kernels.traversal.streaming import can_stream, elements_to_line
 
 _ROOM = DRAWN_TOGETHER + 2 * v.LINE + SLACK  # and what precedes a line of the narrowest elements that are streamed
 

@@ -12,12 +12,12 @@ from fastq.kernels.body import rebase
 from fastq.kernels.body.convert import PREPARED, convert_run, load_prepared, prepare_lanes
 from fastq.kernels.formulas import compute_type, computes_in, is_infinite
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
-from fastq.kernels.noise import drawn
 from fastq.kernels.operands import with_results, without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
 from fastq.kernels.spec import compute_lanes, nan_mask, status_of
+from fastq.kernels.stochastic_rounding import drawn
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.traversal.stores import flush, stage_at, store_tail, streams_if, write_pointer
+from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, streams_if, write_pointer
 
 _STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of float32 as are computed side by side
 

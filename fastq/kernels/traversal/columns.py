@@ -13,7 +13,7 @@ from fastq.kernels.formulas import is_infinite
 from fastq.kernels.operands import parameter_bits, pointer_types, register_lanes
 from fastq.kernels.spec import compute_lanes, first_min_max, nan_mask, parameter_nan_mask, status_of
 from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
-from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
+from fastq.kernels.traversal.streaming import can_stream, elements_to_line, stream_by_lines, streams_row
 
 
 def _fewest(operands):

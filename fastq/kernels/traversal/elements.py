@@ -7,7 +7,7 @@ from fastq.engine.jit import njit, traced
 from fastq.kernels.body import body_of, rebase
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
-from fastq.kernels.traversal.stores import stream_by_lines
+from fastq.kernels.traversal.streaming import stream_by_lines
 
 
 @traced

@@ -10,7 +10,7 @@ from fastq.kernels.args import PIECE_BYTES, ElementOperands, NoisyOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
 from fastq.kernels.operands import with_results
 from fastq.kernels.traversal.geometry import next_row_end
-from fastq.kernels.traversal.stores import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
+from fastq.kernels.traversal.streaming import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
 
 _STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * v.LINE
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.ops.nesting import NestedScale
+from fastq.ops.nest_scale import NestedScale
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
 from fastq.system.dtypes import Array

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.ops.nesting import NestedScale
+from fastq.ops.nest_scale import NestedScale
 from fastq.ops.packing import pack, unpack
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import as_array

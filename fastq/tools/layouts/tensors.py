@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.formats.conventions import as_convention
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.ops.nesting import NestedScale
+from fastq.ops.nest_scale import NestedScale
 from fastq.ops.packing import pack, unpack
 from fastq.requests.parameters import checked_qparams
 from fastq.results import QParams, QuantizedArray

@@ -16,7 +16,7 @@ from fastq.formats.granularity import within_array
 from fastq.ops.calibrate import Calibrator
 from fastq.ops.compare import compare
 from fastq.ops.minmax import minmax
-from fastq.requests.values import as_input
+from fastq.requests.quantization import as_input
 from fastq.results import Histogram, QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_at, values_of
 from fastq.results.measures import FAR, outliers_of

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.adapters.xarray.labelled import matched
 from fastq.formats.conventions import as_convention
 from fastq.ops.compare import compare
-from fastq.requests.values import as_input
+from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends, codes_at
 from fastq.system.arguments import as_array, is_a

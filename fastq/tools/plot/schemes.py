@@ -17,7 +17,7 @@ from fastq.adapters.xarray.labelled import matched
 from fastq.formats.qtypes import as_qtype
 from fastq.ops import compare as errors
 from fastq.ops.minmax import minmax
-from fastq.requests.values import as_input
+from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
 from fastq.system.dtypes import Array

@@ -11,7 +11,7 @@ from subprocesses import run as run_python
 import fastq
 from fastq.engine.runtime import boundary, driver, layout, threadpool
 from fastq.engine.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
-from fastq.plan.callers import in_own_thread
+from fastq.plan.call_modes import in_own_thread
 
 # where compiled code reads
 

@@ -807,7 +807,7 @@ def test_import_loads_nothing_else():
     code = (
         "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
     )
-    assert run(code, setup="") == "['fastq.plan', 'fastq.system', 'fastq.system.lazy', 'fastq.plan.foreign']\n"
+    assert run(code, setup="") == "['fastq.plan', 'fastq.system', 'fastq.system.lazy', 'fastq.plan.adapters']\n"
 
 
 def test_public_names_do_not_import_numba():

@@ -15,7 +15,7 @@ from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import METHODS, default_of
 from fastq.requests.importance import bits_of_weights
-from fastq.requests.values import as_range_method
+from fastq.requests.quantization import as_range_method
 
 COARSE = MSERange(grid=12, shrink=0.9, grow=0.2)
 RNG = np.random.default_rng(5)

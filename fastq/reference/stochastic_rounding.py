@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.requests.noise import Noise
+from fastq.requests.stochastic_rounding import Noise
 from fastq.system.dtypes import Array
 
 _LOW = np.uint64(0xFFFFFFFF)

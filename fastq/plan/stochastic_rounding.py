@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastq.kernels.args import ENDLESS
 from fastq.plan.arrange import inverse
-from fastq.requests.noise import Noise, steps_of
+from fastq.requests.stochastic_rounding import Noise, steps_of
 
 
 def words_of(noise: Noise, shape: tuple[int, ...], order: tuple[int, ...] | None) -> NDArray[np.int64]:

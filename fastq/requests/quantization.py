@@ -16,9 +16,9 @@ from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, axes_that_fit, granularity, kind_of
 from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
-from fastq.requests.noise import STOCHASTIC
 from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions, RangeOptions, ValuesOptions
 from fastq.requests.parameters import ParameterRules
+from fastq.requests.stochastic_rounding import STOCHASTIC
 from fastq.results import QParams
 from fastq.results.parameters import unfilled
 from fastq.system import arguments

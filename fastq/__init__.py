@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fastq.plan import adapters
-from fastq.system import lazy
+from fastq.system import imports
 
 if TYPE_CHECKING:
     from fastq import dask, gguf, kernels, layouts, plot, reference, testing, xarray, zarr
@@ -145,10 +145,10 @@ adapters.register("xarray", "Variable", _labels_of_xarray)
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fastq` itself costs about a quarter of NumPy's."""
     if name in _MODULES:
-        return lazy.module(f"fastq.{name}")
+        return imports.module(f"fastq.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    value = getattr(lazy.module(_HOME_OF[name]), name)
+    value = getattr(imports.module(_HOME_OF[name]), name)
     if name in _COMPILED:
         _register()
     globals()[name] = value

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-import functools
 import os
+from types import ModuleType
 from typing import Any
 
-from fastq.system import lazy
 from fastq.system.arguments import as_int
+from fastq.system.imports import late
 
-# this module imports NumPy, so the first call imports it
-_threadpool = functools.partial(lazy.module, "fastq.engine.runtime.threadpool")
+# these import NumPy, so the first call imports it
 
 
+@late
+def _threadpool() -> ModuleType:
+    from fastq.engine.runtime import threadpool
+
+    return threadpool
+
+
+@late
 def _result_pool() -> Any:
-    return lazy.module("fastq.engine.runtime.result_pool").pool
+    from fastq.engine.runtime.result_pool import pool
+
+    return pool
+
+
+@late
+def _compiler() -> ModuleType:
+    from fastq.engine import jit
+
+    return jit
+
+
+@late
+def _machine_code() -> ModuleType:
+    from fastq.engine import code
+
+    return code
 
 
 def set_num_threads(n: int) -> None:
@@ -128,9 +151,9 @@ def versions() -> dict[str, str]:
     """
     import platform
 
-    jit = lazy.module("fastq.engine.jit")
-    code = lazy.module("fastq.engine.code")
-    (files, nbytes), functions = code.stored_code(), jit.functions_in_memory()
+    code = _machine_code()
+    files, nbytes = code.stored_code()
+    functions = _compiler().functions_in_memory()
     found = {
         "fastq": _version("fastq-kernels"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",

@@ -1,8 +1,6 @@
 """Quantize dask arrays: the public name of `fastq.adapters.dask`; needs dask, the extra ``[dask]``."""
 
 from fastq.adapters.dask import (
-    QParams,
-    QuantizedArray,
     calibrate,
     choose_qparams,
     compare,
@@ -13,6 +11,7 @@ from fastq.adapters.dask import (
     quantize_linear,
     requantize,
 )
+from fastq.adapters.dask.collections import QParams, QuantizedArray
 
 __all__ = [
     "QParams",

@@ -1,7 +1,7 @@
 """The order of the packages: imports point down, and no modules import each other in a circle.
 
 All files are read, not imported, so that imports inside functions, for type checkers and by name count as well: a name
-of a module in a string is what `fastq.system.lazy` imports.
+of a module in a string is what `fastq.system.imports` imports.
 """
 
 import ast
@@ -61,8 +61,7 @@ MAY_IMPORT = {
 # arrows that point up, each with its reason
 EXCEPTIONS = {
     ("fastq", "fastq.tools.tensors.load"): "`fastq.load` is a tool, imported when it is first used",
-    ("fastq.results.arrays", "fastq.ops"): "methods of arrays are public functions, imported when called",
-    ("fastq.results.parameters", "fastq.ops"): "as are those of parameters",
+    ("fastq.results.late", "fastq.ops"): "methods of results are public functions, imported when first called",
 }
 
 
@@ -208,7 +207,7 @@ KNOWN = {
         ("import fastq", "fastq"),
         ("def f():\n    import fastq.engine.jit", "fastq.engine.jit"),
         ("if TYPE_CHECKING:\n    from fastq.engine.jit import cache", "fastq.engine.jit.cache"),
-        ("run = partial(lazy.module, 'fastq.ops.ops')", "fastq.ops.ops"),
+        ("run = partial(imports.module, 'fastq.ops.ops')", "fastq.ops.ops"),
         ("import numpy.fastq", None),
         ("x = 'fastq.engine.jit is imported here'", None),
     ],

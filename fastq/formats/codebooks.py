@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 Thresholds = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 

@@ -14,7 +14,7 @@ import numpy as np
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, equal, is_a, shown
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 _HALVES = ("float16", "bfloat16")
 DEFAULT = "onnx"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fastq.system import lazy
+from fastq.system import imports
 from fastq.system.arguments import native
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class FloatFormat:
         if self.name == "float16":
             return np.dtype(np.float16)
         try:
-            dtype: np.dtype[Any] = np.dtype(getattr(lazy.module("ml_dtypes"), self.name))
+            dtype: np.dtype[Any] = np.dtype(getattr(imports.ml_dtypes(), self.name))
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(f"{self.name} arrays need ml_dtypes: pip install ml_dtypes") from error
         return dtype

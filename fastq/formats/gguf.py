@@ -9,7 +9,7 @@ from fastq.formats import gguf_grids
 from fastq.formats.gguf_fields import Candidates, Field
 from fastq.formats.gguf_grids import Grid
 from fastq.system.arguments import as_int, as_str, did_you_mean, shown
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 BLOCK = 32  # values in a small block
 SUPER = 256  # values in a super-block

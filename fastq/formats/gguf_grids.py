@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastq.formats.codebooks import CODEBOOKS, Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.system.arguments import as_bool, as_dtype, as_int, as_str, check_fields, did_you_mean, native, shown
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 _ELEMENTS: dict[str, FloatFormat | Codebook] = {**FLOAT_FORMATS, **CODEBOOKS}
 

@@ -6,7 +6,7 @@ A kernel returns status bits, see `fastq.kernels.status`.
 from collections.abc import Callable
 from typing import Any
 
-from fastq.system import lazy
+from fastq.system import imports
 from fastq.system.arguments import shown
 
 
@@ -42,4 +42,4 @@ def inspect(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     """
     if not callable(function):
         raise TypeError(f"function must be callable, not {shown(function)}")
-    return lazy.module("fastq.kernels.inspection").inspect(function, *arguments, **options)
+    return imports.module("fastq.kernels.inspection").inspect(function, *arguments, **options)

@@ -30,7 +30,7 @@ from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat, is_wide
 from fastq.kernels.traversal.at_random import in_pieces
-from fastq.system import lazy
+from fastq.system import imports
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
 
@@ -45,7 +45,7 @@ class Kernel(Constants):
 
     def __post_init__(self) -> None:
         if home := HOMES.get(type(self.operands)):  # imported above, all would be in the key of each kernel
-            lazy.module(f"fastq.kernels.body.{home}")
+            imports.module(f"fastq.kernels.body.{home}")
         self.body = BODIES.get(type(self.operands))  # the key of its machine code has the sources of this too
         loop = f"{self.loop.__module__}.{self.loop.__qualname__}"
         types.Type.__init__(self, name=f"Kernel({loop}, {self.operands}, {self.spec})")
@@ -102,7 +102,7 @@ def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
 def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
     """Compile a loop for the types that its operands point to and a spec, or load it; return its address."""
     module, name = loop.rsplit(".", 1)
-    kernel = Kernel(getattr(lazy.module(f"fastq.kernels.{module}"), name), operands, spec)
+    kernel = Kernel(getattr(imports.module(f"fastq.kernels.{module}"), name), operands, spec)
     return jit.kernel(
         entry, types.int64, kernel, *[types.int64] * ADDRESSES, KERNEL_ARGS_TYPE, *[types.int64] * len(Units._fields)
     )
@@ -154,19 +154,19 @@ def kernel_address(
 
 def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bool) -> int:
     """Compile the cast of floats to integers for operands and what `CastSpec` says."""
-    spec = lazy.module("fastq.kernels.body.cast").CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
+    spec = imports.module("fastq.kernels.body.cast").CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
 def unpack_address(operands: Any, gaps: bool) -> int:
     """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
-    spec = lazy.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
+    spec = imports.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
 def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
     """Compile a loop of requantization for operands and what `RequantizeSpec` says."""
-    spec = lazy.module("fastq.kernels.requantization").RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
+    spec = imports.module("fastq.kernels.requantization").RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
@@ -182,7 +182,7 @@ def block_address(
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
     source = element_type(src)
     target = element_type(dst)
-    spec = lazy.module("fastq.kernels.ggml.spec").BlockSpec(
+    spec = imports.module("fastq.kernels.ggml.spec").BlockSpec(
         row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
     )
     elements = getattr(source, "bits", source), target

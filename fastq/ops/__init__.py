@@ -2,7 +2,7 @@
 
 import sys
 
-from fastq.system.lazy import undisturbed
+from fastq.system.imports import undisturbed
 
 
 def init() -> None:

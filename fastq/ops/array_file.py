@@ -35,6 +35,16 @@ _OF_MANY = (".npy", ".npz", ".safetensors", ".gguf", ".nc", ".nc4", ".cdf", ".h5
 # --- write ------------------------------------------------------------------------------------------------------------
 
 
+def save(path: Any, content: QuantizedArray | QParams) -> None:
+    """Write an array or parameters to a file that a caller names."""
+    write(file_parts.as_path_to_write(path, ".safetensors"), content)
+
+
+def load(path: Any, kind: type[QuantizedArray] | type[QParams]) -> Any:
+    """Read an array or parameters from a file that a caller names."""
+    return read(file_parts.as_path(path), kind)
+
+
 def write(path: Path, content: QuantizedArray | QParams) -> None:
     """Write a file that appears whole or not at all."""
     params = content.qparams if isinstance(content, QuantizedArray) else content

@@ -25,16 +25,13 @@ from fastq.plan.copies import copy_from, spreading
 from fastq.plan.kernel_call import COPY, block_address
 from fastq.plan.launch import BoundLaunch
 from fastq.plan.memory import is_plain, is_plain_out, memory_of
-from fastq.plan.operation import BoundCall
+from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import outgrows_cache, stores_past_cache
 from fastq.plan.result import result_of
+from fastq.requests.options import BlockOptions, BlockValuesOptions
 from fastq.requests.quantization import INTEGERS, as_least_error
 from fastq.system.arguments import as_imatrix, native
 from fastq.system.dtypes import Array
-
-__all__ = ["dequantize", "quantize"]
-from fastq.plan.operation import Operation
-from fastq.requests.options import BlockOptions, BlockValuesOptions
 
 
 def quantize(

@@ -35,7 +35,7 @@ from fastq.plan.cache import call
 from fastq.plan.call_modes import planned_only
 from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
-from fastq.system import lazy
+from fastq.system import imports
 from fastq.system.dtypes import Array
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ class Names(dict[str, Any]):
         m = self.shape[-1]
         shapes = {"wide": (n, 256), "images": (n, m // 16, 4, 4)}
         if name == "bfloat16":
-            made = lazy.module("ml_dtypes").bfloat16
+            made = imports.ml_dtypes().bfloat16
         elif name == "bits":
             made = np.zeros((n, m // 8), np.uint8)
         elif name in shapes:
@@ -131,7 +131,7 @@ class Names(dict[str, Any]):
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(lazy.module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+    return np.dtype(imports.ml_dtypes().bfloat16 if name == "bfloat16" else name)
 
 
 def quantized_to_ones(x: Array, name: str, **scheme: Any) -> QuantizedArray:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fastq.system.lazy import undisturbed
+from fastq.system.imports import undisturbed
 
 
 class ForeignArray(NamedTuple):

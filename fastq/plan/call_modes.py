@@ -7,28 +7,45 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
-from fastq.system import lazy
+from fastq.system.imports import late
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@late
+def _call_alone() -> Callable[..., Any]:
+    from fastq.engine.runtime.threadpool import call_alone
+
+    return call_alone
+
+
+@late
+def _standard_mode() -> Callable[..., Callable[..., Any]]:
+    from fastq.engine.runtime.boundary import in_standard_mode
+
+    return in_standard_mode
+
+
 def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
     """Call a function whose calls of fastq use no other threads: dask runs as many tasks as it may use CPUs."""
-    return lazy.module("fastq.engine.runtime.threadpool").call_alone(function, *operands)
+    return _call_alone()(function, *operands)
 
 
 def planned_only() -> AbstractContextManager[None]:
     """Make calls of this thread plan and compile without launching anything: results are not written."""
-    manager: AbstractContextManager[None] = lazy.module("fastq.engine.runtime.driver").planned_only()
-    return manager
+    from fastq.engine.runtime import driver
+
+    return driver.planned_only()
 
 
 def native_code() -> AbstractContextManager[None]:
     """Compile the machine code of calls for exactly this CPU meanwhile; see `fastq.engine.code`."""
-    lazy.module("fastq.plan.cache").plans.clear()  # of calls that use other code
-    manager: AbstractContextManager[None] = lazy.module("fastq.engine.code").use_native()
-    return manager
+    from fastq.engine import code
+    from fastq.plan.cache import plans
+
+    plans.clear()  # of calls that use other code
+    return code.use_native()
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
@@ -36,7 +53,7 @@ def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = lazy.module("fastq.engine.runtime.boundary").in_standard_mode(function)(*args, **kwargs)
+        result: T = _standard_mode()(function)(*args, **kwargs)
         return result
 
     return wrapper

@@ -14,7 +14,7 @@ from fastq.formats.qtypes import QType
 from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
 from fastq.kernels.storage import StorageFormat
 from fastq.requests.quantization import Request
-from fastq.system.lazy import cached_property
+from fastq.system.attributes import cached_property
 
 CodeRange = tuple[float, float]  # the first and the last code in use
 

@@ -13,9 +13,10 @@ from numpy.typing import DTypeLike, NDArray
 from fastq.formats.conventions import Convention
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
+from fastq.results import late
 from fastq.results.indexing import Parted, Pick, as_new_shape, axis_like, packed_picks, part_at, parted_by, reshaped
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text, without_checks
-from fastq.system import lazy
+from fastq.system import imports
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
 from fastq.system.attributes import Forwarded
 
@@ -30,15 +31,31 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
     if name != own:
         raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
-    found = qtype.storage if own == qtype.storage.name else getattr(lazy.module("ml_dtypes"), name, None)
+    found = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
     if found is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
     return np.dtype(found)
 
 
-def _packed(codes: NDArray[Any], qtype: QType) -> NDArray[Any]:
-    packed: NDArray[Any] = lazy.module("fastq.ops.packing").pack(codes, qtype)
-    return packed
+@imports.late
+def _explain() -> Callable[..., Explanation]:
+    from fastq.results.explanation import explain
+
+    return explain
+
+
+@imports.late
+def _codes_text() -> Callable[..., str]:
+    from fastq.results.elements import codes_text
+
+    return codes_text
+
+
+@imports.late
+def _card() -> Callable[..., str]:
+    from fastq.results.card import card
+
+    return card
 
 
 def _same(numbers: Any) -> Any:
@@ -138,7 +155,7 @@ class QuantizedArray:
         wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
         codes = self.codes
         if self.dtype.packed:
-            codes = lazy.module("fastq.ops.packing").unpack(codes, self.dtype, shape=self.shape)
+            codes = late.unpack()(codes, self.dtype, shape=self.shape)
         return codes if wanted is None else codes.astype(wanted, copy=False)
 
     def dequantize(
@@ -158,8 +175,7 @@ class QuantizedArray:
         ndarray
             An array of shape `shape`.
         """
-        values: NDArray[Any] = lazy.module("fastq.ops.dequantize").dequantize(self, dtype=dtype, out=out)
-        return values
+        return late.dequantize()(self, dtype=dtype, out=out)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -228,7 +244,7 @@ class QuantizedArray:
         if of_bytes is not None:
             return self.codes[(*of_bytes, ...)]
         *others, last = picks
-        return _packed(self[(*others, ...)].unpacked()[..., last].reshape(shape), self.dtype)
+        return late.pack()(self[(*others, ...)].unpacked()[..., last].reshape(shape), self.dtype)
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Self:
         """Return the array in another shape in which each parameter belongs to the same elements.
@@ -270,7 +286,7 @@ class QuantizedArray:
         new = shape[-1:] or (1,)
         if old == new or not any(n * self.dtype.bits % 8 for n in (*old, *new)):
             return self.codes.reshape(packed_shape(shape, self.dtype))
-        return _packed(self.unpacked().reshape(shape), self.dtype)
+        return late.pack()(self.unpacked().reshape(shape), self.dtype)
 
     def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Parted) -> Self:
         """Return an array of other codes; `of_numbers` returns its parameters from those of this array."""
@@ -334,8 +350,7 @@ class QuantizedArray:
         TypeError, ValueError, OSError
             If path is not as described or can't be written, or codes and parameters don't fit.
         """
-        found = lazy.module("fastq.ops.file_parts").as_path_to_write(path, ".safetensors")
-        lazy.module("fastq.ops.array_file").write(found, self)
+        late.array_file().save(path, self)
 
     def explain(self, index: int | tuple[int, ...] | None = None) -> Explanation:
         """Return the formulas of this array's convention, and with an index the numbers of that element.
@@ -370,18 +385,14 @@ class QuantizedArray:
         element (2,): code 22, zero_point -28, scale 0.01
         value = (22 - -28) * 0.01 = 0.5
         """
-        explanation: Explanation = lazy.module("fastq.results.explanation").explained(
-            as_array(self.codes, "q"), self.qparams, self.shape, index
-        )
-        return explanation
+        return _explain()(as_array(self.codes, "q"), self.qparams, self.shape, index)
 
     def __repr__(self) -> str:
         start = f"{type(self).__name__}("
-        codes = lazy.module("fastq.results.elements").codes_text(self.codes, self.qparams, self.shape, start)
+        codes = _codes_text()(self.codes, self.qparams, self.shape, start)
         line = f"shape={self.shape}, {scheme_text(self.qparams)}, {parameters_text(self.qparams)}"
         whole = f"{line}, nbytes={self.nbytes})"
         return f"{start}{codes},\n{' ' * len(start)}{whole}" if codes else start + whole
 
     def _repr_html_(self) -> str:
-        card: str = lazy.module("fastq.results.card").card(self.codes, self.qparams, self.shape, self.nbytes)
-        return card
+        return _card()(self.codes, self.qparams, self.shape, self.nbytes)

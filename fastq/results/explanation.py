@@ -33,7 +33,7 @@ class Explanation:
         return self.text
 
 
-def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> Explanation:
+def explain(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> Explanation:
     """Return the explanation of an array, and of the element at an index if one is given."""
     formulas = formulas_of(p)
     lines = [f"{scheme_text(p)}; {_terms_text(p)}", *(f"{name} = {text}" for name, text in formulas.items())]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system import lazy
+from fastq.system.imports import late
 
 FAR = 6.0  # a channel is an outlier from this multiple of the median of all largest magnitudes
 
@@ -86,8 +86,14 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         numbers = {name: _short(value) for name, value in self.to_dict().items()}
-        card: str = lazy.module("fastq.results.card").card_of_numbers("Comparison", numbers)
-        return card
+        return _card_of_numbers()("Comparison", numbers)
+
+
+@late
+def _card_of_numbers() -> Callable[..., str]:
+    from fastq.results.card import card_of_numbers
+
+    return card_of_numbers
 
 
 def missing_values(count: int) -> ValueError:

@@ -13,7 +13,8 @@ from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.system import arguments, lazy
+from fastq.results import late
+from fastq.system import arguments
 from fastq.system.arguments import (
     as_array,
     as_axis,
@@ -179,8 +180,7 @@ class QParams:
         TypeError, ValueError, OSError
             If path is not as described or can't be written.
         """
-        found = lazy.module("fastq.ops.file_parts").as_path_to_write(path, ".safetensors")
-        lazy.module("fastq.ops.array_file").write(found, self)
+        late.array_file().save(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QParams:
@@ -201,9 +201,8 @@ class QParams:
         TypeError, ValueError, OSError
             If path is not as described, can't be read, or is not a file of parameters.
         """
-        path = lazy.module("fastq.ops.file_parts").as_path(path)
-        loaded: QParams = lazy.module("fastq.ops.array_file").read(path, QParams)
-        return loaded
+        params: QParams = late.array_file().load(path, QParams)
+        return params
 
     def __repr__(self) -> str:
         return f"QParams({scheme_text(self)}, {parameters_text(self)})"

@@ -1,1 +1,1 @@
-"""The basis of all other packages: lazy imports, files that appear whole, tuning by CPU."""
+"""The basis of all other packages: late imports, files that appear whole, tuning by CPU."""

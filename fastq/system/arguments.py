@@ -22,7 +22,7 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system import lazy
+from fastq.system import imports
 from fastq.system.dtypes import ML_FLOATS
 
 Kind = TypeVar("Kind")
@@ -209,7 +209,7 @@ def _name_of(dtype: object) -> str:
 
 
 def _dtype_named(name: str) -> np.dtype[Any]:
-    return np.dtype(getattr(lazy.module("ml_dtypes"), name) if name in _OF_ML_DTYPES else name)
+    return np.dtype(getattr(imports.ml_dtypes(), name) if name in _OF_ML_DTYPES else name)
 
 
 def is_lazy(x: Any) -> bool:
@@ -399,13 +399,20 @@ def _imported(x: Any) -> NDArray[Any]:
     return np.asanyarray(x)
 
 
+@imports.late
+def _get_close_matches() -> Callable[..., list[str]]:
+    from difflib import get_close_matches
+
+    return get_close_matches
+
+
 def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
     """Return the end of an error message: the name that was probably meant, or an empty text."""
     if not is_a(given, str):
         return ""
     lower = str.lower(given)
     spelled = {name.lower(): name for name in known}
-    similar = lazy.module("difflib").get_close_matches(lower, spelled, 1)
+    similar = _get_close_matches()(lower, spelled, 1)
     meant = aliases.get(lower, *[spelled[name] for name in similar] or [""])
     return f": did you mean {meant}?" if meant else ""
 

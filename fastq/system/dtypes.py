@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system import lazy
+from fastq.system import imports
 
 Array = NDArray[Any]  # of any dtype
 
@@ -30,7 +30,7 @@ ML_FLOATS = {
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the little-endian dtype of a name of safetensors; one of ml_dtypes if NumPy lacks it."""
-    return np.dtype(getattr(lazy.module("ml_dtypes"), ML_FLOATS[name]) if name in ML_FLOATS else READ[name])
+    return np.dtype(getattr(imports.ml_dtypes(), ML_FLOATS[name]) if name in ML_FLOATS else READ[name])
 
 
 def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:

@@ -33,10 +33,10 @@ rng = random.Random(int(os.environ.get("SEED", 0)))
 # what compiles one function after the other; a module without sources is not kept on disk
 COMPILE_MORE = """
 import itertools
-from fastq.system import lazy
+from fastq.system import imports
 
 def compile_more(goes_on=lambda: True):
-    jit = lazy.module("fastq.engine.jit")  # which has Numba: for imports of others than fastq no fork waits
+    jit = imports.module("fastq.engine.jit")  # which has Numba: for imports of others than fastq no fork waits
     from numba import int64, types
     for k in itertools.takewhile(lambda k: goes_on(), itertools.count()):
         names = {"__name__": "nowhere"}

@@ -8,7 +8,7 @@ import pytest
 from numpydoc.validate import validate
 
 import fastq
-from fastq.system import lazy
+from fastq.system import imports
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
 LISTED = re.findall(r"^   ((?:\w+\.)*\w+)$", PAGE, re.MULTILINE)
@@ -38,7 +38,7 @@ def test_docstrings_are_complete(name):
     if corner in ("dask", "xarray", "zarr"):
         pytest.importorskip(corner, reason=f"no {corner}")
     if corner in CORNERS:
-        lazy.module(f"fastq.{corner}")
+        imports.module(f"fastq.{corner}")
     allowed = OF_METHODS if name in METHODS else OF_CLASSES if name.split(".")[-1][0].isupper() else EXCEPT
     found = validate(f"fastq.{name}")["errors"]
     assert [error for error in found if error[0] not in allowed] == []

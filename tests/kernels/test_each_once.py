@@ -21,7 +21,7 @@ from fastq import reference
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.system import lazy
+from fastq.system import imports
 
 X = values("float32", 6 * 64, 21).reshape(6, 64).clip(-1000, 1000)
 Y = values("float32", 6 * 64, 22).reshape(6, 64).clip(-1000, 1000)
@@ -179,10 +179,10 @@ def test_a_quantized_array_is_no_view():
 
 
 def test_without_ml_dtypes_it_is_named(monkeypatch):
-    def absent(name):
-        raise ModuleNotFoundError(name)
+    def absent():
+        raise ModuleNotFoundError("ml_dtypes")
 
-    monkeypatch.setattr(lazy, "module", absent)
+    monkeypatch.setattr(imports, "ml_dtypes", absent)
     with pytest.raises(ModuleNotFoundError, match="bfloat16 arrays need ml_dtypes"):
         _ = dataclasses.replace(FLOAT_FORMATS["bfloat16"]).dtype
 

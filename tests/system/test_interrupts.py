@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from subprocesses import SETUP, finish, run, start
 
-from fastq.system.lazy import Held
+from fastq.system.signals import Held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -121,7 +121,7 @@ def test_a_handler_that_the_block_keeps_handles_signals_afterwards(handled):
 
 def test_other_threads_hold_nothing():
     code = """
-    from fastq.system.lazy import Held
+    from fastq.system.signals import Held
 
     def work():
         with Held():
@@ -134,7 +134,7 @@ def test_other_threads_hold_nothing():
 
 EVERY_INSTRUCTION = """
 import os, signal, sys
-from fastq.system.lazy import Held
+from fastq.system.signals import Held
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, other := lambda number, frame: None)
@@ -372,7 +372,7 @@ def test_the_mode_of_floats_is_that_of_before():
 
 def test_an_interrupted_fork_keeps_no_lock():
     code = """
-    from fastq.system import lazy
+    from fastq.system import forks
 
     class Lock:
         def __init__(self):
@@ -392,11 +392,11 @@ def test_an_interrupted_fork_keeps_no_lock():
             self.release()
 
     def free():
-        assert lock.lock.acquire(timeout=20) and lazy._importing.acquire(timeout=20)
+        assert lock.lock.acquire(timeout=20) and forks.importing.acquire(timeout=20)
 
     lock, dropped = Lock(), []
     sys.unraisablehook = lambda what: dropped.append(what.exc_type)
-    lazy.hold_at_fork(lock, lambda: False)
+    forks.hold_at_fork(lock, lambda: False)
     join(forked(lambda: None))
     in_threads(1, free)
     print(dropped == [KeyboardInterrupt])

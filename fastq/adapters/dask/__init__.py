@@ -28,21 +28,6 @@ from fastq.ops import quantize as coding
 from fastq.ops import requantize as sums
 from fastq.system.arguments import as_int, is_a, is_lazy, shown
 
-__all__ = [
-    "QParams",
-    "QuantizedArray",
-    "calibrate",
-    "choose_qparams",
-    "compare",
-    "dequantize_linear",
-    "fake_quantize",
-    "minmax",
-    "quantize",
-    "quantize_linear",
-    "requantize",
-]
-
-
 _TAKEN = """Parameters
 ----------
 {first} : dask.array.Array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,20 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.adapters.xarray import cf, datasets, packing
-from fastq.adapters.xarray.rounding import bitround
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.cast import UNPACK_ARRAY
 from fastq.plan.cache import call
 from fastq.plan.call_modes import in_standard_mode
 from fastq.requests.unpacking import as_float_dtype, as_gaps
-from fastq.system import lazy
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
+from fastq.system.imports import late, undisturbed
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
-
-__all__ = ["bitround", "pack", "unpack", "unpack_array"]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
 # encodings and attributes for floats: of a zarr store, and of a netCDF file with rounding
@@ -203,7 +199,7 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     array([250. ,   nan, 300.5], dtype=float32)
     """
     datasets.library("fastq.xarray.unpack", ds=ds)
-    with lazy.undisturbed():
+    with undisturbed():
         from fastq.adapters.xarray.unpacking import unpacked  # imports xarray
     result: Dataset = unpacked(ds, None if dtype is None else as_float_dtype(dtype))
     return result
@@ -292,16 +288,23 @@ def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]
     """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
     parts = [_parts(*each) for each in arrays]
     if any(not isinstance(part, tuple) for each in parts for part in each):
-        parts = importlib.import_module("dask").compute(parts)[0]
+        parts = _dask().compute(parts)[0]
     lows_and_highs = [np.array(each).T for each in parts]
     return [np.array([np.fmin.reduce(lows), np.fmax.reduce(highs)]) for lows, highs in lows_and_highs]
+
+
+@late
+def _dask() -> Any:
+    import dask
+
+    return dask
 
 
 def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
     """Return the ranges of the parts of an array; for a dask array they are lazy."""
     if not hasattr(data, "to_delayed"):
         return [_extremes(data, missing)]
-    delayed = importlib.import_module("dask").delayed(datasets.of_chunk)
+    delayed = _dask().delayed(datasets.of_chunk)
     return [delayed(_extremes, block, missing) for block in data.to_delayed().ravel()]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def library(function: str, **given: Any) -> Any:
     """Return xarray, for a function that needs it; raise TypeError unless its arguments are Datasets."""
     try:
-        xarray = importlib.import_module("xarray")
+        import xarray
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{function} needs xarray: pip install xarray") from error
     for argument, ds in given.items():

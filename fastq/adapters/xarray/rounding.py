@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import warnings
 from collections.abc import Collection, Mapping
@@ -190,7 +189,8 @@ def _largest(values: Any) -> float:
     """Return the largest finite magnitude of an array, 0.0 without finite elements."""
     if not hasattr(values, "to_delayed"):
         return largest(values)
-    dask = importlib.import_module("dask")
+    import dask
+
     of_blocks = [dask.delayed(datasets.of_chunk)(largest, block) for block in values.to_delayed().ravel()]
     return float(max(dask.compute(of_blocks)[0]))
 

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-
-from fastq.adapters.zarr.casting import cast_value
-
-__all__ = ["cast_value", "register"]
 
 
 def register() -> None:
@@ -30,8 +25,8 @@ def register() -> None:
     >>> fastq.zarr.register()
     """
     try:
-        registry = importlib.import_module("zarr.registry")
-        zarr = importlib.import_module("zarr")
+        import zarr
+        from zarr import registry
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("fastq.zarr.register needs zarr: pip install zarr") from error
     from fastq.adapters.zarr import codecs

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from fastq.system import lazy
+from fastq.system import imports
 
 ENTRY = "fastq_kernel"  # the name of the function in a file
 in_use: dict[bytes, int] = {}  # addresses of functions in memory, by the references of their files
@@ -15,8 +15,8 @@ _engines: list[Any] = []  # machine code lives as long as its engine
 
 def in_memory(code: bytes) -> int:
     """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
-    with lazy.undisturbed():
-        binding = lazy.module("llvmlite.binding")
+    with imports.undisturbed():
+        binding = imports.module("llvmlite.binding")
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)

@@ -17,7 +17,8 @@ from fastq.engine.code.folder import code_folder
 from fastq.engine.code.loading import in_memory, in_use
 from fastq.engine.code.settings import are_default, current_settings, machine_digest
 from fastq.engine.code.sources import SOURCES
-from fastq.system import cpu, lazy
+from fastq.system import cpu
+from fastq.system.signals import Held
 
 _usual: list[Any] = []  # Numba's settings when it was imported here; none before
 
@@ -36,7 +37,7 @@ def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], 
     The file leads to that from now on; for native code it exists then, even if Numba has to be asked again.
     """
     global _usual
-    with lazy.Held():  # what is found is known before a handler raises
+    with Held():  # what is found is known before a handler raises
         usual = current_settings() == _usual and are_default() and SOURCES.are_unchanged(SOURCES.read)
         machine = machine_digest() if leading and usual else b""
         if leading and machine and (file := leading.follow(machine)):

@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from fastq.system import lazy
+from fastq.system import imports
 
 # settings of Numba that change machine code, by their names in its `config`; where one is set, Numba is asked
 SETTINGS = (
@@ -46,10 +46,10 @@ def machine_digest() -> bytes:
         version = Path(numba.origin).with_name("_version.py").read_text() if numba and numba.origin else ""
     if "version_json" not in version:  # else it is code that asks git
         return b""
-    with lazy.undisturbed():
-        binding = lazy.module("llvmlite.binding")
+    with imports.undisturbed():
+        binding = imports.module("llvmlite.binding")
         with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
             features = binding.get_host_cpu_features().flatten()
         made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
-    made_by = version, lazy.module("llvmlite").__version__, object.__basicsize__
+    made_by = version, imports.module("llvmlite").__version__, object.__basicsize__
     return hashlib.sha256(repr((made_by, made_for)).encode()).digest()

@@ -28,7 +28,7 @@ from fastq.engine.code.folder import code_folder
 from fastq.engine.code.lookup import leading_file, stored_or_compiled
 from fastq.engine.code.settings import are_default
 from fastq.engine.code.sources import SOURCES
-from fastq.system import cpu, lazy, tuning
+from fastq.system import cpu, imports, tuning
 
 FOLDER = Path(__file__).parents[2] / "machine_code"
 
@@ -47,7 +47,7 @@ class Recipe(NamedTuple):
 
     def compiled(self) -> int:
         """Return the address of code that is compiled now, or was compiled for this CPU."""
-        return int(getattr(lazy.module(self.module), self.name)(*self.arguments))
+        return int(getattr(imports.module(self.module), self.name)(*self.arguments))
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from fastq.engine.code.file import CachedFile
 from fastq.engine.code.folder import code_folder
-from fastq.system import lazy
+from fastq.system import imports
 
 _ROOMS = ("formats", "engine", "kernels", "system")  # of the package; kernels import from no other
 _ALWAYS = ("engine.jit", "engine.simd")  # these compile types and operators, also for modules that do not import them
@@ -41,7 +41,7 @@ _modified = operator.attrgetter("st_mtime_ns", "st_size", "st_ino")  # what an e
 
 def _edited_since_imported(name: str, path: Path) -> bool:
     loaded = getattr(sys.modules.get(name), "__file__", None)
-    return loaded == str(path) and path.stat().st_ctime_ns > lazy.STARTED
+    return loaded == str(path) and path.stat().st_ctime_ns > imports.STARTED
 
 
 class Sources:

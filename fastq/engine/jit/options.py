@@ -10,7 +10,8 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from fastq.system.lazy import Held, hold_at_fork
+from fastq.system.forks import hold_at_fork
+from fastq.system.signals import Held
 
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
 OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}

@@ -21,8 +21,8 @@ from numba.core.typing.templates import AbstractTemplate
 
 from fastq.engine.jit.options import OPTIONS, jit_enabled
 from fastq.engine.jit.tracing import signature_of, traced_or_none
-from fastq.system import lazy
-from fastq.system.lazy import Held
+from fastq.system.attributes import cached_property
+from fastq.system.signals import Held
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
 # expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`. `IRLegalization`
@@ -166,7 +166,7 @@ class Function(CPUDispatcher):  # type: ignore[misc]
     nothing runs when the caller is compiled too.
     """
 
-    @lazy.cached_property
+    @cached_property
     def inlined(self) -> _Overloads:
         """Dispatcher for calls from compiled code."""
         return _Overloads(self.py_func, targetoptions=INLINED, pipeline_class=InlinedCompiler)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime.layout import DATA, TYPE, VALUE
-from fastq.system.lazy import Held
+from fastq.system.signals import Held
 
 METH_FASTCALL = 0x80
 STANDARD = -1  # for the compiled function that sets the floating-point mode: that of IEEE 754

@@ -13,7 +13,7 @@ from fastq.engine.jit import TARGET, njit
 from fastq.engine.runtime.layout import CLOCK, LOCAL
 from fastq.engine.simd import instruction, pointer
 from fastq.engine.simd.vector import call_llvm
-from fastq.system import lazy
+from fastq.system import imports
 
 _INT = types.int64
 _WORD = ir.IntType(64)
@@ -21,7 +21,7 @@ _WORD = ir.IntType(64)
 
 def function_address(module: str, name: str) -> int:
     """Compile a function of METH_FASTCALL's three words, or load it; return its address."""
-    return jit.kernel(getattr(lazy.module(module), name), _INT, _INT, _INT, _INT)
+    return jit.kernel(getattr(imports.module(module), name), _INT, _INT, _INT, _INT)
 
 
 # --- instructions -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ from fastq.engine.runtime.boundary import clock, new_acquired_lock, once_made
 from fastq.engine.runtime.layout import CLOCK, CLOSED, GATE, JOB_ROUNDS, LINE_WORDS, LOCK, MOST_THREADS, SLOT, SLOTS
 from fastq.system import tuning
 from fastq.system.arguments import as_int
-from fastq.system.lazy import Held
+from fastq.system.signals import Held
 
 _ROW = tuning.current()
 PARALLEL_FROM = _ROW.parallel_from

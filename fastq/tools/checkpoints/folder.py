@@ -14,8 +14,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system import lazy
 from fastq.system.arguments import shown
+from fastq.system.attributes import cached_property
 from fastq.system.dtypes import Array
 from fastq.tools.files.containers import SafetensorsSource, TensorSpec, open_source
 from fastq.tools.files.pipeline import naming
@@ -156,7 +156,7 @@ class ModelFolder:
             why = "readers create it" if BUFFERS.fullmatch(tensor) else "it is tied to another one"
             self.notes.append(f"{self.index} names {tensor!r}, which no file has: {why}")
 
-    @lazy.cached_property
+    @cached_property
     def tensors(self) -> dict[str, TensorSpec]:
         """All tensors, shard by shard."""
         return {name: spec for shard in self.shards.values() for name, spec in shard.tensors.items()}

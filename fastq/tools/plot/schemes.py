@@ -20,8 +20,8 @@ from fastq.ops.minmax import minmax
 from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.attributes import cached_property
 from fastq.system.dtypes import Array
-from fastq.system.lazy import cached_property
 from fastq.tools.plot.axes import (
     BLUE,
     GREEN,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastq.ops.file_parts import as_name, as_path
 from fastq.results import QuantizedArray
-from fastq.system import lazy
+from fastq.system import imports
 
 if TYPE_CHECKING:
     from fastq.tools.tensors.tensors import Tensors
@@ -60,9 +60,9 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     (384, 384)
     """
     name = as_name(path)
-    file = lazy.module("fastq.ops.array_file")
+    file = imports.module("fastq.ops.array_file")
     if name.is_dir() or (name.is_file() and file.holds_many(name)):
-        tensors: Tensors = lazy.module("fastq.tools.tensors.tensors").open_tensors(name)
+        tensors: Tensors = imports.module("fastq.tools.tensors.tensors").open_tensors(name)
         return tensors
     array: QuantizedArray = file.read(as_path(name), QuantizedArray)
     return array

@@ -11,7 +11,7 @@ from llvmlite import binding
 from subprocesses import run
 
 from fastq.engine.code import lookup, settings
-from fastq.system import lazy
+from fastq.system import forks
 
 CODE = """
 codes = fastq.quantize_linear(np.full(9, 0.75, np.float32), 1.0, 0, "int8")
@@ -227,7 +227,7 @@ def test_forks_wait_while_llvm_is_asked(monkeypatch):
     taken = []
 
     def name():
-        thread = Thread(target=lambda: taken.append(lazy._importing.acquire(blocking=False)))
+        thread = Thread(target=lambda: taken.append(forks.importing.acquire(blocking=False)))
         thread.start()
         thread.join()
         return "a CPU"

@@ -408,7 +408,7 @@ def test_forks_of_several_threads(call):
     code = """
     fastq.minmax(np.ones(1, np.float32))
     from numba.core.compiler_lock import global_compiler_lock
-    locks = fastq.system.lazy._importing, global_compiler_lock._lock
+    locks = fastq.system.forks.importing, global_compiler_lock._lock
     sys.setswitchinterval(1e-6)
 
     def free():
@@ -460,7 +460,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
     holds, forks = threading.Event(), threading.Event()
 
     def hold():
-        with fastq.system.lazy._importing if {held == "importing"} else global_compiler_lock:
+        with fastq.system.forks.importing if {held == "importing"} else global_compiler_lock:
             holds.set()
             forks.wait(20)
             time.sleep(0.2)  # the fork waits by now
@@ -804,10 +804,12 @@ def test_jit_disabled(tmp_path):
 
 
 def test_import_loads_nothing_else():
+    system = [f"fastq.system{name}" for name in ("", ".signals", ".forks", ".imports")]
+    names = ["fastq.plan", *system, "fastq.plan.adapters"]
     code = (
         "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
     )
-    assert run(code, setup="") == "['fastq.plan', 'fastq.system', 'fastq.system.lazy', 'fastq.plan.adapters']\n"
+    assert run(code, setup="") == f"{names}\n"
 
 
 def test_public_names_do_not_import_numba():

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fastq
-from fastq.system import lazy
+from fastq.system import forks
+from fastq.system.attributes import cached_property
 
 
 def make(property_of):
@@ -49,12 +50,12 @@ def test_cached_property_holds_no_lock():
             with self.lock:
                 return self.func(instance)
 
-    assert not blocks(lazy.cached_property, 20)
+    assert not blocks(cached_property, 20)
     assert blocks(Locked, 0.2)
 
 
 def test_cached_property_is_computed_once():
-    thing = make(lazy.cached_property)(begun=threading.Event(), go=threading.Event())
+    thing = make(cached_property)(begun=threading.Event(), go=threading.Event())
     thing.go.set()
     assert thing.value is thing.value
     assert isinstance(type(thing).value, functools.cached_property)  # by which documentation knows it
@@ -63,7 +64,7 @@ def test_cached_property_is_computed_once():
 def test_no_other_property_takes_a_lock():
     sources = {path.name: path.read_text() for path in Path(fastq.__file__).parent.rglob("*.py")}
     locked = re.compile(r"functools\.cached_property|from functools import (\([^)]*|.*)\bcached_property")
-    assert [name for name, text in sources.items() if locked.search(text)] == ["lazy.py"]
+    assert [name for name, text in sources.items() if locked.search(text)] == ["attributes.py"]
 
 
 def test_a_fork_takes_the_locks_of_a_module_whose_import_it_waited_for(monkeypatch):
@@ -76,10 +77,10 @@ def test_a_fork_takes_the_locks_of_a_module_whose_import_it_waited_for(monkeypat
         yield
 
     locks.append(importing())
-    monkeypatch.setattr(lazy, "_locks", locks)
-    lazy._before_fork()
+    monkeypatch.setattr(forks, "_locks", locks)
+    forks._before_fork()
     try:
         assert lock.locked()
     finally:
-        lazy._after_fork()
+        forks._after_fork()
     assert not lock.locked()

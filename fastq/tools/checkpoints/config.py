@@ -10,8 +10,8 @@ from fastq.system.arguments import shown
 from fastq.tools.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
 from fastq.tools.checkpoints.names import EXPERT, fused_with, matches
 from fastq.tools.checkpoints.rules import EMBEDDING, HEAD, Plan, Rules
-from fastq.tools.files.containers import TensorSpec
 from fastq.tools.files.patterns import check_pattern
+from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts import schemes
 from fastq.tools.layouts.schemes import E4M3, E8M0, FLOAT_CODES, PRESETS, LayerScheme, WeightScheme
 

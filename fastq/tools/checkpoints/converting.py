@@ -20,8 +20,10 @@ from fastq import __version__
 from fastq.system.atomic import is_temporary, replacing
 from fastq.system.dtypes import Array
 from fastq.tools.checkpoints.folder import CONFIG, INDEX, ModelFolder, companions, read_json
-from fastq.tools.files.containers import Header, SafetensorsSource, SafetensorsWriter, bytes_of
-from fastq.tools.files.pipeline import Converted, Errors, Progress, Task, header_of, run
+from fastq.tools.files.measured_errors import Errors
+from fastq.tools.files.pipeline import Converted, Progress, Task, header_of, run
+from fastq.tools.files.safetensors_files import Header, SafetensorsSource, SafetensorsWriter
+from fastq.tools.files.tensor_specs import bytes_of
 
 Notice = Callable[[str], None]
 JOURNAL = ".fastq-convert.json"  # the list of finished shards, next to the shards

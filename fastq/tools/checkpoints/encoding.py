@@ -23,8 +23,8 @@ from fastq.ops.packing import pack
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.files.containers import TensorSpec
-from fastq.tools.files.pipeline import naming
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts import LAYOUTS
 from fastq.tools.layouts.compressed_tensors import BIAS, StoredForm, array_of, form_of, scale_values
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, LayerScheme, WeightScheme

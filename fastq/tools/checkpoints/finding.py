@@ -18,9 +18,9 @@ from fastq.tools.checkpoints import encoding
 from fastq.tools.checkpoints.config import METHOD, StoredSchemes, check_undone
 from fastq.tools.checkpoints.encoding import ORDER, POWERS, RECIPROCAL, SCALES, SUFFIXES, ZERO_POINT, StoredWeight
 from fastq.tools.checkpoints.folder import KEY, MLX, ModelFolder
-from fastq.tools.files.codes import QuantizedElsewhere, parts_of_weights, quantized_elsewhere, told_of
-from fastq.tools.files.containers import TensorSpec, spec_of
-from fastq.tools.files.pipeline import naming
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, parts_of_weights, quantized_elsewhere, told_of
+from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 from fastq.tools.layouts.schemes import PRESETS, WORDS, LayerScheme, WeightScheme
 

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from fastq.system import lazy
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
-from fastq.tools.files.containers import SafetensorsSource, TensorSpec, open_source
-from fastq.tools.files.pipeline import naming
+from fastq.tools.files.containers import open_source
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.safetensors_files import SafetensorsSource
+from fastq.tools.files.tensor_specs import TensorSpec
 
 # of config.json
 KEY = "quantization_config"

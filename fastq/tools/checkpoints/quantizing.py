@@ -24,8 +24,11 @@ from fastq.tools.checkpoints.folder import HALVES, ModelFolder
 from fastq.tools.checkpoints.names import fused_with
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.tools.checkpoints.stacks import Stack
-from fastq.tools.files.containers import SafetensorsSource, TensorSpec, bytes_of, spec_of
-from fastq.tools.files.pipeline import Piece, Task, copied, errors_of, naming
+from fastq.tools.files.measured_errors import errors_of
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.pipeline import Piece, Task, copied
+from fastq.tools.files.safetensors_files import SafetensorsSource
+from fastq.tools.files.tensor_specs import TensorSpec, bytes_of, spec_of
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
 from fastq.tools.gguf_files.names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of

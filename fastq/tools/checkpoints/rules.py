@@ -15,9 +15,9 @@ from fastq.tools.checkpoints import names as tables
 from fastq.tools.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
 from fastq.tools.checkpoints.names import EXPERT, EXPERTS, STACKED, fused_with, ignored, kind_of, tail_of
 from fastq.tools.checkpoints.stacks import Stack, is_stack
-from fastq.tools.files.containers import TensorSpec
 from fastq.tools.files.patterns import check_patterns, fits, is_for
-from fastq.tools.files.pipeline import some_of
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.files.texts import some_of
 from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS, LayerScheme
 
 READER = "transformers 5.24"

@@ -19,7 +19,7 @@ from fastq.tools.cli import files
 from fastq.tools.cli.files import in_one_line, is_given, note
 from fastq.tools.cli.report import Shown, show, table_options
 from fastq.tools.files.patterns import WEIGHT
-from fastq.tools.files.pipeline import count_text
+from fastq.tools.files.texts import count_text
 from fastq.tools.gguf_files import imatrix
 from fastq.tools.layouts.schemes import PRESETS, LayerScheme, as_scheme
 

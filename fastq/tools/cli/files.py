@@ -26,7 +26,7 @@ from fastq.formats.range_methods import METHODS
 from fastq.system.arguments import reason
 from fastq.tools.cli.tables import printable
 from fastq.tools.files.patterns import check_pattern
-from fastq.tools.files.pipeline import listed
+from fastq.tools.files.texts import listed
 from fastq.tools.tensors.stores import NETCDF, is_store
 from fastq.tools.tensors.tensors import SUFFIXES
 

@@ -23,20 +23,12 @@ from fastq.tools.cli.quantizing import inspect_gguf
 from fastq.tools.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
 from fastq.tools.cli.suggesting import Suggestion, Trials, Way, cheapest, command, schemes_for
 from fastq.tools.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
-from fastq.tools.files import pipeline
-from fastq.tools.files.codes import parts_of_weights
-from fastq.tools.files.pipeline import (
-    NAMED,
-    Converted,
-    Errors,
-    Progress,
-    count_text,
-    errors_in,
-    signal_of,
-    some_of,
-    sums_of,
-)
+from fastq.tools.files.measured_errors import NO_ERRORS, Errors, errors_in, signal_of, sums_of
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.pipeline import Converted, Progress
+from fastq.tools.files.quantized_elsewhere import parts_of_weights
 from fastq.tools.files.records import FLOATS, Scheme
+from fastq.tools.files.texts import NAMED, count_text, some_of
 from fastq.tools.tensors.stores import NETCDF
 from fastq.tools.tensors.tensors import (
     PARTS,
@@ -199,7 +191,7 @@ def _suggested(group: list[Tensor], trials: Trials, sqnr: float) -> Suggestion |
 
 def _ways_of(tensor: Tensor, trials: Trials) -> list[Way]:
     """Return the schemes of a tensor; an error names it."""
-    with pipeline.naming(lambda error: f"tensor {tensor.name!r}: {error}"):
+    with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
         return trials.ways(tensor)
 
 
@@ -325,7 +317,7 @@ def _agree(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
-    with pipeline.naming(lambda error: f"tensor {x.name!r}: {error}"):
+    with naming(lambda error: f"tensor {x.name!r}: {error}"):
         kind, measured, sums = (_in_parts if x.reader or y.reader else _at_once)(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
@@ -374,5 +366,5 @@ def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str,
     if apart:
         note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
     if len(totals) == 1:
-        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), pipeline.NO_ERRORS
+        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), NO_ERRORS
     return kind, comparison_of(totals), errors_in(totals)

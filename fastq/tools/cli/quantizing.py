@@ -18,8 +18,8 @@ from fastq.tools.cli.report import FIGURES, Shown, operands, print_json, show, t
 from fastq.tools.cli.tables import Entry, print_line, print_table, printable
 from fastq.tools.files.containers import SOURCES, open_source
 from fastq.tools.files.patterns import check_searched
-from fastq.tools.files.pipeline import count_text, some_of
 from fastq.tools.files.records import Scheme
+from fastq.tools.files.texts import count_text, some_of
 from fastq.tools.gguf_files import imatrix as imatrices
 from fastq.tools.gguf_files.container import GgufTensor, MetadataField, open_gguf
 from fastq.tools.gguf_files.converting import Request, convert_gguf

@@ -19,7 +19,7 @@ import fastq
 from fastq.tools.cli import files
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.files.patterns import check_patterns, fits
-from fastq.tools.files.pipeline import count_text
+from fastq.tools.files.texts import count_text
 from fastq.tools.tensors import copies
 from fastq.tools.tensors.stores import (
     MARKS,

@@ -22,7 +22,8 @@ from fastq.tools.checkpoints.finding import check_floats
 from fastq.tools.checkpoints.folder import CONFIG, ModelFolder
 from fastq.tools.checkpoints.quantizing import Quantization
 from fastq.tools.checkpoints.rules import Matrix, Rules, make_plan, read_as_one
-from fastq.tools.files.pipeline import NO_ERRORS, Task, signal_of
+from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
+from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
 from fastq.tools.gguf_files.container import open_gguf
 from fastq.tools.gguf_files.mixes import MIXES, is_quantized, model_of

@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
-from fastq.tools.files.pipeline import count_text
+from fastq.tools.files.texts import count_text
 
 UNLIMITED = 1_000_000  # columns: the widest table
 OUTLIERS_SHOWN = 4

@@ -24,7 +24,8 @@ from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.system.arguments import reason
 from fastq.system.dtypes import Array
 from fastq.tools.files.containers import check_pointer
-from fastq.tools.files.pipeline import naming, some_of
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files.tensor_types import TensorType, type_of_number
 
 # version 2 has the same layout; llama.cpp does not read version 1

@@ -15,7 +15,10 @@ from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
-from fastq.tools.files.pipeline import NO_ERRORS, Converted, Piece, Progress, Task, errors_of, naming, run, some_of
+from fastq.tools.files.measured_errors import NO_ERRORS, errors_of
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, run
+from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files import container, mixes
 from fastq.tools.gguf_files.container import GgufSource, GgufTensor, MetadataField
 from fastq.tools.gguf_files.imatrix import Imatrix, Names, Wanted, weigh

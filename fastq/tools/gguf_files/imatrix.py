@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from fastq.ops.file_parts import as_path
 from fastq.system.arguments import counting
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
+from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
-from fastq.tools.files.pipeline import naming, some_of
 from fastq.tools.files.records import FLOATS
+from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files import container
 from fastq.tools.gguf_files.container import GgufSource
 

@@ -16,22 +16,23 @@ import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
-from fastq.tools.files.codes import QuantizedElsewhere, is_narrow, parts_of_weights, quantized_elsewhere, told_of
-from fastq.tools.files.containers import TensorSource, TensorSpec, as_safetensors, bytes_of, spec_of, write_npy_header
+from fastq.tools.files.containers import TensorSource
+from fastq.tools.files.measured_errors import errors_of
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.numpy_files import write_npy_header
 from fastq.tools.files.patterns import check_patterns, fits, nearest
-from fastq.tools.files.pipeline import (
-    Converted,
-    Piece,
-    Progress,
-    Task,
-    copied,
-    count_text,
-    errors_of,
-    naming,
-    some_of,
-    write_file,
+from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copied, write_file
+from fastq.tools.files.quantized_elsewhere import (
+    QuantizedElsewhere,
+    is_narrow,
+    parts_of_weights,
+    quantized_elsewhere,
+    told_of,
 )
 from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
+from fastq.tools.files.safetensors_files import as_safetensors
+from fastq.tools.files.tensor_specs import TensorSpec, bytes_of, spec_of
+from fastq.tools.files.texts import count_text, some_of
 from fastq.tools.gguf_files.container import GgufSource
 from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
 from fastq.tools.gguf_files.names import imatrix_names

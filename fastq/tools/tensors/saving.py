@@ -17,7 +17,8 @@ from fastq.tools.checkpoints.converting import check_names, write_json
 from fastq.tools.checkpoints.encoding import ORDER, SUFFIXES
 from fastq.tools.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
 from fastq.tools.checkpoints.names import ignored
-from fastq.tools.files.containers import OF_NUMPY, Header, SafetensorsWriter, TensorSpec, spec_of
+from fastq.tools.files.safetensors_files import OF_NUMPY, Header, SafetensorsWriter
+from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.tools.layouts.schemes import LayerScheme
 from fastq.tools.tensors.tensors import ByName

@@ -28,11 +28,15 @@ from fastq.tools.checkpoints.encoding import CompressedWeight, StoredWeight
 from fastq.tools.checkpoints.finding import StoredWeights, stored_weights
 from fastq.tools.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, folder_within, quantization_in, read_json
 from fastq.tools.checkpoints.stacks import Stack, is_stack
-from fastq.tools.files.codes import QuantizedElsewhere, quantized_elsewhere, told_of
-from fastq.tools.files.containers import SOURCES, TensorSource, TensorSpec, bytes_of, name_of, open_source
+from fastq.tools.files.containers import SOURCES, TensorSource, open_source
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.numpy_files import name_of
 from fastq.tools.files.patterns import WEIGHT, nearest
-from fastq.tools.files.pipeline import Progress, count_text, listed, naming
+from fastq.tools.files.pipeline import Progress
+from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, quantized_elsewhere, told_of
 from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
+from fastq.tools.files.tensor_specs import TensorSpec, bytes_of
+from fastq.tools.files.texts import count_text, listed
 from fastq.tools.gguf_files.container import GgufSource, GgufTensor, has_values, open_gguf
 from fastq.tools.layouts.tensors import without_zero_scales
 from fastq.tools.tensors.stores import (

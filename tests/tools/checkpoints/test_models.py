@@ -36,7 +36,7 @@ from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.quantizing import Quantization
 from fastq.tools.checkpoints.rules import Rules
-from fastq.tools.files.containers import SafetensorsSource
+from fastq.tools.files.safetensors_files import SafetensorsSource
 from fastq.tools.layouts.schemes import PRESETS, as_scheme
 
 

@@ -22,8 +22,11 @@ import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.system.atomic import replacing
-from fastq.tools.files.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
+from fastq.tools.files.containers import open_source
+from fastq.tools.files.numpy_files import NpzWriter
 from fastq.tools.files.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
+from fastq.tools.files.safetensors_files import Header, SafetensorsWriter
+from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.tensors.quantizing import Selection, binarize_file, dequantize_file, quantize_file
 from fastq.tools.tensors.tensors import tensors_of
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fastq.tools.files.containers import TensorSpec
-from fastq.tools.files.pipeline import count_text, some_of
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.files.texts import count_text, some_of
 
 # ends of names of codes: MLX, GPTQ, AWQ, compressed-tensors, torchao, bitsandbytes, quanto, HQQ, gpt-oss, exllama,
 # AQLM, VPTQ, QuIP#, FP-Quant, Flax; parameters also those of TensorRT-LLM

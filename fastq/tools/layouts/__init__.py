@@ -23,8 +23,11 @@ from fastq.ops.nesting import NestedScale
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
 from fastq.system.dtypes import Array
-from fastq.tools.layouts import compressed_tensors, packed
+from fastq.tools.layouts import compressed_tensors
+from fastq.tools.layouts.bitsandbytes import HALVES
 from fastq.tools.layouts.compressed_tensors import FORMATS
+from fastq.tools.layouts.gptq_awq import AWQ_ORDER, WORDS
+from fastq.tools.layouts.matmul_nbits import BLOCKS
 from fastq.tools.layouts.tensors import Layout, Reading, Writing, check_format
 
 __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
@@ -34,11 +37,11 @@ Tensors = Mapping[str, ArrayLike]
 _GPTQ = ("uint4", "uint8", "uint2", "uint3")
 _NBITS = ("uint4", "uint8", "uint2")
 _ROWS = (
-    Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *packed.WORDS, True, 1),
-    Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *packed.WORDS, True),
-    Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), *packed.WORDS, order=packed.AWQ_ORDER),
-    Layout("matmul_nbits", "ONNX Runtime: MatMulNBits", _NBITS, *packed.BLOCKS),
-    Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), *packed.HALVES, nests_scales=True),
+    Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *WORDS, True, 1),
+    Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *WORDS, True),
+    Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), *WORDS, order=AWQ_ORDER),
+    Layout("matmul_nbits", "ONNX Runtime: MatMulNBits", _NBITS, *BLOCKS),
+    Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), *HALVES, nests_scales=True),
     Layout("compressed_tensors", "compressed-tensors (vLLM): CompressedLinear", FORMATS, *compressed_tensors.WAYS),
 )
 LAYOUTS = {row.name: row for row in _ROWS}

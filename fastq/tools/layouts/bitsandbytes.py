@@ -12,12 +12,13 @@ from fastq.ops.nesting import NestedScale
 from fastq.ops.packing import pack
 from fastq.results import QParams, QuantizedArray
 from fastq.system.dtypes import Array
-from fastq.tools.layouts.tensors import Reading, Writing, check_format, parameters_of, stored_scale
+from fastq.tools.layouts.tensors import Layout, Reading, Writing, check_format, parameters_of, stored_scale
 
 NESTED_BLOCK = 256  # nested scales that share a scale: readers accept no other number
 
 
-def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the tensors weight, absmax and quant_map of a weight, and those of nested scales."""
     check_format(q.dtype, how.row, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
     last = granularity(q.axis, q.block_size, q.ndim).kept == (q.ndim - 1,)
@@ -49,7 +50,8 @@ def _write_halves(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     }
 
 
-def _read_halves(given: Reading) -> QuantizedArray:
+def read(given: Reading) -> QuantizedArray:
+    """Return the weight in weight and absmax; absmax may be quantized, too."""
     if given.shape is None:
         raise TypeError("from_tensors needs the shape of the weight for layout 'bitsandbytes'")
     shape = given.shape
@@ -92,4 +94,11 @@ def _check_map(given: Reading, name: str, qtype: QType) -> None:
         raise ValueError(f"{name} is not the table of {qtype}")
 
 
-HALVES = (_write_halves, _read_halves)
+BITSANDBYTES = Layout(
+    name="bitsandbytes",
+    system="bitsandbytes: Linear4bit",
+    formats=("nf4", "fp4"),
+    write=write,
+    read=read,
+    nests_scales=True,
+)

@@ -25,6 +25,7 @@ from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
 from fastq.tools.layouts.tensors import (
+    Layout,
     Reading,
     Writing,
     check_format,
@@ -364,7 +365,8 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 # The row of `LAYOUTS`
 
 
-def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the stored tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
     q = QuantizedArray(q.codes, q.qparams.with_values(*parameters_of(q)), q.shape)
@@ -374,7 +376,7 @@ def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     return tensors
 
 
-def _read(given: Reading) -> QuantizedArray:
+def read(given: Reading) -> QuantizedArray:
     """Return the weight in some tensors, whose dtypes and shapes determine their form."""
     codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
     words = codes.dtype == np.int32
@@ -409,4 +411,10 @@ def _read(given: Reading) -> QuantizedArray:
     return without_zero_scales(q, "weight_scale")
 
 
-WAYS = _write, _read
+COMPRESSED_TENSORS = Layout(
+    name="compressed_tensors",
+    system="compressed-tensors (vLLM): CompressedLinear",
+    formats=FORMATS,
+    write=write,
+    read=read,
+)

@@ -1,4 +1,4 @@
-"""The layouts of GPTQ and AWQ: codes and zero points in words of int32."""
+"""The layouts of GPTQ and AWQ: codes and zero points in words of int32, GPTQ's zero points less 1."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array
 from fastq.tools.layouts.tensors import (
     BlockedWeight,
+    Layout,
     Reading,
     Writing,
     checked_block_size,
@@ -20,7 +21,8 @@ from fastq.tools.layouts.words import from_words, to_words
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # index of the output in the lowest four bits of a word, in the next, ..
 
 
-def _write_words(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the tensors qweight, qzeros and scales of a weight, for GPTQ also g_idx."""
     weight = weight_of(q, how.row)
     row = how.row
     inputs = q.shape[1]
@@ -46,7 +48,8 @@ def _write_words(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     }
 
 
-def _read_words(given: Reading) -> QuantizedArray:
+def read(given: Reading) -> QuantizedArray:
+    """Return the weight in qweight, qzeros, scales and, for GPTQ, g_idx."""
     bits = given.qtype.bits
     row = given.row
     codes = from_words(given.matrix("qweight", "int32"), bits, 1 if row.order else 0, row.order)
@@ -76,4 +79,29 @@ def _read_words(given: Reading) -> QuantizedArray:
     return BlockedWeight(np.ascontiguousarray(codes.T), scales.T, zeros, bits, block_size).quantized()
 
 
-WORDS = (_write_words, _read_words)
+GPTQ_FORMATS = ("uint4", "uint8", "uint2", "uint3")
+GPTQ = Layout(
+    name="gptq",
+    system="AutoGPTQ: QuantLinear",
+    formats=GPTQ_FORMATS,
+    write=write,
+    read=read,
+    has_g_idx=True,
+    zero_points_less=1,
+)
+GPTQ_V2 = Layout(
+    name="gptq_v2",
+    system="GPTQModel: checkpoint_format gptq_v2",
+    formats=GPTQ_FORMATS,
+    write=write,
+    read=read,
+    has_g_idx=True,
+)
+AWQ = Layout(
+    name="awq",
+    system="AutoAWQ: WQLinear_GEMM",
+    formats=("uint4",),
+    write=write,
+    read=read,
+    order=AWQ_ORDER,
+)

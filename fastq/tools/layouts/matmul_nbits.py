@@ -9,6 +9,7 @@ from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
 from fastq.tools.layouts.tensors import (
     BlockedWeight,
+    Layout,
     Reading,
     Writing,
     stored_scale,
@@ -16,7 +17,8 @@ from fastq.tools.layouts.tensors import (
 )
 
 
-def _write_blocks(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the tensors B, scales and, unless the scheme is symmetric, zero_points of a weight."""
     weight = weight_of(q, how.row)
     (outputs, inputs), size = q.shape, weight.block_size
     if size < 16 or size & size - 1:
@@ -35,7 +37,8 @@ def _write_blocks(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     return tensors
 
 
-def _read_blocks(given: Reading) -> QuantizedArray:
+def read(given: Reading) -> QuantizedArray:
+    """Return the weight in B, scales and zero_points."""
     packed = given.get("B", "uint8")
     bits = given.qtype.bits
     unsigned = f"uint{bits}"
@@ -59,4 +62,10 @@ def _read_blocks(given: Reading) -> QuantizedArray:
     return BlockedWeight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized()
 
 
-BLOCKS = (_write_blocks, _read_blocks)
+MATMUL_NBITS = Layout(
+    name="matmul_nbits",
+    system="ONNX Runtime: MatMulNBits",
+    formats=("uint4", "uint8", "uint2"),
+    write=write,
+    read=read,
+)

@@ -21,15 +21,15 @@ from fastq.system.arguments import as_array, native
 from fastq.system.dtypes import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """The layout of quantized weights in a system."""
 
-    name: str  # name of the layout, and its system
-    system: str
+    name: str
+    system: str  # the system that reads and writes it
     formats: tuple[str, ...]  # code formats that it supports, the usual one first
-    write: Callable[[QuantizedArray, Writing], dict[str, Array]]  # from a QuantizedArray to tensors, and back
-    read: Callable[[Reading], QuantizedArray]
+    write: Callable[[QuantizedArray, Writing], dict[str, Array]]  # returns the tensors of an array
+    read: Callable[[Reading], QuantizedArray]  # returns the array in tensors
     has_g_idx: bool = False  # whether a tensor has the block of each input
     zero_points_less: int = 0  # number that is subtracted from zero points when they are stored
     nests_scales: bool = False  # whether scales may be quantized, too

@@ -11,10 +11,16 @@ from typing import Any
 
 import click
 
-from fastq.tools.checkpoints.converting import JOURNAL, Conversion, UnfitOut, convert
-from fastq.tools.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.tools.checkpoints.quantizing import Dequantization, Quantization
-from fastq.tools.checkpoints.rules import Rules, code_of_its_own, left_as_floats, loading
+from fastq.tools.checkpoints.config_json import CONFIG, DTYPES
+from fastq.tools.checkpoints.conversion import Conversion
+from fastq.tools.checkpoints.converting import convert
+from fastq.tools.checkpoints.dequantization import Dequantization
+from fastq.tools.checkpoints.folder import INDEX, ModelFolder
+from fastq.tools.checkpoints.journal import JOURNAL, UnfitOut
+from fastq.tools.checkpoints.plan_notes import code_of_its_own, left_as_floats
+from fastq.tools.checkpoints.quantization import Quantization
+from fastq.tools.checkpoints.readers import loading
+from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.cli import files
 from fastq.tools.cli.files import in_one_line, is_given, note
 from fastq.tools.cli.report import Shown, show, table_options

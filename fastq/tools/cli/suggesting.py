@@ -18,10 +18,12 @@ from fastq import reference
 from fastq.formats.gguf import WRITTEN, BlockFormat
 from fastq.formats.qtypes import as_qtype
 from fastq.system.dtypes import Array, numpy_dtype
-from fastq.tools.checkpoints.finding import check_floats
-from fastq.tools.checkpoints.folder import CONFIG, ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
-from fastq.tools.checkpoints.rules import Matrix, Rules, make_plan, read_as_one
+from fastq.tools.checkpoints.config_json import CONFIG
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.fused_modules import read_as_one
+from fastq.tools.checkpoints.quant_methods import check_floats
+from fastq.tools.checkpoints.quantization import Quantization
+from fastq.tools.checkpoints.rules import Matrix, Rules, make_plan
 from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs

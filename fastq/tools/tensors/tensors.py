@@ -24,10 +24,12 @@ from fastq.results import QParams, QuantizedArray
 from fastq.results.measures import outliers_of
 from fastq.system.arguments import shown
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
-from fastq.tools.checkpoints.encoding import CompressedWeight, StoredWeight
-from fastq.tools.checkpoints.finding import StoredWeights, stored_weights
-from fastq.tools.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, folder_within, quantization_in, read_json
-from fastq.tools.checkpoints.stacks import Stack, is_stack
+from fastq.tools.checkpoints.config_json import CONFIG, quantization_in
+from fastq.tools.checkpoints.experts import Stack, is_stack
+from fastq.tools.checkpoints.folder import INDEX, SINGLE, ModelFolder, folder_within
+from fastq.tools.checkpoints.json_files import read_json
+from fastq.tools.checkpoints.quant_methods import StoredWeights, stored_weights
+from fastq.tools.checkpoints.stored_weights import CompressedWeight, StoredWeight
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.numpy_files import name_of

@@ -12,9 +12,10 @@ import pytest
 from commands import invoke, refused, run, told
 from model_folders import INDEX, contents
 
-from fastq.tools.checkpoints.converting import JOURNAL, convert
+from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.journal import JOURNAL
+from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.layouts.schemes import as_scheme
 

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from fastq.engine.code import notices
-from fastq.tools.checkpoints.converting import JOURNAL
+from fastq.tools.checkpoints.journal import JOURNAL
 
 pytest.importorskip("termios", reason="no terminals of POSIX")
 import fcntl

@@ -14,10 +14,20 @@ from numpy.typing import NDArray
 
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array
-from fastq.tools.checkpoints import encoding
-from fastq.tools.checkpoints.config import METHOD, StoredSchemes, check_undone
-from fastq.tools.checkpoints.encoding import ORDER, POWERS, RECIPROCAL, SCALES, SUFFIXES, ZERO_POINT, StoredWeight
-from fastq.tools.checkpoints.folder import KEY, MLX, ModelFolder
+from fastq.tools.checkpoints.config_json import KEY, MLX
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.quantization_config import METHOD, StoredSchemes, check_undone
+from fastq.tools.checkpoints.stored_weights import (
+    ORDER,
+    POWERS,
+    RECIPROCAL,
+    SCALES,
+    SUFFIXES,
+    ZERO_POINT,
+    CompressedWeight,
+    PackedWeight,
+    StoredWeight,
+)
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, parts_of_weights, quantized_elsewhere, told_of
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
@@ -185,7 +195,7 @@ def _weight(
         raise ValueError(f"it has a {surplus}, which {scheme.weights} in {scheme.format} does not store")
     about: dict[str, Any] = {"source": source, "module": module, "matrix": matrix, "found": found, **more}
     about |= {"label": str(scheme.weights), "block_rows": (*scheme.weights.block, 1)[0]}
-    return encoding.CompressedWeight(**about, codes=found[form.codes], scheme=scheme, specs=specs)
+    return CompressedWeight(**about, codes=found[form.codes], scheme=scheme, specs=specs)
 
 
 def _fits(spec: TensorSpec, wanted: TensorSpec, of_zero_points: StoredForm | None) -> bool:
@@ -377,7 +387,7 @@ def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[s
     about: dict[str, Any] = {"source": source, "module": module, "name": f"{module}.weight", "found": found}
     matrix = outputs, columns
     about |= {"shape": matrix, "matrix": matrix, "codes": spec, "order": order, "label": f"uint{bits} of {layout}"}
-    return encoding.PackedWeight(**about, layout=layout, bits=bits, block_size=size)
+    return PackedWeight(**about, layout=layout, bits=bits, block_size=size)
 
 
 _PARTS = tuple(f".{end}" for end in ("weight_scale", *SUFFIXES[1:], ORDER))

@@ -1,4 +1,4 @@
-"""Tensors of experts that were split into a matrix for each expert, and the way back.
+"""Experts: the names of their matrices, and tensors of all experts, which are split into a matrix for each.
 
 Readers of quantized models find experts by the names of their matrices: `experts.3.up_proj.weight_packed`. The metadata
 of a shard name the tensors that were there before, so that `--dequantize` restores them.
@@ -8,12 +8,32 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fastq.system.arguments import without_duplicates
-from fastq.tools.checkpoints.names import STACKED
 from fastq.tools.files.patterns import WEIGHT
+
+# Models whose experts are stored as (experts, inputs, outputs): their matrices do not have outputs as rows.
+TRANSPOSED = {
+    *("aria", "aria_text", "gpt_oss", "llama4", "llama4_text", "openai_privacy_filter", "qwen3_vl_moe"),
+    "qwen3_vl_moe_text",
+}
+# Models whose experts transformers 5.24 reads from one tensor only: it has no names for the matrix of each expert.
+ONE_TENSOR = {
+    *("glm4v_moe_text", "granitemoe_swa", "hy_v4", "hy_v4_vl", "hy_v4_vl_text", "inkling_text", "lara_mini"),
+    *("minimax_m3_vl_text", "mistral4", "muse_spark", "muse_spark_text", "zaya"),
+}
+# the matrices of each expert in a tensor of experts: gate and up one below the other, or each in a tensor of its own
+STACKED = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "gate_proj": ("gate_proj",),
+    "up_proj": ("up_proj",),
+    "down_proj": ("down_proj",),
+}
+EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these share a scheme
+EXPERTS = re.compile(r"(.*\.)?experts")  # modules whose tensors readers find as matrices of each expert, too
 
 SPLIT = "fastq.split_experts"  # key of the metadata of a .safetensors file: a JSON object of shapes by names
 NONSENSE = ValueError, TypeError, OverflowError, RecursionError

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastq.system.arguments import shown
-from fastq.tools.checkpoints.folder import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
-from fastq.tools.checkpoints.names import EXPERT, fused_with, matches
-from fastq.tools.checkpoints.rules import EMBEDDING, HEAD, Plan, Rules
+from fastq.tools.checkpoints.config_json import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
+from fastq.tools.checkpoints.experts import EXPERT
+from fastq.tools.checkpoints.fused_modules import fused_with
+from fastq.tools.checkpoints.module_names import matches
+from fastq.tools.checkpoints.rules import Plan, Rules
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD
 from fastq.tools.files.patterns import check_pattern
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts import schemes

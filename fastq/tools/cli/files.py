@@ -27,8 +27,8 @@ from fastq.system.arguments import reason
 from fastq.tools.cli.tables import printable
 from fastq.tools.files.patterns import check_pattern
 from fastq.tools.files.texts import listed
+from fastq.tools.tensors.reading import SUFFIXES
 from fastq.tools.tensors.stores import NETCDF, is_store
-from fastq.tools.tensors.tensors import SUFFIXES
 
 TOO_FAR = 3
 IN_PART = 4

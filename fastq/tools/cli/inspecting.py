@@ -29,17 +29,17 @@ from fastq.tools.files.pipeline import Converted, Progress
 from fastq.tools.files.quantized_elsewhere import parts_of_weights
 from fastq.tools.files.records import FLOATS, Scheme
 from fastq.tools.files.texts import NAMED, count_text, some_of
-from fastq.tools.tensors.stores import NETCDF
-from fastq.tools.tensors.tensors import (
+from fastq.tools.tensors.extent import PIECE
+from fastq.tools.tensors.reading import (
     PARTS,
-    PIECE,
     SUFFIXES,
-    Tensor,
     codes_read_as_stored,
     elsewhere_in,
     tensors_of,
     with_experts_apart,
 )
+from fastq.tools.tensors.stores import NETCDF
+from fastq.tools.tensors.tensor import Tensor
 
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"

@@ -26,7 +26,7 @@ from fastq.tools.gguf_files.converting import Request, convert_gguf
 from fastq.tools.gguf_files.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 from fastq.tools.tensors.quantizing import Selection, binarize_file, dequantize_file, quantize_file
-from fastq.tools.tensors.tensors import tensors_of
+from fastq.tools.tensors.reading import tensors_of
 
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
 IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))

@@ -22,7 +22,8 @@ from fastq.system.atomic import replacing
 from fastq.tools.cli import files, tables
 from fastq.tools.cli.tables import EQUAL, Entry, arranged, cell_text, print_line, printable, shape_text, title_of
 from fastq.tools.files.pipeline import Converted, total_of
-from fastq.tools.tensors.tensors import Tensor, tensors_of
+from fastq.tools.tensors.reading import tensors_of
+from fastq.tools.tensors.tensor import Tensor
 
 PAGE = 80  # columns of paragraphs if the width of the terminal is unknown
 INK = "#010203"  # colour of text and lines, in no colour scale: it is replaced by the colour of the page

@@ -32,7 +32,7 @@ from fastq.tools.gguf_files.mixes import MIXES, is_quantized, model_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, PRESETS, LayerScheme
 from fastq.tools.plot.schemes import INTEGERS, Trial, sample_of
-from fastq.tools.tensors.tensors import Tensor
+from fastq.tools.tensors.tensor import Tensor
 
 FLOATS = "float8_e4m3fn", "float8_e5m2"
 BLOCKS = "mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4"

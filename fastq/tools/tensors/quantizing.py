@@ -36,7 +36,9 @@ from fastq.tools.files.texts import count_text, some_of
 from fastq.tools.gguf_files.container import GgufSource
 from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
 from fastq.tools.gguf_files.names import imatrix_names
-from fastq.tools.tensors.tensors import PIECE, Tensor, gguf_tensors, is_shard, tensors_in, way_back
+from fastq.tools.tensors.extent import PIECE
+from fastq.tools.tensors.reading import gguf_tensors, is_shard, tensors_in, way_back
+from fastq.tools.tensors.tensor import Tensor
 
 RESTORED = "the program that wrote them restores floats, which can be quantized"
 LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}

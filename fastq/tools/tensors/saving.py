@@ -23,7 +23,7 @@ from fastq.tools.files.safetensors_files import OF_NUMPY, Header, SafetensorsWri
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.tools.layouts.schemes import LayerScheme
-from fastq.tools.tensors.tensors import ByName
+from fastq.tools.tensors.by_name import ByName
 
 SHARD = 5_000_000_000  # bytes of a shard, as in transformers
 

@@ -28,7 +28,7 @@ from fastq.tools.files.records import KEY, Record, Scheme, decoded, encoded, fro
 from fastq.tools.files.safetensors_files import Header, SafetensorsWriter
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.tensors.quantizing import Selection, binarize_file, dequantize_file, quantize_file
-from fastq.tools.tensors.tensors import tensors_of
+from fastq.tools.tensors.reading import tensors_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 INTEGERS = [name for name, row in QTYPES.items() if not (row.element or row.block_size)]

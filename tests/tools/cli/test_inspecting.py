@@ -23,7 +23,8 @@ from source_models import rewrite_header, write_file
 import fastq
 from fastq import reference
 from fastq.system.dtypes import ML_FLOATS
-from fastq.tools.cli.report import INK, csv_text, json_text, page
+from fastq.tools.cli.html_report import INK, page
+from fastq.tools.cli.report import csv_text, json_text
 from fastq.tools.files.records import Scheme
 from fastq.tools.tensors.extent import _row_ends as row_ends
 from fastq.tools.tensors.extent import extent_of
@@ -365,8 +366,8 @@ def test_a_page_stands_alone(tmp_path):
 
 
 def test_a_page_that_takes_long_says_so(monkeypatch):
-    monkeypatch.setattr("fastq.tools.cli.files.SILENT", 0.0)
-    monkeypatch.setattr("fastq.tools.cli.files.is_watched", lambda: True)
+    monkeypatch.setattr("fastq.tools.cli.progress.SILENT", 0.0)
+    monkeypatch.setattr("fastq.tools.cli.progress.is_watched", lambda: True)
     monkeypatch.setattr("fastq.tools.cli.report.page", lambda *given: time.sleep(0.3) or page(*given))
     result = invoke("compare", "w.npy", "near.npy", "--report", "page.html")
     assert result.stderr == "drawing the pictures of page.html\n"

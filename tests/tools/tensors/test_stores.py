@@ -182,7 +182,7 @@ def test_progress_counts_all_bytes_and_variables(line, piece, monkeypatch):
         yield lambda nbytes, count: seen.append((nbytes, count))
 
     monkeypatch.setattr(extent, "PIECE", piece)
-    monkeypatch.setattr("fastq.tools.cli.files.progress_bar", bar)
+    monkeypatch.setattr(f"fastq.tools.cli.commands.{line.split()[0]}.progress_bar", bar)
     run(*line.split())
     assert sum(count for _, count in seen) == len(given)
     assert 0 <= sum(row.nbytes for row in given) - sum(done for done, _ in seen) < len(seen)  # parts are rounded down

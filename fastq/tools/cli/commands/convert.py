@@ -1,4 +1,4 @@
-"""The command for model directories: quantize one into the files of compressed-tensors, or restore floats."""
+"""`fastq convert`: quantize a model directory into the files of compressed-tensors, or restore floats."""
 
 from __future__ import annotations
 
@@ -21,8 +21,23 @@ from fastq.tools.checkpoints.plan_notes import code_of_its_own, left_as_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.readers import loading
 from fastq.tools.checkpoints.rules import Rules
-from fastq.tools.cli import files
-from fastq.tools.cli.files import in_one_line, is_given, note
+from fastq.tools.cli.errors import failures, in_one_line, refused
+from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.notes import note
+from fastq.tools.cli.options import (
+    as_patterns,
+    choice,
+    imatrix_option,
+    is_given,
+    like_option,
+    method_with,
+    pairs_of,
+    patterns,
+    range_option,
+    suggested,
+)
+from fastq.tools.cli.output_paths import WRITABLE, check_replaceable
+from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import Shown, show, table_options
 from fastq.tools.files.patterns import WEIGHT
 from fastq.tools.files.texts import count_text
@@ -32,8 +47,8 @@ from fastq.tools.layouts.schemes import PRESETS, LayerScheme, as_scheme
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = files.Source(
-    files.FOLDER,
+SRC = Source(
+    FOLDER,
     ways={
         ".safetensors": "name the folder that has it and config.json",
         ".gguf": "fastq gguf reads it",
@@ -43,18 +58,18 @@ SRC = files.Source(
 
 
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
-    with files.refused():
+    with refused():
         return None if name is None else as_scheme(name)
 
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
-    pairs = files.pairs_of(texts, "PATTERN=SCHEME")
-    return [(files.as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
+    pairs = pairs_of(texts, "PATTERN=SCHEME")
+    return [(as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report if it would replace one of SRC or OUT, or can't be written."""
-    files.check_replaceable(report, "--report", {})
+    check_replaceable(report, "--report", {})
     folder = report.parent.resolve()
     whole = out.resolve()
     twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # files that are copied to OUT
@@ -78,14 +93,14 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
 
 @click.command("convert", short_help="Quantize a model directory.")
 @click.argument("source", metavar="SRC", type=SRC)
-@click.argument("out", metavar="OUT", type=files.WRITABLE)
+@click.argument("out", metavar="OUT", type=WRITABLE)
 @click.option(
     "--scheme", metavar="SCHEME", callback=_scheme, help=f"Scheme of the weights: one of {', '.join(PRESETS)}."
 )
-@files.patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
-@files.like_option("--like", "suggestion", help=LIKE)
-@files.patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
-@files.patterns(
+@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
+@like_option("--like", "suggestion", help=LIKE)
+@patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
+@patterns(
     "--include",
     help="Also quantize modules that PATTERN matches and that stay floats by default, such as lm_head; repeatable.",
 )
@@ -98,9 +113,9 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
 @click.option(
     "--symmetric/--asymmetric", default=None, help="Leave out or store zero points, in schemes of integers in groups."
 )
-@files.range_option
-@files.imatrix_option
-@files.choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
+@range_option
+@imatrix_option
+@choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
 @click.option("--dequantize", is_flag=True, help="Restore the floats of a quantized directory.")
 @click.option(
     "--dtype", type=click.Choice(list(DTYPES)), help="Dtype that --dequantize writes; by default that of config.json."
@@ -133,8 +148,8 @@ def convert_command(
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     _check_way(scheme, dequantize, dtype)
     rules = _rules(scheme, **given) if scheme else None
-    method = files.method_with(given["imatrix"], given["method"])
-    with files.failures(source, out):
+    method = method_with(given["imatrix"], given["method"])
+    with failures(source, out):
         if shown.report is not None:
             _check_report(shown.report, source, out)
         opened = ModelFolder(source)
@@ -145,8 +160,8 @@ def convert_command(
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
             conversion = _quantization(opened, rules, method, given["convention"], given["imatrix"])
-        bar = files.progress_bar(conversion.source.tensors.values())
-        unfit = files.refused(str, UnfitOut, "OUT")
+        bar = progress_bar(conversion.source.tensors.values())
+        unfit = refused(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
     title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
@@ -172,7 +187,7 @@ def _check_way(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) 
 
 def _suggested(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:
     """Return the scheme that most matrices of a suggestion have, and those of the others by the names of modules."""
-    named = files.suggested(path, as_scheme)
+    named = suggested(path, as_scheme)
     scheme = Counter(named.values()).most_common(1)[0][0] if named else None
     return scheme, [(name.removesuffix(WEIGHT), each) for name, each in named.items() if each != scheme]
 

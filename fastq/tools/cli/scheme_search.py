@@ -1,4 +1,4 @@
-"""Schemes that `fastq suggest` tries: those of the command that quantizes such files, measured on whole tensors."""
+"""The search of `fastq suggest`: which schemes are tried, in which order, measured on whole tensors."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from fastq.tools.gguf_files.imatrix import load_imatrix
 from fastq.tools.tensors.by_name import Checkpoint, Tensors, open_checkpoint
-from fastq.tools.tensors.saving import save_checkpoint
+from fastq.tools.tensors.save_checkpoint import save_checkpoint
 
 __all__ = [
     "Checkpoint",

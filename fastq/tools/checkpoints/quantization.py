@@ -28,7 +28,7 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Piece, Task, copied
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
-from fastq.tools.gguf_files.names import imatrix_names
+from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 
 SAMPLE = 256  # rows of a picture

@@ -21,8 +21,8 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts import LAYOUTS
 from fastq.tools.layouts.compressed_tensors import StoredForm, array_of, form_of
+from fastq.tools.layouts.layout import Reading, without_zero_scales
 from fastq.tools.layouts.schemes import LayerScheme
-from fastq.tools.layouts.tensors import Reading, without_zero_scales
 
 # the latter has the group of each column
 ZERO_POINT = "weight_zero_point"

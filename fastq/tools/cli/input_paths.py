@@ -12,8 +12,8 @@ import click
 
 from fastq.tools.cli.errors import called
 from fastq.tools.files.texts import listed
+from fastq.tools.tensors.netcdf_zarr import NETCDF, is_store
 from fastq.tools.tensors.reading import SUFFIXES
-from fastq.tools.tensors.stores import NETCDF, is_store
 
 FOLDER = "a folder"
 ZARR_STORE = "a zarr store"

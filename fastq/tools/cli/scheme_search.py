@@ -27,7 +27,7 @@ from fastq.tools.checkpoints.rules import Matrix, Rules, make_plan
 from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
-from fastq.tools.gguf_files.container import open_gguf
+from fastq.tools.gguf_files.gguf_file import open_gguf
 from fastq.tools.gguf_files.mixes import MIXES, is_quantized, model_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, PRESETS, LayerScheme

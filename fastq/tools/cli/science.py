@@ -25,8 +25,7 @@ from fastq.tools.cli.progress import tasks_shown
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.texts import count_text
-from fastq.tools.tensors import copies
-from fastq.tools.tensors.stores import (
+from fastq.tools.tensors.netcdf_zarr import (
     MARKS,
     NETCDF,
     ZARR,
@@ -37,6 +36,7 @@ from fastq.tools.tensors.stores import (
     unreadable,
     way_to,
 )
+from fastq.tools.tensors.netcdf_zarr_copies import Result, write
 
 SRC = Source(*NETCDF, FOLDER, ZARR_STORE)
 # characters are read as strings, since writing them would add an axis
@@ -101,8 +101,8 @@ def convert_store(
             made = _converted(source, ds, functools.partial(convert, exclude=excluded))
             names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
             new = [name for name in made.variables if name not in ds.variables]
-            result = copies.Result(before=ds, after=made, changed=[*names, *new], dropped=dropped)
-            copies.write(source, Path(folder) / out.name, result, level, note)
+            result = Result(before=ds, after=made, changed=[*names, *new], dropped=dropped)
+            write(source, Path(folder) / out.name, result, level, note)
             _put(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):

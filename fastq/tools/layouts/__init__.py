@@ -26,8 +26,8 @@ from fastq.system.dtypes import Array
 from fastq.tools.layouts.bitsandbytes import BITSANDBYTES
 from fastq.tools.layouts.compressed_tensors import COMPRESSED_TENSORS
 from fastq.tools.layouts.gptq_awq import AWQ, GPTQ, GPTQ_V2
+from fastq.tools.layouts.layout import Reading, Writing, check_format
 from fastq.tools.layouts.matmul_nbits import MATMUL_NBITS
-from fastq.tools.layouts.tensors import Reading, Writing, check_format
 
 __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 

@@ -12,7 +12,7 @@ from fastq.ops.nesting import NestedScale
 from fastq.ops.packing import pack
 from fastq.results import QParams, QuantizedArray
 from fastq.system.dtypes import Array
-from fastq.tools.layouts.tensors import Layout, Reading, Writing, check_format, parameters_of, stored_scale
+from fastq.tools.layouts.layout import Layout, Reading, Writing, check_format, parameters_of, stored_scale
 
 NESTED_BLOCK = 256  # nested scales that share a scale: readers accept no other number
 

@@ -23,8 +23,8 @@ from fastq.ops.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
-from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
-from fastq.tools.layouts.tensors import (
+from fastq.tools.layouts.int32_words import as_words
+from fastq.tools.layouts.layout import (
     Layout,
     Reading,
     Writing,
@@ -34,7 +34,7 @@ from fastq.tools.layouts.tensors import (
     stored_scale,
     without_zero_scales,
 )
-from fastq.tools.layouts.words import as_words
+from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
 
 Shape = tuple[int, ...]
 

@@ -7,7 +7,8 @@ import numpy as np
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array
-from fastq.tools.layouts.tensors import (
+from fastq.tools.layouts.int32_words import from_words, to_words
+from fastq.tools.layouts.layout import (
     BlockedWeight,
     Layout,
     Reading,
@@ -16,7 +17,6 @@ from fastq.tools.layouts.tensors import (
     stored_scale,
     weight_of,
 )
-from fastq.tools.layouts.words import from_words, to_words
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # index of the output in the lowest four bits of a word, in the next, ..
 

@@ -7,14 +7,7 @@ import numpy as np
 from fastq.ops.packing import pack, unpack
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
-from fastq.tools.layouts.tensors import (
-    BlockedWeight,
-    Layout,
-    Reading,
-    Writing,
-    stored_scale,
-    weight_of,
-)
+from fastq.tools.layouts.layout import BlockedWeight, Layout, Reading, Writing, stored_scale, weight_of
 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:

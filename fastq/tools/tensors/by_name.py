@@ -19,11 +19,9 @@ from fastq.tools.files.containers import SOURCES
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
 from fastq.tools.files.texts import count_text
-from fastq.tools.gguf_files.container import open_gguf
+from fastq.tools.gguf_files.gguf_file import open_gguf
+from fastq.tools.tensors.netcdf_zarr import is_store
 from fastq.tools.tensors.reading import codes_read_as_stored, gguf_tensors, plain_tensor, tensor_of_weight, tensors_of
-from fastq.tools.tensors.stores import (
-    is_store,
-)
 from fastq.tools.tensors.tensor import Tensor
 
 

@@ -31,9 +31,9 @@ from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, quantized_
 from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.tools.files.tensor_specs import TensorSpec, bytes_of
 from fastq.tools.files.texts import listed
-from fastq.tools.gguf_files.container import GgufSource, GgufTensor, has_values, open_gguf
-from fastq.tools.layouts.tensors import without_zero_scales
-from fastq.tools.tensors.stores import (
+from fastq.tools.gguf_files.gguf_file import GgufSource, GgufTensor, has_values, open_gguf
+from fastq.tools.layouts.layout import without_zero_scales
+from fastq.tools.tensors.netcdf_zarr import (
     ROUNDED,
     StoredVariable,
     described,

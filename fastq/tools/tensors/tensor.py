@@ -19,10 +19,7 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Progress
 from fastq.tools.tensors import extent
 from fastq.tools.tensors.extent import NOTHING, Extent, extent_of
-from fastq.tools.tensors.stores import (
-    Labels,
-    Reader,
-)
+from fastq.tools.tensors.netcdf_zarr import Labels, Reader
 
 
 @dataclass(frozen=True)

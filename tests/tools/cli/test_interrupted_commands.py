@@ -34,7 +34,7 @@ MAIN = "from fastq.tools.cli.command import main; main()"
 # forks a process for each line, which has everything imported that a command imports and goes on below the loop
 FORKS = f"""{HELPERS}
 import json
-import fastq.tools.cli.app, fastq.tools.tensors.quantizing
+import fastq.tools.cli.app, fastq.tools.tensors.quantize_file
 import numba, rich.progress, safetensors.numpy
 
 for line in sys.stdin:

@@ -27,8 +27,11 @@ from fastq.tools.files.numpy_files import NpzWriter
 from fastq.tools.files.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.tools.files.safetensors_files import Header, SafetensorsWriter
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
-from fastq.tools.tensors.quantizing import Selection, binarize_file, dequantize_file, quantize_file
+from fastq.tools.tensors.binarize_file import binarize_file
+from fastq.tools.tensors.dequantize_file import dequantize_file
+from fastq.tools.tensors.quantize_file import quantize_file
 from fastq.tools.tensors.reading import tensors_of
+from fastq.tools.tensors.selection import Selection
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 INTEGERS = [name for name, row in QTYPES.items() if not (row.element or row.block_size)]

@@ -15,7 +15,7 @@ from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import total_text
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.files.containers import open_source
-from fastq.tools.tensors.quantizing import binarize_file
+from fastq.tools.tensors.binarize_file import binarize_file
 
 VECTORS = Source(".npy", ways={".npz": "give one of its arrays as .npy"})
 

@@ -20,9 +20,7 @@ from fastq.tools.cli.science import (
     level_option,
     number_option,
 )
-from fastq.tools.tensors.stores import (
-    ROUNDED,
-)
+from fastq.tools.tensors.netcdf_zarr import ROUNDED
 
 WAYS = "keepbits", "digits", "max_error", "information"
 COLUMNS = dict(zip(("keepbits", "digits"), ROUNDED, strict=True))  # and the attributes with their values

@@ -13,8 +13,8 @@ from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
 from fastq.tools.cli.progress import progress_bar
 from fastq.tools.files.containers import SOURCES, open_source
 from fastq.tools.files.texts import count_text
-from fastq.tools.gguf_files.container import open_gguf
-from fastq.tools.tensors.quantizing import dequantize_file
+from fastq.tools.gguf_files.gguf_file import open_gguf
+from fastq.tools.tensors.dequantize_file import dequantize_file
 from fastq.tools.tensors.reading import tensors_of
 
 WITH_BLOCKS = {".gguf": "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"}

@@ -21,8 +21,8 @@ from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import FIGURES, Shown, operands, show, table_options
 from fastq.tools.files.patterns import check_searched
 from fastq.tools.gguf_files import imatrix as imatrices
-from fastq.tools.gguf_files.container import open_gguf
-from fastq.tools.gguf_files.converting import Request, convert_gguf
+from fastq.tools.gguf_files.convert_gguf import Request, convert_gguf
+from fastq.tools.gguf_files.gguf_file import open_gguf
 from fastq.tools.gguf_files.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 

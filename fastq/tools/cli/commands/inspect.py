@@ -16,7 +16,7 @@ from fastq.tools.cli.report import json_option, print_json
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.files.texts import count_text, some_of
-from fastq.tools.gguf_files.container import GgufTensor, MetadataField, open_gguf
+from fastq.tools.gguf_files.gguf_file import GgufTensor, MetadataField, open_gguf
 from fastq.tools.tensors.reading import (
     tensors_of,
 )

@@ -20,9 +20,7 @@ from fastq.tools.cli.science import (
     level_option,
     numbers_callback,
 )
-from fastq.tools.tensors.stores import (
-    PACKED,
-)
+from fastq.tools.tensors.netcdf_zarr import PACKED
 
 OFF = "Largest absolute error of a variable; repeatable."
 

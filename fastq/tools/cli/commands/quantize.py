@@ -31,7 +31,8 @@ from fastq.tools.cli.report import Shown, operands, show, table_options
 from fastq.tools.files.containers import SOURCES, open_source
 from fastq.tools.files.records import Scheme
 from fastq.tools.gguf_files import imatrix as imatrices
-from fastq.tools.tensors.quantizing import Selection, quantize_file
+from fastq.tools.tensors.quantize_file import quantize_file
+from fastq.tools.tensors.selection import Selection
 
 
 class Format(click.Choice[str]):

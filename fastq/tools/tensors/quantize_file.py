@@ -1,10 +1,9 @@
-"""Quantize a file of tensors into another file and back, with one tensor in memory at a time."""
+"""Quantize a file of tensors into another file, with one tensor in memory at a time."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,10 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.qtypes import as_qtype
-from fastq.system.atomic import replacing
-from fastq.system.dtypes import Array, numpy_dtype
+from fastq.system.dtypes import Array
 from fastq.tools.files.containers import TensorSource
 from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
-from fastq.tools.files.numpy_files import write_npy_header
-from fastq.tools.files.patterns import check_patterns, fits, nearest
 from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copied, write_file
 from fastq.tools.files.quantized_elsewhere import (
     QuantizedElsewhere,
@@ -31,76 +27,14 @@ from fastq.tools.files.quantized_elsewhere import (
 )
 from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
 from fastq.tools.files.safetensors_files import as_safetensors
-from fastq.tools.files.tensor_specs import TensorSpec, bytes_of, spec_of
+from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.files.texts import count_text, some_of
-from fastq.tools.gguf_files.container import GgufSource
 from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
-from fastq.tools.gguf_files.names import imatrix_names
-from fastq.tools.tensors.extent import PIECE
-from fastq.tools.tensors.reading import gguf_tensors, is_shard, tensors_in, way_back
-from fastq.tools.tensors.tensor import Tensor
+from fastq.tools.gguf_files.llama_names import imatrix_names
+from fastq.tools.tensors.reading import is_shard, way_back
+from fastq.tools.tensors.selection import Selection
 
 RESTORED = "the program that wrote them restores floats, which can be quantized"
-LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The floating-point tensors to quantize."""
-
-    include: tuple[str, ...] = ("*",)  # patterns: names fit one of `include` and none of `exclude`
-    exclude: tuple[str, ...] = ()
-    # whether tensors of fewer than two dimensions are quantized too: biases and weights of norms, whose errors count
-    # far more than their bytes
-    vectors: bool = True
-    like: Mapping[str, Scheme] | None = None  # schemes by name, instead of one for all: other tensors are left alone
-    # names of the codes to which tensors belong that another program quantized
-    parts: Mapping[str, str] = field(default_factory=dict)
-
-    def scheme_for(self, name: str, scheme: Scheme) -> Scheme:
-        """Return the scheme of a tensor; `scheme` is the one for all."""
-        return scheme if self.like is None else self.like.get(name, scheme)
-
-    def includes(self, name: str) -> bool:
-        """Return whether a name is not left out by the patterns."""
-        included = any(fits(name, pattern) for pattern in self.include)
-        return included and not any(fits(name, pattern) for pattern in self.exclude)
-
-    def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
-        """Return why a tensor is left alone, or an empty text if it is not."""
-        if spec.name in self.parts:
-            is_code = self.parts[spec.name] == spec.name
-            return "quantized already" if is_code else f"of {self.parts[spec.name]}, which is quantized already"
-        if spec.dtype not in FLOATS:
-            return spec.dtype
-        if not spec.size:
-            return "no elements"
-        if not self.includes(spec.name):
-            return "by name"
-        if self.like is not None and spec.name not in self.like:
-            return "not suggested"
-        if len(spec.shape) < 2 and not self.vectors:
-            return "a vector" if spec.shape else "a scalar"
-        in_blocks = as_qtype(self.scheme_for(spec.name, scheme).dtype).block_size
-        return "a scalar" if not spec.shape and in_blocks else ""
-
-    def check_names(self, names: Collection[str]) -> None:
-        """Raise ValueError if a pattern matches no tensor."""
-        if names:
-            check_patterns("--include", self.include, names, "tensor to quantize")
-            check_patterns("--exclude", self.exclude, names, "tensor")
-        for name in self.like or ():
-            if name not in names:
-                raise ValueError(f"it has no tensor {name!r}, which has a scheme{nearest(name, names)}")
-
-    def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
-        """Raise ValueError if all tensors that a pattern includes are left alone."""
-        for pattern in self.include:
-            named = [spec for name, spec in tensors.items() if fits(name, pattern)]
-            reasons = [self.reason_against(spec, scheme) for spec in named]
-            if all(reasons):
-                why = "excluded" if reasons[0] == "by name" else reasons[0]
-                raise ValueError(f"nothing that matches {pattern!r} is quantized: {named[0].name!r} is {why}")
 
 
 def quantize_file(
@@ -214,7 +148,7 @@ def _record(
     tensor_scale = None
     if as_qtype(scheme.dtype).has_tensor_scale:  # records are written before the codes
         x = _as_input(source.load(spec.name), nan)
-        with naming(lambda error: _failure(spec.name, x, error)):
+        with naming(lambda error: failure_text(spec.name, x, error)):
             chosen = fastq.choose_qparams(x, **arguments, **_options(importance)).tensor_scale
         tensor_scale = None if chosen is None else float(chosen)
     arguments.pop("range")  # codes and scales determine all of it
@@ -235,7 +169,7 @@ def _quantized(
 ) -> Piece:
     given = source.load(spec.name)
     x = _as_input(given, nan)
-    with naming(lambda error: _failure(spec.name, x, error)):
+    with naming(lambda error: failure_text(spec.name, x, error)):
         q = fastq.quantize(x, **scheme.arguments_for(x.dtype), **_options(importance))
     remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
     return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
@@ -245,76 +179,8 @@ def _as_input(x: Array, nan: str) -> Array:
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 
-def _failure(name: str, x: Array, error: Exception) -> str:
+def failure_text(name: str, x: Array, error: Exception) -> str:
+    """Return why a tensor can't be quantized: the number of its NaN if it has any, else the error."""
     count = np.count_nonzero(np.isnan(x))
     reason = f"has {count} NaN; --nan zero treats them as 0" if count else f"can't be quantized: {error}"
     return f"tensor {name!r} {reason}"
-
-
-def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **options: Any) -> Converted:
-    """Write the bits of `fastq.binarize` of a .npy file to another one; after any error `out` is as it was."""
-    (spec,) = source.tensors.values()
-    x = np.atleast_1d(source.load(spec.name))
-    lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
-    dtype = np.dtype(options["dtype"])
-    step = max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
-    with replacing(out) as file:
-        write_npy_header(file, dtype, lengths)
-        for start in range(0, len(x), step):
-            rows = x[start : start + step]
-            with naming(lambda error: _failure(spec.name, x, error)):
-                bits = fastq.binarize(rows, **options)
-            file.write(bytes_of(bits).data)
-            progress(rows.nbytes, 0)
-    progress(0, 1)
-    after = math.prod(lengths)
-    return Converted(spec.name, spec.shape, spec.nbytes, after, "", "bits", size=spec.size)
-
-
-def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: Progress) -> int:
-    """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
-
-    After any error `out` is as it was.
-    """
-    tensors = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source))
-    kept = {}
-    if not isinstance(source, GgufSource):
-        kept = {key: value for key, value in source.metadata.items() if key != KEY}
-    if out.suffix == ".npy":
-        if len(tensors) != 1 or not tensors[0].is_quantized:
-            raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
-        if tensors[0].original == "BF16":
-            raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
-        with replacing(out) as file:
-            (values,) = _restored(tensors[0]).stored.values()
-            write_npy_header(file, values.dtype, values.shape)
-            file.write(values.data)  # np.save reports a full disk only as a number of written bytes
-        return 1
-    tasks = []
-    for tensor in tensors:
-        if tensor.is_quantized:
-            specs = [spec_of(tensor.name, tensor.original, tensor.shape)]
-            about = tensor.name, tensor.shape, tensor.nbytes, tensor.original
-            tasks.append(Task(*about, [partial(_restored, tensor)], specs))
-        else:
-            spec = TensorSpec(tensor.name, tensor.scheme, tensor.shape, tensor.nbytes)
-            tasks.append(copied(as_safetensors(spec), source.raw))
-    write_file(out, [[task] for task in tasks], kept, progress)
-    return sum(tensor.is_quantized for tensor in tensors)
-
-
-def _quantized_in(source: TensorSource) -> Iterator[Tensor]:
-    """Return the tensors of a file that fastq quantized; raise ValueError for another one."""
-    if is_shard(source):
-        raise ValueError(f"it is of a quantized model; {way_back(source.path.parent)}")
-    if KEY not in source.metadata:
-        raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
-    return tensors_in(source)
-
-
-def _restored(tensor: Tensor) -> Piece:
-    """Return the values of a tensor in its original dtype: half precision saturates if rounding would exceed it."""
-    values = tensor.values()
-    if (largest := LARGEST.get(tensor.original)) is not None:
-        values = np.clip(values, -largest, largest)
-    return Piece({tensor.name: values.astype(numpy_dtype(tensor.original), copy=False)}, tensor.nbytes)

@@ -19,11 +19,21 @@ from fastq.tools.files.measured_errors import NO_ERRORS, errors_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, run
 from fastq.tools.files.texts import some_of
-from fastq.tools.gguf_files import container, mixes
-from fastq.tools.gguf_files.container import GgufSource, GgufTensor, MetadataField
+from fastq.tools.gguf_files import mixes
+from fastq.tools.gguf_files.gguf_file import (
+    OF_PARTS,
+    GgufHeader,
+    GgufSource,
+    GgufTensor,
+    GgufWriter,
+    MetadataField,
+    numpy_dtype,
+    string,
+    uint32,
+)
 from fastq.tools.gguf_files.imatrix import Imatrix, Names, Wanted, weigh
+from fastq.tools.gguf_files.llama_names import gguf_names
 from fastq.tools.gguf_files.mixes import Mix, TypeOverrides
-from fastq.tools.gguf_files.names import gguf_names
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
@@ -71,8 +81,8 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
     if request.range == "mse":
         _search(targets, say)
-    added = [container.uint32("general.quantization_version", QUANTIZATION_VERSION)]
-    added.append(container.uint32("general.file_type", request.mix.number))
+    added = [uint32("general.quantization_version", QUANTIZATION_VERSION)]
+    added.append(uint32("general.file_type", request.mix.number))
     if request.imatrix is not None:
         added += _weigh(targets, *request.imatrix, say)
     for spec, target in targets.items():
@@ -200,18 +210,18 @@ def _convert(
 ) -> list[Converted]:
     """Write tensors in other types, and the metadata of the source without what holds no more, with additions."""
     changed = any(spec.kind != target.kind for spec, target in targets.items())
-    left_out = {*container.OF_PARTS, *(field.key for field in added)}
+    left_out = {*OF_PARTS, *(field.key for field in added)}
     left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
     kept = [field for key, field in source.fields.items() if key not in left_out]
     tensors = tuple(replace(spec, kind=target.kind) for spec, target in targets.items() if target.is_written)
-    header = container.GgufHeader((*kept, *added), tensors, source.alignment)
+    header = GgufHeader((*kept, *added), tensors, source.alignment)
     tasks = []
     for spec, target in targets.items():
         about = spec.name, spec.shape, spec.nbytes, target.kind.name if target.is_written else "left out"
         pieces = _pieces(source, spec, target) if target.is_written else iter(())
         tasks.append([Task(*about, pieces, source=spec.kind.name, weighted=target.weights is not None)])
     with replacing(out) as file:
-        return run(tasks, container.GgufWriter(file, header), progress)
+        return run(tasks, GgufWriter(file, header), progress)
 
 
 def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:
@@ -247,7 +257,7 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
         stored = gguf.quantize(values, name, range=target.range, imatrix=target.weights)
         return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
-        stored = _finite(values.astype(container.numpy_dtype(target.kind), copy=False), target.kind)
+        stored = _finite(values.astype(numpy_dtype(target.kind), copy=False), target.kind)
     return stored, values, stored.astype(np.float32, copy=False)
 
 
@@ -267,12 +277,12 @@ def _failure(spec: GgufTensor, target: TensorType, rows: Array, start: int, erro
 
 def _fields(imatrix: Imatrix, path: str) -> list[MetadataField]:
     """Return the fields about the matrix that was used, as llama-quantize writes them."""
-    fields = [container.string("quantize.imatrix.file", _shortened(path))]
+    fields = [string("quantize.imatrix.file", _shortened(path))]
     if imatrix.datasets:
-        fields.append(container.string("quantize.imatrix.dataset", _shortened(imatrix.datasets[0])))
-    fields.append(container.uint32("quantize.imatrix.entries_count", len(imatrix.values)))
+        fields.append(string("quantize.imatrix.dataset", _shortened(imatrix.datasets[0])))
+    fields.append(uint32("quantize.imatrix.entries_count", len(imatrix.values)))
     if imatrix.chunks > 0:
-        fields.append(container.uint32("quantize.imatrix.chunks_count", imatrix.chunks))
+        fields.append(uint32("quantize.imatrix.chunks_count", imatrix.chunks))
     return fields
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.tools.tensors.stores import V2, ZARR, netcdf_file, what_is_special
+from fastq.tools.tensors.netcdf_zarr import V2, ZARR, netcdf_file, what_is_special
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
